@@ -249,7 +249,8 @@ class Gold:
         else:
             tree, seen = at_head(standing.document, fresh)
         _, machine = self._opened()
-        return Preview(self._spark.get(), self._lake, machine).document(tree, seen, key)
+        spark = self._spark.get() if fresh is None else fresh.session
+        return Preview(spark, self._lake, machine).document(tree, seen, key)
 
     def built(self, name: str) -> Built:
         """What the newest gold cut says a document's table was built from.

@@ -48,7 +48,8 @@ from silver.plan.steps import plan
 from silver.run import step_source
 from silver.run.aside import Aside, OneSession, PinnedLog
 from silver.run.bronze_window import Source, files_after
-from silver.run.masters import runs_locally
+from silver.run.masters import is_remote, runs_locally
+from silver.run.sessions import share, unshare
 from silver.run.small_reads import table_at
 from silver.run.spark_settings import ONE_TASK, SMALL, SMALL_TARGET, generate_code, settings, tune
 from silver.run.step_runner import StepRunner, reshaping, rows_touched
@@ -92,7 +93,7 @@ class Head:
     Attributes:
         lsn: of the last commit that they hold.
         commit_ts: when that was committed at the source.
-        views: of each table that was asked for and can be shown, a view in the session's `global_temp`.
+        views: of each table that was asked for and can be shown, a view that `FreshTables.session` finds.
         out: why another one cannot be shown.
         relations: all shapes that are known at `lsn`.
     """
@@ -160,6 +161,12 @@ class FreshTables:
         self._relations = RelationsWatch(lake)
         self._made: set[str] = set()
         self._scratch: list[Lake] = []
+
+    @property
+    def session(self) -> SparkSession:
+        """A session that finds the views, as those beside it do that are made after a look."""
+        own = self._sessions.own()
+        return own if is_remote(own) else self._spark
 
     def names(self) -> list[str]:
         """The tables that can be asked for: of all that bronze knows, whether silver has them yet or not."""
@@ -230,7 +237,7 @@ class FreshTables:
         while self._scratch:
             _remove(self._scratch.pop())
         for view in self._made:
-            self._spark.catalog.dropGlobalTempView(view)
+            unshare(self.session, view)
         self._made.clear()
 
     def _newest_bronze(self) -> DeltaTable:
@@ -274,9 +281,11 @@ class FreshTables:
             little = work.activity.changes <= _LITTLE and files_after(bronze, work.start).is_small
             rows = made(session, steps, stored, _Size(work.activity.changes, little))
         view = self._named(table.name)
-        rows.createOrReplaceGlobalTempView(quote(view))
         self._made.add(view)
-        return quote("global_temp", view)
+        shared = share(rows, view)
+        if is_remote(session):  # who reads the view has the settings that are left here
+            tune(session, small=False)
+        return shared
 
     def _changes_shape(self, steps: Sequence[Step], stored: Stored | None) -> bool:
         """Whether a step has other columns than the table, or than the step before it."""

@@ -14,13 +14,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
-
 from bronze.errors import DefiniteError
+from silver.run.spark_errors import spark_errors
 
-SPARK_ERRORS: Final[tuple[type[Exception], ...]] = (PySparkException, Py4JJavaError)
-"""What a failed statement raises: PySpark turns only some of the JVM's exceptions into its own."""
+SPARK_ERRORS: Final = spark_errors()
+"""What a failed statement raises."""
 
 _CONDITION: Final = re.compile(
     r"\[(?P<condition>[A-Z][A-Z0-9_.]+)\] (?P<said>.*?) SQLSTATE: (?P<state>\w{5})", re.DOTALL

@@ -9,6 +9,7 @@ from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError, DefiniteError
 from bronze.lake.control_tables import ControlTables
 from pipelines.spark.jvm_death import death_told
+from pipelines.spark.remote import end_remote
 from pipelines.spark.session import active_session, lent, spark_session, stop_session
 from pipelines.terminal.failures import without_secrets
 from pipelines.terminal.interrupts import Terminated, terminable
@@ -32,7 +33,8 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
     """A session for one command; stopped afterwards, or left as it was where somebody else had started it.
 
     Interrupted, the session is left as it is: the connection to the JVM is in the middle of a call and
-    would not answer. The JVM ends with this process, whose end of its standard input it watches.
+    would not answer. The JVM ends with this process, whose end of its standard input it watches. A server
+    would go on: it is told.
     """
     given = active_session()
     log = spark_log(pipeline.pipeline)
@@ -49,6 +51,7 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
             with death_told(pipeline.spark, log):
                 yield spark
         except (KeyboardInterrupt, Terminated):
+            end_remote(spark)
             raise
         except BaseException as error:  # noqa: BLE001 - raised again below, in words
             failure = in_words(error)

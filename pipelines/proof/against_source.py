@@ -33,6 +33,7 @@ from pipelines.proof.sides import Sides, Unproven
 from pipelines.proof.source_copy import SourceCopy
 from pipelines.runtime.named_tables import named_tables
 from pipelines.runtime.progress_text import snapshot_text
+from pipelines.spark.remote import is_elsewhere
 from pipelines.terminal.output import counted
 from silver.run.masters import is_local, runs_locally
 
@@ -127,7 +128,9 @@ def prove(
     if not tables:
         return proof
     local = (
-        runs_locally(given) if given is not None else is_local(pipeline.spark.get("spark.master", "local"))
+        runs_locally(given)
+        if given is not None
+        else not is_elsewhere(pipeline.spark) and is_local(pipeline.spark.get("spark.master", "local"))
     )
     with scratch_lake(lake, tasks_are_local=local) as scratch:
         copy, begun = SourceCopy(pipeline, tables, scratch, load), time.monotonic()

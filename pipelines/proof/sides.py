@@ -17,8 +17,9 @@ from pipelines.proof.sample import has_sample, in_spark
 from pipelines.runtime.maintenance_errors import stops
 from silver.errors import failure, table_error
 from silver.fresh import FreshTables
+from silver.run.masters import is_remote
 from silver.run.outages import outage
-from silver.run.sessions import own_session
+from silver.run.sessions import beside, share, unshare
 from silver.run.troubles import answers
 from silver.schema.catalog import histories, history_of, silver_catalog
 from silver.verify.compare import TableComparison, compare
@@ -97,8 +98,9 @@ class Sides:
 
     def close(self) -> None:
         """Forget the views."""
-        for view in self._views:
-            self._spark.catalog.dropGlobalTempView(view)
+        if not is_remote(self._spark):  # there, they ended with the session in which they were
+            for view in self._views:
+                unshare(self._spark, view)
         self._silver.close()
 
     def _with_history(self, table: SilverTable) -> Iterable[SilverTable]:
@@ -121,14 +123,14 @@ class Sides:
         self, source: SilverTable, asked: SilverTable, table: SilverTable, silver: Head
     ) -> TableComparison | Unproven:
         """One table or history; what ends its comparison alone is the reason why there is none."""
-        session = own_session(self._spark)
-        try:
-            return self._compared(session, source, asked, table, silver)
-        except Exception as error:
-            if outage(error) is not None or not answers(session):
-                raise
-            found = table_error(table.table, str(error)) or failure(table.table, error)
-            return Unproven(asked.name, found.message)
+        with beside(self._silver.session) as session:
+            try:
+                return self._compared(session, source, asked, table, silver)
+            except Exception as error:
+                if outage(error) is not None or not answers(session):
+                    raise
+                found = table_error(table.table, str(error)) or failure(table.table, error)
+                return Unproven(asked.name, found.message)
 
     def _compared(
         self, session: SparkSession, source: SilverTable, asked: SilverTable, table: SilverTable, silver: Head
@@ -140,7 +142,7 @@ class Sides:
         if why := _other_types(source, rows, session.table(stored)):
             return Unproven(name, why)
         view = f"smelt_source_{uuid.uuid4().hex}"
-        rows.createOrReplaceGlobalTempView(view)
+        shared = share(rows, view)
         self._views.append(view)
         if self._sample is not None and has_sample(source.relation, self._settings.types):
             stored = f"(SELECT * FROM {stored} WHERE {in_spark(source.relation, self._sample)})"
@@ -148,7 +150,7 @@ class Sides:
         both = {column.name for column in source.columns}
         columns = tuple(column for column in table.columns if column.name in both)
         table = replace(history_of(table) if asked.history else table, columns=columns)
-        return compare(session, table, f"global_temp.{view}", stored, int(silver.lsn))
+        return compare(session, table, shared, stored, int(silver.lsn))
 
 
 def _differs(source: SilverTable, silver: SilverTable) -> str:

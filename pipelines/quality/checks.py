@@ -22,6 +22,7 @@ from pipelines.quality.queries import check_query
 from pipelines.quality.references import check_references
 from pipelines.quality.suite_files import OF_QUERY, QUERY, misnamed, placeholders
 from pipelines.quality.volume import check_volume, days_of_tables
+from silver.run.masters import kept_or_not
 from silver.schema.live_rows import live_rows
 
 if TYPE_CHECKING:
@@ -199,7 +200,10 @@ class Checks:
             room -= size
             if room < 0:
                 break
-            kept.append(frames[table].persist())
+            in_memory = kept_or_not(frames[table].persist)
+            if in_memory is None:
+                break
+            kept.append(in_memory)
         try:
             yield
         finally:

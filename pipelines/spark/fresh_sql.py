@@ -40,13 +40,13 @@ class FreshSql(LakeSql):
     """
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
-        super().__init__(spark, pipeline)
         lake = pipeline.lake_address()
         # The names that tables have, so that what a statement calls `orders.id` is found in `silver.orders`.
+        self._plain: dict[str, str] = {}
         self._tables = FreshTables(
             spark, lake, pipeline.silver, ControlTables(lake), named=lambda name: self._plain.get(name, name)
         )
-        self._plain: dict[str, str] = {}
+        super().__init__(self._tables.session, pipeline)
 
     def query(self, statement: str) -> DataFrame:
         """Run a statement; what it names of silver is looked at first.

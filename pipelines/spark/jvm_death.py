@@ -1,5 +1,7 @@
 """A JVM that ended under our calls, reported as that: why it ended, as its exit code and its log say.
 
+A Spark Connect server that is gone, or that has ended our session, is told alike, in the words of gRPC.
+
 Its callers see an error of the connection to it, wherever they were. Out of memory it ends at once
 (`ExitOnOutOfMemoryError`, and Spark's own handler for tasks): one that went on would answer some calls and
 let others wait for ever.
@@ -8,10 +10,12 @@ let others wait for ever.
 from __future__ import annotations
 
 import subprocess
+import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import DefiniteError, SmeltError, causes
+from pipelines.spark.remote import address_of, host_of, lost_server
 from pipelines.spark.session import DEFAULT_HEAP, jvm_process
 
 if TYPE_CHECKING:
@@ -54,6 +58,14 @@ def death_told(settings: Mapping[str, str], log: Path) -> Iterator[None]:
 
 def death(error: BaseException, settings: Mapping[str, str], log: Path) -> DefiniteError | None:
     """The error that an end of the JVM is; None where it lives, or the error is none of its end."""
+    said = lost_server(error)
+    if said is not None:
+        return _error(
+            f"the Spark Connect server no longer answers, or has ended our session: {said}",
+            "see whether the server runs, then start the command again. Nothing is lost: the next start "
+            "continues where the lake ends",
+            host_of(address_of(settings) or ""),
+        )
     process = jvm_process()
     broken = _is_broken_connection(error)
     if process is None:
@@ -85,8 +97,8 @@ def death(error: BaseException, settings: Mapping[str, str], log: Path) -> Defin
     return _error(what, f"{remedy}. Nothing is lost: the next start continues where the lake ends", log)
 
 
-def _error(message: str, remedy: str, log: Path) -> DefiniteError:
-    return DefiniteError(message, code=CODE, where=str(log), remedy=remedy)
+def _error(message: str, remedy: str, where: Path | str) -> DefiniteError:
+    return DefiniteError(message, code=CODE, where=str(where), remedy=remedy)
 
 
 def _how(code: int) -> str:
@@ -99,10 +111,12 @@ def _is_broken_connection(error: BaseException) -> bool:
     One that breaks while an answer is awaited is a bare `Py4JError` without a cause. A broken pipe is
     none of these: it is that of the process that reads our output.
     """
-    from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # noqa: PLC0415
-
-    broken = (Py4JNetworkError, ConnectionRefusedError, ConnectionResetError)
-    return any(type(one) is Py4JError or isinstance(one, broken) for one in causes(error, hidden=True))
+    protocol: Any = sys.modules.get("py4j.protocol")  # pyspark loads it, where it has it
+    if protocol is None:
+        return False
+    broken = (protocol.Py4JNetworkError, ConnectionRefusedError, ConnectionResetError)
+    found = causes(error, hidden=True)
+    return any(type(one) is protocol.Py4JError or isinstance(one, broken) for one in found)
 
 
 def _end_of(log: Path) -> str:

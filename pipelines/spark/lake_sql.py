@@ -11,12 +11,14 @@ tables, never mixes moments, whatever is written meanwhile. `bronze.changes` is 
 A view costs about a second of a cold Spark, so only tables that the statement names are registered. If Spark
 then misses one (a name put together by SQL itself), all are, and the statement runs again.
 
-Delta's part in reading a small table is two seconds more of a cold Spark. Where the session is ours alone,
-small tables are read right from their files (`silver.run.small_reads`). Only a view that a session makes of a
-frame can do that, and such a view has a schema of its own, ``global_temp``. So the statement names that.
+Delta's part in reading a small table is two seconds more of a cold Spark. Where the JVM is ours alone, small
+tables are read right from their files (`silver.run.small_reads`). Only a view that a session makes of a frame
+can do that, and such a view has a schema of its own, ``global_temp``. So the statement names that.
 
-A lake in a catalog has the schemas ``silver`` and so on already, and nothing of a reader's is made in them.
-There all views are temporary ones.
+A lake in a catalog has the schemas ``silver`` and so on already, and nothing of a reader's is made in them. A
+Spark Connect server has other users, and its catalog is theirs too: what is made in it stays, and is seen. So
+there all views are temporary ones, and a statement gets a view's name in the place of the table's. Mostly
+that is the table's own, without the layer.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from bronze.lake.control_tables import ControlTables
 from bronze.lsn import Lsn
 from pipelines.spark.sql_names import odd_views, with_views
 from pipelines.terminal.jvm_errors import spark_message
-from silver.run.small_reads import plain_files
+from silver.run.masters import is_remote
+from silver.run.small_reads import may_read_files, plain_files
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
@@ -59,6 +62,7 @@ _ALWAYS: Final[tuple[tuple[Layer, str], ...]] = (
 _LSN: Final = re.compile(r"[0-9A-Fa-f]+/[0-9A-Fa-f]+|\d+")
 _DESCRIBES: Final = re.compile(r"\s*desc", re.IGNORECASE)
 _GLOBAL: Final = "global_temp."
+_QUERY_NAME: Final = re.compile(r"(?:`((?:[^`]|``)*)`|(\w+))\s*(?:\([^()]*\)\s*)?AS\s*\(", re.IGNORECASE)
 _MISSING: Final = "TABLE_OR_VIEW_NOT_FOUND"
 
 
@@ -174,7 +178,8 @@ class LakeSql:
         self.cut = cut_of(pipeline) if cut is None else cut
         self.documents = [name for layer, name in self.cut.versions if layer == "gold"]
         self._known = tables_at(self._lake, self.cut)
-        self._odd = self._temporary()
+        self._temporary = is_remote(spark) or self._lake.path is None
+        self._odd = self._named_apart()
         self._registered: dict[tuple[Layer, str], tuple[str, str]] = {}
         self._schemas: set[Layer] = set()
 
@@ -186,23 +191,21 @@ class LakeSql:
         """
         self.cut = cut
         self._known = tables_at(self._lake, cut)
-        self._odd = self._temporary()
+        self._odd = self._named_apart()
         known = frozenset(self._known)
         made = self._registered.items()
         self._drop(
             [
                 table
                 for table, view in made
-                if table not in known or view not in {self._view(table), self._direct(table)}
+                if table not in known
+                or view not in {self._view(table), self._short(table), self._direct(table)}
             ]
         )
 
-    def _temporary(self) -> dict[tuple[Layer, str], str]:
-        """The views, quoted, that are in no schema."""
-        odd = odd_views(self._known)
-        if self._lake.path is not None:
-            return odd
-        return {(layer, name): quote(f"{layer}.{name}") for layer, name in self._known} | odd
+    def _stays(self, table: tuple[Layer, str], view: tuple[str, str]) -> bool:
+        """Whether a view of a table would be made again as it is."""
+        return view in {self._view(table), self._short(table), self._direct(table)}
 
     def forget(self) -> None:
         """Take the views away: another one shows the lake in this session from now on."""
@@ -212,6 +215,11 @@ class LakeSql:
         for table in tables:
             name, _ = self._registered.pop(table)
             self._spark.sql(f"DROP VIEW IF EXISTS {name}")
+
+    def _named_apart(self) -> dict[tuple[Layer, str], str]:
+        """Views whose names are not those of their tables: of some, or of all where a server has schemas."""
+        every = {(layer, name): quote(f"{layer}.{name}") for layer, name in self._known}
+        return {**(every if self._temporary else {}), **odd_views(self._known)}
 
     def query(self, statement: str) -> DataFrame:
         """Run a statement, its tables registered first.
@@ -240,30 +248,42 @@ class LakeSql:
             raise self._refused(error) from None
 
     def _answer(self, statement: str, names: list[tuple[Layer, str]], *, alone: bool = False) -> DataFrame:
-        self._register(names, alone=alone, described=_DESCRIBES.match(statement) is not None)
+        self._register(names, alone=alone, statement=statement)
         return self._spark.sql(self._with_views(statement))
 
     def _with_views(self, statement: str) -> str:
         """The statement with the names of views where those of tables stand, if they differ."""
-        direct = {table: view for table, (view, _) in self._registered.items() if view.startswith(_GLOBAL)}
+        direct = {
+            table: view
+            for table, (view, _) in self._registered.items()
+            if self._temporary or view.startswith(_GLOBAL)
+        }
         return with_views(statement, {**self._odd, **direct})
 
-    def _register(self, names: list[tuple[Layer, str]], *, alone: bool, described: bool) -> None:
+    def _register(self, names: list[tuple[Layer, str]], *, alone: bool, statement: str) -> None:
+        described = _DESCRIBES.match(statement) is not None
+        short = self._temporary and _is_plain(statement)
+        inner = _names_of_queries(statement) if short else frozenset()
         for table in names:
-            if table in self._registered:
-                if not described and (alone or not self._registered[table][0].startswith(_GLOBAL)):
+            made = self._view(table)
+            if short and table[1].lower() not in inner:
+                made = self._short(table) or made
+            if (held := self._registered.get(table)) is not None:
+                direct = held[0].startswith(_GLOBAL)
+                stands = (direct and alone) or (not direct and (held == made or not self._temporary))
+                if stands and not described:
                     continue
                 self._drop([table])
             if not (alone and self._read_directly(table)):
-                self._register_view(table, described=described)
+                self._register_view(table, made, described=described)
 
-    def _register_view(self, table: tuple[Layer, str], *, described: bool) -> None:
+    def _register_view(self, table: tuple[Layer, str], made: tuple[str, str], *, described: bool) -> None:
         """Make a view of a table; one that is to be described says of itself what the table says."""
         layer, _ = table
-        if layer not in self._schemas and table not in self._odd:
+        if layer not in self._schemas and not self._temporary:
             self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {quote(layer)}")
             self._schemas.add(layer)
-        name, select = made = self._view(table)
+        name, select = made
         kind = "TEMPORARY VIEW" if table in self._odd else "VIEW"
         comment = f" COMMENT {literal(self._description(table))}" if described else ""
         self._spark.sql(f"CREATE OR REPLACE {kind} {name}{comment} AS {select}")
@@ -276,25 +296,27 @@ class LakeSql:
         except (DeltaError, OSError):  # Spark tells better what is wrong
             return ""
 
+    def _is_alone(self, table: tuple[Layer, str]) -> bool:
+        """Whether no other table has its name, in any layer."""
+        return sum(1 for _, other in self._known if other.lower() == table[1].lower()) == 1
+
+    def _short(self, table: tuple[Layer, str]) -> tuple[str, str] | None:
+        """As `_view`, of a temporary view by the table's own name, by which a statement may call columns."""
+        if not self._temporary or not self._is_alone(table):
+            return None
+        return quote(table[1]), self._view(table)[1]
+
     def _read_directly(self, table: tuple[Layer, str]) -> bool:
         """Show a small table by a view of its files' rows; False where Delta has to read it."""
-        made, (_, name) = self._direct(table), table
-        alike = sum(1 for _, other in self._known if other.lower() == name.lower())
-        if made is None or table in odd_views(self._known) or alike > 1:
+        made, (layer, name) = self._direct(table), table
+        if made is None or table in self._odd or not self._is_alone(table) or not may_read_files(self._spark):
             return False
-        frame = self._frame(table)
-        if frame is None:
+        files = plain_files(self._lake, layer, name, self.cut.versions[table])
+        if files is None:
             return False
-        frame.createOrReplaceGlobalTempView(quote(name))
+        files.frame(self._spark).createOrReplaceGlobalTempView(quote(name))
         self._registered[table] = made
         return True
-
-    def _frame(self, table: tuple[Layer, str]) -> DataFrame | None:
-        """A table's rows at the cut as a frame, from its files or by its name; None where Delta reads it."""
-        if self._lake.path is None:
-            return self._spark.sql(self._view(table)[1])
-        files = plain_files(self._lake, *table, self.cut.versions[table])
-        return None if files is None else files.frame(self._spark)
 
     def _direct(self, table: tuple[Layer, str]) -> tuple[str, str] | None:
         """As `_view`, of a view of files' rows; None of a table that is shown as it is now."""
@@ -333,6 +355,12 @@ def _is_plain(statement: str) -> bool:
     """Whether a statement only reads, makes no view of what it reads, and names no global view itself."""
     begins = re.match(r"[\s(]*(select|with|from|table|values)\b", statement, re.IGNORECASE)
     return begins is not None and "global_temp" not in statement.lower()
+
+
+def _names_of_queries(statement: str) -> frozenset[str]:
+    """Names that a statement seems to give to queries in it, in lower case: another meaning within it."""
+    found = _QUERY_NAME.findall(statement)
+    return frozenset((quoted.replace("``", "`") or plain).lower() for quoted, plain in found)
 
 
 def _named(name: str, statement: str) -> bool:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _PACKAGES: Final = ("pyspark", "delta-spark")
-_ELSEWHERE: Final = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE")
+_ELSEWHERE: Final = (
+    "DATABRICKS_RUNTIME_VERSION", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE"
+)  # fmt: skip
 """Variables by which another program decides what is started."""
 _REACHED: Final = "spark.hadoop."
 """Settings that say how files are reached. They change no type, and credentials among them change often."""

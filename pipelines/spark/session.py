@@ -1,8 +1,9 @@
 """The Spark session: Delta's jars, quiet logs, and the settings that small windows need.
 
 A session that already exists (Databricks, a notebook) is used. The settings that decide what statements mean
-are set on it while a command runs, and put back (`lent`). Elsewhere a local one is started. Settings and
-their reasons:
+are set on it while a command runs, and put back (`lent`). Where a Spark Connect server is named, or
+Databricks runs this, the session is one of theirs (`pipelines.spark.remote`). Elsewhere a local one is
+started. Settings and their reasons:
 
 * ``snapshotPartitions=1``: Delta replays its log with 50 tasks by default, most of the time of a small MERGE.
 * ``adaptive.enabled=false`` and as many shuffle partitions as cores, in a JVM of our own alone: a window of
@@ -37,13 +38,15 @@ from pipelines.spark.hadoop import LOG_STORE, hadoop_settings
 from pipelines.spark.jars import LOG_STORE_JAR, delta_jars, store_jars
 from pipelines.spark.java import check_java
 from pipelines.spark.launch import JVM_OPTIONS, jvm_options, launch, log_settings, option, refused
+from pipelines.spark.remote import REMOTE, is_elsewhere, remote_session
 from pipelines.terminal.interrupts import Terminated
 from pipelines.terminal.jvm_errors import spark_message
 from pipelines.terminal.waiting import waiting
-from silver.run.masters import cores_of, is_local
+from silver.run.masters import all_settings, cores_of, is_local, is_remote
+from silver.run.sessions import release_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
@@ -122,12 +125,50 @@ def spark_session(
     """
     session = active_session()
     _quiet()
+    if session is None and is_elsewhere(settings or {}):
+        with waiting("connecting to Spark", announce):
+            session = remote_session(settings or {})
+            _set_where_allowed(session, settings or {})
+        return session
     if session is None:
         session = _start(settings or {}, log or default_log(), announce, brief=brief, lake=lake)
     for name, value in {**_DYNAMIC, **(settings or {})}.items():
         if session.conf.isModifiable(name):
             session.conf.set(name, value)
     return session
+
+
+def server_settings(master: str) -> dict[str, str]:
+    """What a Spark Connect server of one's own is started with, besides Delta's jars and what memory it has.
+
+    Args:
+        master: where its tasks run.
+    """
+    static = {name: value for name, value in _STATIC.items() if name != "spark.master"}
+    return {**static, "spark.master": master, **_DELTA, **_DYNAMIC, **tasks_of(master)}
+
+
+def _set_where_allowed(session: SparkSession, settings: Mapping[str, str]) -> None:
+    """Give a server's session our settings, and the pipeline file's; each that it refuses is left.
+
+    Raises:
+        ConfigurationError: a value is not one of its setting's.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
+
+    from silver.run.pinned import PINNED  # noqa: PLC0415
+    from silver.run.spark_settings import change  # noqa: PLC0415
+
+    known = all_settings(session)
+    given = {name: value for name, value in settings.items() if name != REMOTE}
+    for name, value in {**PINNED, **_DYNAMIC, **given}.items():
+        try:
+            if known.get(name) != value and not change(session, name, value) and name in given:
+                _LOGGER.info("the server has its own value of %s", name)
+        except PySparkException as error:
+            if name in given:
+                raise refused(name, spark_message(error).partition("\n")[0]) from None
+            _LOGGER.info("%s was not set: %s", name, spark_message(error).partition("\n")[0])
 
 
 def active_session() -> SparkSession | None:
@@ -139,13 +180,29 @@ def active_session() -> SparkSession | None:
     require_pyspark()
     if "pyspark" not in sys.modules:  # so nothing in this process has a session, and loading it takes a while
         return None
-    from pyspark import SparkContext  # noqa: PLC0415 - the reader must not load Spark
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     session = SparkSession.getActiveSession()
-    if session is None and SparkContext._active_spark_context is not None:  # noqa: SLF001 - another thread's
+    if session is None and "pyspark.sql.connect.session" in sys.modules:
+        try:
+            return SparkSession.active()
+        except PySparkException:  # none of any thread
+            return None
+    if session is None and _context()._active_spark_context is not None:  # noqa: SLF001 - another thread's
         return SparkSession.builder.getOrCreate()
     return session
+
+
+def _context() -> Any:
+    """The class that holds a JVM of this process; a client of Spark Connect alone comes without it."""
+    import pyspark  # noqa: PLC0415 - the reader must not load Spark
+
+    return getattr(pyspark, "SparkContext", _NoContext)
+
+
+class _NoContext:
+    _active_spark_context = _gateway = _jvm = None
 
 
 def require_pyspark() -> None:
@@ -173,15 +230,14 @@ def lent(session: SparkSession, given: Mapping[str, str]) -> Iterator[None]:
     from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
 
     from silver.run.pinned import PINNED, legacy, pin  # noqa: PLC0415
-    from silver.run.spark_settings import put_back  # noqa: PLC0415
+    from silver.run.spark_settings import change, put_back  # noqa: PLC0415
 
-    changed = [name for name in {**PINNED, **legacy(session), **given} if session.conf.isModifiable(name)]
-    before = {name: session.conf.get(name, None) for name in changed}
+    before = _before(session, {**PINNED, **legacy(session), **given})
     try:
         pin(session)
-        for name in [name for name in given if name in changed]:
+        for name in [name for name in given if name in before]:
             try:
-                session.conf.set(name, given[name])
+                change(session, name, given[name])
             except PySparkException as error:
                 raise refused(name, spark_message(error).partition("\n")[0]) from None
         yield
@@ -193,6 +249,14 @@ def lent(session: SparkSession, given: Mapping[str, str]) -> Iterator[None]:
     put_back(session, before)
 
 
+def _before(session: SparkSession, names: Iterable[str]) -> dict[str, str | None]:
+    """Settings that may be set, as they are; what a server refuses it refuses when it is set."""
+    if is_remote(session):
+        known = all_settings(session)
+        return {name: known.get(name) for name in names if name != REMOTE}
+    return {name: session.conf.get(name, None) for name in names if session.conf.isModifiable(name)}
+
+
 def default_log() -> Path:
     """Spark's log file when the caller names none."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
@@ -201,15 +265,15 @@ def default_log() -> Path:
 
 def jvm_process() -> subprocess.Popen[bytes] | None:
     """The JVM's process, where this one started it."""
-    from pyspark import SparkContext  # noqa: PLC0415 - the reader must not load Spark
-
-    gateway: Any = SparkContext._gateway  # noqa: SLF001 - the only way to the process that launch_gateway started
+    gateway: Any = _context()._gateway  # noqa: SLF001 - the only way to the process that launch_gateway started
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     return process
 
 
 def stop_session(spark: SparkSession, *, patience: float = _STOP_SECONDS) -> int | None:
     """Stop a session that `spark_session` started, and wait until its JVM is gone.
+
+    One at a server is released there, with those that were made beside it.
 
     Args:
         spark: the session.
@@ -218,9 +282,12 @@ def stop_session(spark: SparkSession, *, patience: float = _STOP_SECONDS) -> int
     Returns:
         How the JVM ended, as `subprocess.Popen.returncode` says it; None where it is somebody else's.
     """
-    from pyspark import SparkContext  # noqa: PLC0415
-    from pyspark.sql import SparkSession  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - the reader must not load Spark
 
+    if is_remote(spark):
+        release_all()
+        spark.stop()  # it raises nothing
+        return None
     process = jvm_process()
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -230,7 +297,8 @@ def stop_session(spark: SparkSession, *, patience: float = _STOP_SECONDS) -> int
         SparkSession._instantiatedSession = None  # noqa: SLF001 - so that it is not taken for one
     if process is None or process.stdin is None:
         return None
-    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - so that another session could be started
+    context = _context()
+    context._gateway = context._jvm = None  # noqa: SLF001 - so that another session could be started
     process.stdin.close()  # the JVM watches it, and ends
     try:
         process.wait(patience)
@@ -246,6 +314,8 @@ def _quiet() -> None:
 
     logger = PySparkLogger.getLogger("SQLQueryContextLogger")
     logger.handlers = [logging.NullHandler()]
+    # Rows that a server kept for a session are gone with it: there is nothing left to remove.
+    warnings.filterwarnings("ignore", "RemoveRemoteCachedRelation failed")
 
 
 def _start(

@@ -128,8 +128,14 @@ def _name(made: Path, place: Path) -> None:
 
 
 def _write_parquet(spark: SparkSession, frame: DataFrame, folder: Path, *, one_file: bool) -> None:
-    from silver.run.spark_settings import settings  # noqa: PLC0415 - Spark is up by now
+    from silver.run.masters import is_remote  # noqa: PLC0415 - Spark is up by now
+    from silver.run.spark_settings import settings  # noqa: PLC0415
 
+    if is_remote(frame.sparkSession):  # its tasks see another machine's files
+        folder.mkdir()
+        with running():
+            pq.write_table(frame.toArrow(), folder / "part-0.parquet")
+        return
     with running(), settings(spark, _TIMES):
         writer = (frame.coalesce(1) if one_file else frame).write
         (writer.option("maxRecordsPerFile", 0) if one_file else writer).parquet(str(folder))

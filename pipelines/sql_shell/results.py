@@ -17,6 +17,7 @@ from bronze.errors import DefiniteError
 from pipelines.sql_shell.layout import csv_line
 from pipelines.sql_shell.row_format import RowFormat
 from pipelines.terminal.jvm_errors import root_message, spark_message
+from silver.run.spark_errors import spark_errors
 from silver.sql import JSON_OPTIONS
 
 if TYPE_CHECKING:
@@ -105,15 +106,14 @@ def running() -> Iterator[None]:
     Raises:
         DefiniteError: it fails.
     """
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     try:
         yield
-    except Py4JJavaError as error:  # of rows that are streamed: pyspark leaves it as it is
-        raise DefiniteError(root_message(error), code="sql", where="SQL") from None
     except PySparkException as error:
         raise DefiniteError(spark_message(error), code="sql", where="SQL") from None
+    except spark_errors() as error:  # of rows that are streamed: pyspark leaves it as it is
+        raise DefiniteError(root_message(error), code="sql", where="SQL") from None
 
 
 def _text_frame(frame: DataFrame) -> DataFrame:

@@ -6,7 +6,8 @@ terminal's thread only waits. At Ctrl-C a further thread cancels what has the ta
 two jobs there is nothing to cancel.
 
 The tag is one of jobs (`SparkContext.addJobTag`). A tag of the session (`SparkSession.addTag`) would miss the
-jobs of `toLocalIterator`, which run in a thread of the JVM's own.
+jobs of `toLocalIterator`, which run in a thread of the JVM's own. At a Spark Connect server there is no other
+one, and it misses none; what runs in clones of the session (`silver.run.sessions`) is ours as a whole.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from pipelines.spark.jvm_death import death
 from pipelines.spark.session import spark_session, stop_session
 from pipelines.terminal.jvm_errors import in_words
 from pipelines.terminal.logs import spark_log
+from silver.run.masters import is_remote
+from silver.run.sessions import interrupt_clones
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -216,13 +219,14 @@ class _Task:
             if self.cancelled.is_set():
                 return
             spark = self._warm.session()
-            spark.sparkContext.addJobTag(self._tag)
+            if is_remote(spark):
+                spark.addTag(self._tag)
+            else:
+                spark.sparkContext.addJobTag(self._tag)
             try:
                 self._work(spark)
             except BaseException:
-                spark.sparkContext.cancelJobsWithTag(
-                    self._tag
-                )  # the pager was left, say: nobody asks for further rows
+                _cancel(spark, self._tag)  # the pager was left, say: nobody asks for further rows
                 raise
         except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
             self.error = in_words(error)
@@ -232,9 +236,18 @@ class _Task:
     def _interrupt(self) -> None:
         while self._warm.up:
             try:
-                self._warm.session().sparkContext.cancelJobsWithTag(self._tag)
+                _cancel(self._warm.session(), self._tag)
             except Exception:
                 _LOGGER.exception("a statement could not be cancelled")
                 return
             if self.done.wait(_AGAIN):
                 return
+
+
+def _cancel(spark: SparkSession, tag: str) -> None:
+    """Cancel what has the tag; at a server also all that runs in clones of the session."""
+    if not is_remote(spark):
+        spark.sparkContext.cancelJobsWithTag(tag)
+        return
+    spark.interruptTag(tag)
+    interrupt_clones()

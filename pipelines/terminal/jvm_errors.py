@@ -2,7 +2,8 @@
 
 An exception that pyspark or Py4J raised asks the JVM for its text each time it is printed. Once the session
 is stopped, or the JVM has died, printing it fails instead. The cause is then lost, on the terminal as in the
-log. So the error is turned into text before a session is stopped.
+log. So the error is turned into text before a session is stopped. One of Spark Connect has its text with it,
+and is turned into the same, so that both are told alike.
 """
 
 from __future__ import annotations
@@ -11,9 +12,15 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
+
+_TOLD: Final = (
+    ("py4j.protocol", "Py4JJavaError"),
+    ("pyspark.errors.exceptions.captured", "CapturedException"),
+    ("pyspark.errors.exceptions.connect", "SparkConnectException"),
+)
+"""Modules and classes of exceptions that a JVM, here or at a server, has raised."""
 
 _DEEPEST: Final = 20
 """Causes that are looked at: a chain may be a ring."""
@@ -60,15 +67,16 @@ def _in_words(error: BaseException, known: dict[int, BaseException]) -> BaseExce
 def _asks_the_jvm(error: BaseException) -> bool:
     if "pyspark" not in sys.modules:
         return False
-    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - it is loaded
-    from pyspark.errors.exceptions.captured import CapturedException  # noqa: PLC0415
-
-    return isinstance(error, CapturedException | Py4JJavaError)
+    return any(
+        isinstance(error, getattr(sys.modules[module], name))
+        for module, name in _TOLD
+        if module in sys.modules
+    )
 
 
 def _failure(error: BaseException) -> SparkFailure:
     kept = SparkFailure(type(error).__name__, _said(error))
-    stack = getattr(error, "_stackTrace", None)
+    stack = getattr(error, "_stackTrace", None) or getattr(error, "_stacktrace", None)
     if stack and stack not in str(kept):
         kept.add_note(f"JVM stacktrace:\n{stack}")
     return kept.with_traceback(error.__traceback__)
@@ -91,8 +99,8 @@ def spark_message(error: PySparkException | SparkFailure) -> str:
     return "\n".join(kept).strip()
 
 
-def root_message(error: Py4JJavaError) -> str:
-    """The first line of what its causes say: Spark's own innermost words, and what is behind them.
+def root_message(error: Any) -> str:
+    """What a `Py4JJavaError` and its causes say, in a line: Spark's own innermost words, and what is behind.
 
     Rows that are streamed fail inside wrappers that only say that something was waited for. Spark's own words
     begin with a condition in brackets. What is not Spark's is named by its class: its message alone may be no

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from bronze.lake.named.table import NamedTable
 from bronze.store.contract import CHANGES
 from silver.run.masters import computed
+from silver.run.sessions import share, unshare
 from silver.run.small_reads import may_read_files
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Source:
         """Keep the rows of ``low < commit_lsn <= end``; they are read when they are first asked for.
 
         Args:
-            session: every session beside it can read them too.
+            session: sessions beside it can read them too (`silver.run.sessions`).
             bronze: `bronze.changes` at the version to read.
             later: its files after `low`.
             relations: ids of relations whose rows count.
@@ -122,7 +123,7 @@ class Source:
             The rows as Spark SQL.
         """
         self._session = session
-        if files := self._plain_files(bronze, later):
+        if files := self._plain_files(session, bronze, later):
             schema = ", ".join(f"{name} {type_}" for name, type_ in _COLUMNS.items())
             rows = session.read.schema(schema).parquet(*files)
         else:
@@ -130,16 +131,15 @@ class Source:
         ids = ", ".join(str(relation) for relation in relations)
         rows = rows.where(f"commit_lsn > {int(low)} AND commit_lsn <= {int(end)} AND relation_id IN ({ids})")
         kept = computed(rows.coalesce(1) if one else rows, now=False)
-        kept.createOrReplaceGlobalTempView(self._view)
-        return f"global_temp.{self._view}"
+        return share(kept, self._view)
 
-    def _plain_files(self, bronze: DeltaTable, later: Later) -> list[str]:
+    def _plain_files(self, session: SparkSession, bronze: DeltaTable, later: Later) -> list[str]:
         """Where the files lie; none where a file alone does not say which rows count.
 
         Of a table that every reader can read (version 1 of the protocol: no deletion vectors, no column
         mapping) and that is not partitioned, the rows are those of the files in its log.
         """
-        if self._lake.path is None or not may_read_files() or bronze.protocol().min_reader_version > 1:
+        if self._lake.path is None or not may_read_files(session) or bronze.protocol().min_reader_version > 1:
             return []
         folder = self._lake.uri("bronze", CHANGES)
         files = [f"{folder}/{path}" for path in later.paths]
@@ -149,5 +149,5 @@ class Source:
     def close(self) -> None:
         """Forget what is kept."""
         if self._session is not None:
-            self._session.catalog.dropGlobalTempView(self._view)
+            unshare(self._session, self._view)
             self._session = None

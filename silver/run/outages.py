@@ -11,6 +11,7 @@ when the command started (`bronze.lake.failures.lake_opened`).
 
 On a cluster, executors are lost with the rows that they kept, and a statement that needs them fails. That
 says nothing of a table either, and is told apart from the storage (`lost_executor`): its remedy is another.
+Nor does a request to a Spark Connect server that fails on its way (`silver.run.spark_errors`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from bronze.errors import TransientError, causes
 from bronze.lake.client import DeltaError, TableNotFoundError
 from bronze.lake.failures import lacks_bucket, words_of
+from silver.run.spark_errors import of_grpc
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -120,6 +122,8 @@ def outage(error: BaseException) -> str | None:
     for one in causes(error):
         if isinstance(one, TransientError):
             return one.message
+        if (of_request := of_grpc(one)) is not None:
+            return f"Spark Connect, {of_request[0]}: {of_request[1]}"[:_LENGTH]
         said = _of_delta_rs(one) if isinstance(one, OSError | DeltaError) else _java(one)
         if said is not None:
             return said
@@ -134,11 +138,16 @@ def lost_executor(error: BaseException) -> str | None:
     for one in causes(error):
         if isinstance(one, DeltaError | OSError):
             continue
-        said = f"{one}\n{getattr(one, '_stackTrace', None) or ''}"
+        said = f"{one}\n{_stack(one)}"
         if (found := _LOST.search(said)) is not None:
             line = said[said.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0]
             return f"{LOST}{' '.join(line.split())}"[:_LENGTH]
     return None
+
+
+def _stack(error: BaseException) -> str:
+    """The causes in the JVM, which Spark Connect has under another name."""
+    return getattr(error, "_stackTrace", None) or getattr(error, "_stacktrace", None) or ""
 
 
 def _of_delta_rs(error: OSError | DeltaError) -> str | None:
@@ -154,7 +163,7 @@ def _of_delta_rs(error: OSError | DeltaError) -> str | None:
 
 def _java(error: BaseException) -> str | None:
     """Of an exception of the JVM the first of its causes that says so; its text has all of them."""
-    text = f"{error}\n{getattr(error, '_stackTrace', None) or ''}"
+    text = f"{error}\n{_stack(error)}"
     for found in _RAISED.finditer(text):
         name, said = found[1], found[2] or ""
         if name in _CLASSES or (name in _GENERAL and _SAID.search(said)):

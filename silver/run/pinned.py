@@ -16,7 +16,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from silver.run.masters import all_settings
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
 PINNED: Final = {
@@ -72,12 +76,18 @@ PINNED: Final = {
 _LEGACY: Final = "spark.sql.legacy."
 
 
-def pin(session: SparkSession) -> None:
-    """Give a session of ours the settings that decide what its statements mean."""
-    for name in legacy(session):
+def pin(session: SparkSession, known: Mapping[str, str] | None = None) -> None:
+    """Give a session of ours the settings that decide what its statements mean.
+
+    Args:
+        session: ours.
+        known: settings that it has; where they are given, one that is right is not set again.
+    """
+    for name in legacy(session, known):
         _try(session.conf.unset, name)
     for name, value in PINNED.items():
-        _try(session.conf.set, name, value)
+        if known is None or known.get(name) != value:
+            _try(session.conf.set, name, value)
 
 
 def unpinned(session: SparkSession) -> dict[str, str]:
@@ -90,12 +100,15 @@ def unpinned(session: SparkSession) -> dict[str, str]:
     return found
 
 
-def legacy(session: SparkSession) -> dict[str, str]:
-    """Settings of a session that switch on legacy behaviour; `PINNED` has some of these."""
-    known: Any = session.conf.getAll
-    return {
-        name: value for name, value in dict(known).items() if name.startswith(_LEGACY) and name not in PINNED
-    }
+def legacy(session: SparkSession, known: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Settings of a session that switch on legacy behaviour; `PINNED` has some of these.
+
+    Args:
+        session: whose.
+        known: settings that it has, where these are known already.
+    """
+    found = all_settings(session) if known is None else known
+    return {name: value for name, value in found.items() if name.startswith(_LEGACY) and name not in PINNED}
 
 
 def _effective(session: SparkSession, name: str) -> str | None:

@@ -4,6 +4,13 @@ The mark that a statement writes is a setting of its session, so tables that are
 separate sessions. A new session begins with the static settings alone. What was set on the given one is
 copied, except what decides what values mean (`silver.run.pinned`), and its owner's own mark: Delta would give
 that to our commits, and skip all but the first of them.
+
+**At a Spark Connect server** a new session is a clone of another, with its settings and its temporary views.
+It is released once nobody uses it, or the server would hold it for an hour.
+
+**A view that several sessions read** (`share`) is a global one where the session is a JVM's: of one
+application, and of one name that nobody else gives. A server has other users, and serverless compute refuses
+global views. There it is a view of one session, and those that read it are cloned from that one afterwards.
 """
 
 from __future__ import annotations
@@ -11,18 +18,24 @@ from __future__ import annotations
 import logging
 import tempfile
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
+from bronze.errors import DefiniteError
 from silver.run.lazy_session import lazily
-from silver.run.masters import runs_locally
+from silver.run.masters import all_settings, is_remote, runs_locally
 from silver.run.pinned import PINNED, pin
-from silver.run.spark_settings import LEAN_COMMITS, tune
+from silver.run.spark_errors import of_grpc, spark_errors
+from silver.run.spark_settings import LEAN_COMMITS, change, inherit, tune
 from silver.schema import ddl
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
 
     from bronze.lsn import Lsn
     from silver.run.lazy_session import LazySession
@@ -46,24 +59,101 @@ class Sessions:
     def __init__(self, spark: SparkSession | LazySession) -> None:
         self._spark = lazily(spark)
         self._local = threading.local()
+        self._first: tuple[SparkSession, object] | None = None
 
     def own(self) -> SparkSession:
         """This thread's own, with the settings of the given one."""
         session: SparkSession | None = getattr(self._local, "session", None)
+        first = self._first
+        if first is not None and session is not first[0] and getattr(self._local, "seen", None) != first[1]:
+            if session is not None:
+                release(session)
+            session, self._local.seen = _clone(first[0]), first[1]
         if session is None:
             session = own_session(self._spark.get())
-            self._local.session = session
+        self._local.session = session
         return session
+
+    def show_views(self) -> None:
+        """Have the other threads' sessions find the views that this thread's has now (`share`)."""
+        if is_remote(self.own()):
+            self._first = (self.own(), object())
+
+
+def share(frame: DataFrame, name: str) -> str:
+    """Make a view that sessions beside the frame's own can read; returns its name as Spark SQL.
+
+    Args:
+        frame: gives its rows.
+        name: one that nobody else gives.
+    """
+    if is_remote(frame.sparkSession):
+        frame.createOrReplaceTempView(quote(name))
+        return quote(name)
+    frame.createOrReplaceGlobalTempView(quote(name))
+    return quote("global_temp", name)
+
+
+def unshare(session: SparkSession, name: str) -> None:
+    """Drop a view that `share` made.
+
+    Args:
+        session: in which it was made.
+        name: as it was given.
+    """
+    if is_remote(session):
+        session.catalog.dropTempView(name)
+    else:
+        session.catalog.dropGlobalTempView(name)
+
+
+_cloned: WeakSet[SparkSession] = WeakSet()
+"""Sessions of ours at a server that were not released."""
+
+
+@contextmanager
+def beside(spark: SparkSession) -> Iterator[SparkSession]:
+    """`own_session` for a block."""
+    session = own_session(spark)
+    try:
+        yield session
+    finally:
+        release(session)
+
+
+def release(session: SparkSession) -> None:
+    """Have a server forget a session of ours; others end with their application."""
+    if session in _cloned:
+        _cloned.discard(session)
+        remote: Any = session
+        try:
+            remote.client.release_session()
+        except Exception as error:  # noqa: BLE001 - the server forgets it by itself, later
+            _LOGGER.debug("a session could not be released: %s", error)
+
+
+def release_all() -> None:
+    """Have servers forget all sessions of ours."""
+    for session in list(_cloned):
+        release(session)
+
+
+def interrupt_clones() -> None:
+    """Cancel all that runs in sessions of ours at a server."""
+    for session in list(_cloned):
+        session.interruptAll()
 
 
 def own_session(spark: SparkSession) -> SparkSession:
     """A session beside the given one, with its settings except those that change what is written.
 
-    A new session starts with the static settings and the application's own configuration alone.
+    A new session starts with the static settings and the application's own configuration alone; at a server
+    it is a clone, and `release` ends it.
     """
+    if is_remote(spark):
+        return _own_clone(spark)
     session = spark.newSession()
-    known: Any = spark.conf.getAll
-    for name, value in known.items():
+    for name, value in all_settings(spark).items():
         ours = name in PINNED or name in _MARK or not name.startswith(("spark.sql.", "spark.databricks."))
         if not ours and session.conf.isModifiable(name):
             session.conf.set(name, value)
@@ -75,11 +165,50 @@ def own_session(spark: SparkSession) -> SparkSession:
     return session
 
 
-def _lean(session: SparkSession) -> None:
+def _clone(spark: SparkSession) -> SparkSession:
+    """A session at the same server, with all that this one has.
+
+    Raises:
+        DefiniteError: the client or the server is older than Spark 4.1, and makes none.
+    """
+    remote: Any = spark
+    try:
+        cloned = remote.cloneSession()
+        cloned.client.set_retry_policies(remote.client.get_retry_policies())
+    except Exception as error:
+        status = of_grpc(error)
+        if not isinstance(error, AttributeError) and (status is None or status[0] != "UNIMPLEMENTED"):
+            raise
+        raise DefiniteError(
+            "the Spark Connect server, or its client here, cannot clone a session",
+            code="spark-connect-version",
+            remedy="use a server of Spark 4.1 or newer, and its client",
+        ) from error
+    session: SparkSession = cloned
+    _cloned.add(session)
+    inherit(session, spark)
+    return session
+
+
+def _own_clone(spark: SparkSession) -> SparkSession:
+    """A clone with our settings; each costs a request, so what the session has already is left."""
+    session = _clone(spark)
+    known = all_settings(session)
+    for name in _MARK:
+        if name in known:
+            change(session, name, None)
+    pin(session, known)
+    _lean(session, known)
+    return session
+
+
+def _lean(session: SparkSession, known: Mapping[str, str] | None = None) -> None:
     """Have a session of ours write no more of each commit than is read; as it is where it may not be set."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - a cycle that folds nothing loads no Spark
 
     for name, value in LEAN_COMMITS.items():
+        if known is not None and known.get(name) == value:
+            continue
         try:
             session.conf.set(name, value)
         except PySparkException as error:
@@ -109,15 +238,12 @@ def warm_up(spark: SparkSession) -> None:
     run in the driver's JVM is there a folder that all of them see and that is nobody's lake. Elsewhere, and
     where it fails, nothing is lost but some seconds of the first window.
     """
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - a cycle that folds nothing loads no Spark
-
     if not runs_locally(spark):
         return
     try:
         with tempfile.TemporaryDirectory(prefix="smelt-warm-", ignore_cleanup_errors=True) as folder:
             _merge_once(own_session(spark), f"delta.{quote(Path(folder, 't').as_uri())}")
-    except (PySparkException, Py4JJavaError, OSError) as error:
+    except spark_errors(OSError) as error:
         _LOGGER.info("Spark was not warmed up: %s", error)
 
 

@@ -30,6 +30,7 @@ from bronze.lake import delta
 from bronze.lake.client import DeltaError
 from bronze.lake.folders import local_folder
 from bronze.lake.parquet import file_system
+from silver.run.masters import is_remote
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -103,14 +104,17 @@ class PlainFiles:
         return rows.select(*renamed)
 
 
-def may_read_files() -> bool:
-    """Whether Spark reads files of a Delta table as what they are; Databricks refuses that."""
-    return _DATABRICKS not in os.environ
+def may_read_files(spark: SparkSession) -> bool:
+    """Whether Spark reads files of a Delta table as what they are.
+
+    Databricks refuses that, and a Spark Connect server may be one of Databricks.
+    """
+    return _DATABRICKS not in os.environ and not is_remote(spark)
 
 
 def plain_files(lake: Lake, layer: Layer, name: str, version: int) -> PlainFiles | None:
     """The files of a table at a version; None where Delta has to read it."""
-    if lake.path is None or local_folder(lake.uri(layer, name)) is None or not may_read_files():
+    if lake.path is None or local_folder(lake.uri(layer, name)) is None:
         return None
     folder = lake.uri(layer, name)
     said = _all_rows_count(folder, version)
@@ -136,7 +140,7 @@ def table_at(spark: SparkSession, lake: Lake, layer: Layer, name: str, version: 
     Raises:
         PySparkException: there is no such version.
     """
-    plain = plain_files(lake, layer, name, version)
+    plain = plain_files(lake, layer, name, version) if may_read_files(spark) else None
     if plain is not None:
         return plain.frame(spark)
     return spark.sql(f"SELECT * FROM {lake.sql(layer, name)} VERSION AS OF {version}")

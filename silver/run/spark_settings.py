@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
+from bronze.errors import DefiniteError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -90,7 +92,7 @@ def settings(
         needed: those without which a statement must not run.
 
     Raises:
-        PySparkException: one that is needed may not be set.
+        DefiniteError: one that is needed may not be set.
     """
     must = needed or {}
     before = {name: spark.conf.get(name, None) for name in [*wanted, *must]}
@@ -98,10 +100,20 @@ def settings(
         for name, value in wanted.items():
             change(spark, name, value)
         for name, value in must.items():
-            spark.conf.set(name, value)
+            if not change(spark, name, value):
+                raise _guarded(name)
         yield
     finally:
         put_back(spark, before)
+
+
+def _guarded(name: str) -> DefiniteError:
+    return DefiniteError(
+        f"the server lets no session set {name}, by which a commit says how far its table is",
+        code="spark-setting-guarded",
+        remedy="keep the tables in a catalog (lake.catalog without lake.path), where commits say it in "
+        "another way; or use a server that allows it",
+    )
 
 
 def change(spark: SparkSession, name: str, value: str | None) -> bool:
@@ -128,6 +140,12 @@ def put_back(spark: SparkSession, before: Mapping[str, str | None]) -> None:
     """Settings of a session as they were; None where one was not set."""
     for name, former in before.items():
         change(spark, name, former)
+
+
+def inherit(session: SparkSession, source: SparkSession) -> None:
+    """A clone was given what its source was given, whatever that is tuned to now."""
+    if source in _given:
+        _given[session] = _given[source]
 
 
 def tune(session: SparkSession, *, small: bool) -> None:

@@ -274,6 +274,7 @@ class Worklist:
         tune(session, small=small)
         if keep and later.is_small:
             changes = self._source.keep(session, bronze, later, relations=starts, low=low, end=end, one=small)
+            self._sessions.show_views()
         found = {
             row["relation_id"]: activity_of(row.asDict())
             for row in session.sql(activity_query(changes, starts, end)).collect()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from silver.run.masters import computed
-from silver.run.sessions import own_session
+from silver.run.sessions import beside
 from silver.run.spark_settings import settings
 from silver.verify.rows import (
     KINDS,
@@ -102,8 +102,7 @@ def compare(
     Raises:
         PySparkException: a side cannot be read.
     """
-    session = own_session(spark)
-    with settings(session, _ADAPTIVE):
+    with beside(spark) as session, settings(session, _ADAPTIVE):
         parts = session.sql(digests_query(table, source, silver, lsn)).collect()
         differing = [row["part"] for row in parts if row["differs"]]
         queries = [wrong_query(table, source, silver, lsn, differing)] if differing else []

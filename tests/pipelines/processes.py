@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 from tests.patience import until
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
 __all__ = ["ROOT", "Command", "task_seconds", "thread_seconds", "until"]
@@ -37,7 +38,11 @@ class Command:
     """`smelt …` in a process of its own; whatever it started carries its mark and is ended with the test."""
 
     def __init__(
-        self, *arguments: str | Path, folder: Path, python: tuple[str, ...] = ("-m", "pipelines")
+        self,
+        *arguments: str | Path,
+        folder: Path,
+        python: tuple[str, ...] = ("-m", "pipelines"),
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         self.mark = uuid.uuid4().hex
         self.said = folder / f"said-{self.mark}.txt"
@@ -53,6 +58,7 @@ class Command:
                     "PYTHONPATH": str(ROOT),
                     "SMELT_LOGS": str(folder / "logs"),
                     _MARK: self.mark,
+                    **(variables or {}),
                 },
             )
 

@@ -27,6 +27,8 @@ from bronze.lake.named.sql import failures, literal, make_schema, quoted, run, s
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark.sql import DataFrame, SparkSession
+
     from bronze.lake.named.table import NamedTable
 
 _LOOKED_AT: Final = 16
@@ -76,7 +78,7 @@ def _write(table: NamedTable, rows: pa.Table, marks: Mapping[str, int], *, repla
     _require_unwritten(table, marks)
     app = next((one for one in _ALONE if one in marks), None)
     with failures(uri):
-        frame = session_for(uri).createDataFrame(_plain(rows))
+        frame = _frame(session_for(uri), _plain(rows))
         writer = frame.writeTo(address_of(uri)).option("userMetadata", said.said(marks, commit=name))
         if app is not None or (marks and not rows.num_rows):
             # Without rows Delta makes no commit, unless it has an action of its own to write.
@@ -88,6 +90,14 @@ def _write(table: NamedTable, rows: pa.Table, marks: Mapping[str, int], *, repla
             writer.append()
     if app is not None and not _came_about(uri, name):
         raise CommitFailedError(f"{address_of(uri)}: another writer came first")
+
+
+def _frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Rows as Spark's; of none, the client of Spark Connect takes no columns."""
+    if rows.num_rows:
+        return spark.createDataFrame(rows)
+    nothing = ", ".join(f"CAST(NULL AS {sql_type(one.type)}) AS {quoted(one.name)}" for one in rows.schema)
+    return spark.sql(f"SELECT {nothing} WHERE false")
 
 
 def add_columns(uri: str, fields: list[pa.Field]) -> None:

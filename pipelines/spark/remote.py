@@ -1,0 +1,169 @@
+"""A session that something else than this process runs: a Spark Connect server, or Databricks.
+
+Then nothing is started here: no JVM, and so no Java is looked for and no jar is fetched. The server has Delta
+and its own master, memory and credentials. A setting that it refuses is left as the server has it; what
+matters of these is told apart by `silver.run.pinned` and `silver.run.marks`.
+
+The address is `SPARK_REMOTE`_, or ``spark.remote`` of the pipeline file. It may hold a token, so messages
+name host and port alone.
+
+.. _SPARK_REMOTE: https://spark.apache.org/docs/latest/spark-connect-overview.html
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.errors import ConfigurationError, DefiniteError, causes
+from pipelines.terminal.jvm_errors import spark_message
+from silver.run.masters import is_remote
+from silver.run.sessions import interrupt_clones, release_all
+from silver.run.spark_errors import of_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+_LOGGER: Final = logging.getLogger("deltasmelt.session")
+
+REMOTE: Final = "spark.remote"
+VARIABLE: Final = "SPARK_REMOTE"
+DATABRICKS: Final = "DATABRICKS_RUNTIME_VERSION"
+"""Variable of every process on Databricks, where a session is there already or is given."""
+
+_ADDRESS: Final = re.compile(r"sc://([^/;]+)(?:/.*)?")
+_TRIES: Final = (3, 6)
+"""Of the first request, and of a later one, which is repeated for a minute. The client would take ten."""
+
+_LOST: Final = "INVALID_HANDLE"
+"""How conditions begin of requests for a session that the server no longer has."""
+
+_GONE: Final = ("UNAVAILABLE", "UNAUTHENTICATED", "PERMISSION_DENIED")
+"""What gRPC says of a server that cannot be reached, or no longer wants us."""
+
+
+def address_of(settings: Mapping[str, str]) -> str | None:
+    """The address of a Spark Connect server; None where none is named.
+
+    Args:
+        settings: the pipeline file's `spark` section.
+
+    Raises:
+        ConfigurationError: what is named is no address of one.
+    """
+    given = os.environ.get(VARIABLE)
+    address = given or settings.get(REMOTE)
+    if not address:
+        return None
+    if _ADDRESS.fullmatch(address) is None:
+        raise ConfigurationError(
+            "the address of the Spark Connect server does not begin with sc://HOST",
+            code="spark-remote",
+            where=VARIABLE if given else REMOTE,
+            remedy="name a server, e.g. sc://spark.example.org:15002; without one, Spark runs here",
+        )
+    return address
+
+
+def is_elsewhere(settings: Mapping[str, str]) -> bool:
+    """Whether something else than this process runs Spark."""
+    return DATABRICKS in os.environ or address_of(settings) is not None
+
+
+def remote_session(settings: Mapping[str, str]) -> SparkSession:
+    """A session at the server, or the one that Databricks gives.
+
+    Args:
+        settings: the pipeline file's `spark` section.
+
+    Raises:
+        ConfigurationError: the client's packages are not installed.
+        DefiniteError: the server does not answer.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - the reader must not load Spark
+
+    address = address_of(settings)
+    # What gRPC itself would print on the terminal is in the errors that it raises.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    try:
+        builder: Any = SparkSession.builder
+        session: SparkSession = (builder if address is None else builder.remote(address)).getOrCreate()
+    except ImportError as error:
+        raise ConfigurationError(
+            f"the client of Spark Connect is not installed: {str(error).partition(chr(10))[0]}",
+            code="spark-missing",
+            remedy="pip install 'deltasmelt[connect]'",
+        ) from None
+    if address is not None and is_remote(session):
+        _check_answers(session, address)
+    return session
+
+
+def _check_answers(session: SparkSession, address: str) -> None:
+    """Ask the server something that costs nothing, and do not wait long for the answer.
+
+    Raises:
+        DefiniteError: there is none.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
+    from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415
+
+    remote: Any = session
+    client = remote.client
+    first, later = (DefaultPolicy(max_retries=tries) for tries in _TRIES)
+    client.set_retry_policies([first])
+    try:
+        _LOGGER.info("Spark %s at %s", session.version, host_of(address))
+    except PySparkException as error:
+        session.stop()
+        raise DefiniteError(
+            f"the Spark Connect server does not answer: {said_by(error)}",
+            code="spark-remote",
+            where=host_of(address),
+            remedy=f"start it, or correct {VARIABLE}; without that, Spark runs on this machine",
+        ) from None
+    client.set_retry_policies([later])
+
+
+def end_remote(spark: SparkSession) -> None:
+    """Have a server end all that runs in sessions of ours; of a JVM of this process, nothing is done."""
+    if not is_remote(spark):
+        return
+    try:
+        spark.interruptAll()
+        interrupt_clones()
+        release_all()
+        spark.stop()
+    except Exception as error:  # noqa: BLE001 - this process ends anyhow
+        _LOGGER.info("the server could not be told of the end: %s", error)
+
+
+def host_of(address: str) -> str:
+    """Host and port of an address, without what else it may hold."""
+    found = _ADDRESS.fullmatch(address)
+    return found[1] if found is not None else "Spark Connect"
+
+
+def said_by(error: PySparkException) -> str:
+    """The words of an error of a server, or of the way to it, in a line."""
+    of_request = of_grpc(error)
+    return spark_message(error).partition("\n")[0] if of_request is None else ": ".join(of_request)
+
+
+def lost_server(error: BaseException) -> str | None:
+    """What an error, or one that it came from, says of a server that is gone, or of our session there."""
+    exceptions: Any = sys.modules.get("pyspark.errors.exceptions.connect")
+    if exceptions is None:
+        return None
+    for one in causes(error, hidden=True):
+        if not isinstance(one, exceptions.SparkConnectGrpcException):
+            continue
+        if (one.getCondition() or "").startswith(_LOST) or one.getGrpcStatusCode().name in _GONE:
+            return said_by(one)
+    return None

@@ -1,0 +1,30 @@
+"""What a failed statement of Spark raises, with a JVM of ours and without one.
+
+PySpark turns only some of a JVM's exceptions into its own; the others are those of Py4J. A session at a Spark
+Connect server raises PySpark's alone, and the client may come without Py4J.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any, Final
+
+_CONNECT: Final = "pyspark.errors.exceptions.connect"
+"""Module of the exceptions of Spark Connect."""
+
+_OF_GRPC: Final = re.compile(r'RPC that terminated with:\s+status = (\S+)\s+details = "([^"\n]*)')
+
+
+def spark_errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
+    """The classes of what a failed statement raises, and `more`."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - a cycle that folds nothing loads no Spark
+
+    py4j: Any = sys.modules.get("py4j.protocol")  # pyspark loads it, where it has it
+    return (PySparkException, *more) if py4j is None else (PySparkException, py4j.Py4JJavaError, *more)
+
+
+def of_grpc(error: BaseException) -> tuple[str, str] | None:
+    """Status and words of a request to a server that failed on its way; None where Spark has answered."""
+    found = _OF_GRPC.search(str(error)) if type(error).__module__.startswith(_CONNECT) else None
+    return None if found is None else (found[1].removeprefix("StatusCode."), found[2])
