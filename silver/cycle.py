@@ -110,7 +110,7 @@ class Silver:
         self._sessions = Sessions(spark)
         self._source = Source(lake)
         self._comments = CommentsWatch(lake)
-        descriptions = Descriptions(lake)
+        descriptions = Descriptions(lake, self._log)
         self._runner = StepRunner(lake, settings, self._log, descriptions)
         self._troubles = Troubles(spark, lake, control)
         self._worklist = Worklist(

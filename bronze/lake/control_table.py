@@ -4,7 +4,9 @@ In a store an append is two requests, the file's and the entry's, and a look one
 known, so it is not read back. The entry is put on the condition that its number is free, which it is unless
 another process was first; then `deltalake` commits after that one. The handle stays behind meanwhile, and is
 brought up where another process wrote, for a checkpoint, for a rewrite, and from time to time: an entry of
-long ago may be gone, and its number free again.
+long ago may be gone, and its number free again. So is that of any entry once the lake was removed or put back
+under us: no entry is put but after one that is there (`bronze.lake.entries`). That is asked for, unless we
+put it in the last seconds ourselves.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 
 _ATTEMPTS: Final = 10
+_JUST_PUT: Final = 2.0
+"""Seconds after a put of our own for which its entry is taken to be there."""
 
 
 class ControlTable:
@@ -47,7 +51,7 @@ class ControlTable:
         self._files: dict[str, pa.Table] = {}
         self._in_store = local_folder(uri) is None
         self._put = -1
-        self._listed = 0.0
+        self._listed = self._put_at = 0.0
 
     @property
     def _version(self) -> int:
@@ -60,7 +64,7 @@ class ControlTable:
             table = self._open_or_create()
             made = pa.Table.from_pylist(rows, schema=self._schema)
             if self._is_recent():
-                self._put_next(table, made)
+                table = self._put_next(table, made)
             else:
                 delta.append(table, made)
                 self._is_brought_up()
@@ -68,22 +72,29 @@ class ControlTable:
                 self._bring_up(table)
                 compact(table, self._schema, many=COMPACT_ABOVE // 2)
 
-    def _put_next(self, table: DeltaTable, rows: pa.Table) -> None:
-        """Put a file and the entry that names it, and no more; a checkpoint, if one is due."""
+    def _put_next(self, table: DeltaTable, rows: pa.Table) -> DeltaTable:
+        """Put a file and the entry that names it, and no more; a checkpoint, if one is due.
+
+        Returns the handle, which is another one where another process was first, or the log was put back.
+        """
         writer = PartWriter(self._uri, "part", schema=self._schema)
         writer.write(rows)
         parts, version = writer.finish(), self._version
-        if not delta.put_after(table, parts, version):  # another process was first
+        looks = abs(time.time() - self._put_at) >= _JUST_PUT
+        if not delta.put_after(table, parts, version, looks=looks):
+            self._flushed, self._read_version = False, -1
+            table = self._open_or_create()
             delta.append_files(table, parts)
             self._is_brought_up()
-            return
-        self._put = version + 1
+            return table
+        self._put, self._put_at = version + 1, time.time()
         if self._read_version == version:
             self._read_version = self._put
             self._files |= {parts[0].path: rows}
         if self._put % delta.checkpoint_interval(self._uri) == 0:
             self._bring_up(table)
             delta.checkpoint_if_due(table, version)
+        return table
 
     def update(self, change: Callable[[pa.Table], pa.Table]) -> None:
         """Write files again of which the rows change.

@@ -210,19 +210,24 @@ def commit(
     through(Door.COMMIT, table.table_uri, write)
 
 
-def put_after(table: DeltaTable, actions: Sequence[AddAction], version: int) -> bool:
-    """Add files to a table in a store by the entry after a version; False where another one has its number.
+def put_after(table: DeltaTable, actions: Sequence[AddAction], version: int, *, looks: bool) -> bool:
+    """Add files to a table in a store by the entry after a version; False where nothing was put.
+
+    Another entry has its number, or the one before is no longer there.
 
     Args:
         table: its handle may be behind, and stays where it is.
         actions: the files.
-        version: the newest, which was put or seen moments ago.
+        version: the newest that was put or seen.
+        looks: whether to ask if its entry is still there; not where it was put a moment ago.
     """
     from bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
 
     said = {ACTIONS_KEY: str(len(actions))}
     return through(
-        Door.COMMIT, table.table_uri, lambda: entries.put_next(table, actions, [], said, after=version)
+        Door.COMMIT,
+        table.table_uri,
+        lambda: entries.put_next(table, actions, [], said, after=version, looks=looks),
     )
 
 

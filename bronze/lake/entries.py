@@ -9,8 +9,8 @@ is. What would have to be checked before it, is not there:
 * *a table that is not as the handle knows it.* Protocol and columns change by an entry, which takes it too;
 * *a free number of which there was an entry once.* Entries go from the oldest on, long after a checkpoint. A
   table that was made anew has fewer, or none. In both cases the entry before is not there, so that is looked
-  for. `deltalake` lists the log for it, and has the same moment between look and put. Who put or saw that
-  entry moments ago need not look (`bronze.lake.control_table`).
+  for. `deltalake` lists the log for it, and has the same moment between look and put. Who put that entry
+  a moment ago need not look (`bronze.lake.control_table`).
 
 Only files that come and marks are written here, on tables of the protocol that ours are made with: version 2
 of writers has no features but append-only and invariants, and neither concerns a file of ours that comes.
@@ -48,6 +48,7 @@ def put_next(
     said: Mapping[str, str],
     *,
     after: int | None = None,
+    looks: bool = True,
 ) -> bool:
     """Write the entry after the handle's version; False where nothing is written: it is left to `deltalake`.
 
@@ -56,7 +57,8 @@ def put_next(
         actions: files that come, or go.
         marks: set by the same commit.
         said: goes into the entry's commitInfo.
-        after: a newer version than the handle's that is known to be there: it was put, or seen, moments ago.
+        after: a newer version than the handle's: it was put, or seen.
+        looks: whether to ask if the entry before is still there; not where it was put a moment ago.
 
     Raises:
         OSError: the store cannot be reached, or refuses. Whether the entry was put is not known then.
@@ -68,7 +70,7 @@ def put_next(
         return False
     if protocol.min_writer_version > _WRITER:
         return False
-    if after is None and not objects.exists(uri, _name(version)):
+    if looks and not objects.exists(uri, _name(version)):
         return False
     return objects.create(uri, _name(version + 1), _entry(added, marks, said))
 

@@ -206,6 +206,22 @@ def commit_lost(table: str, where: str, again: str) -> TransientError:
     )
 
 
+def put_back(table: str, where: str, version: int) -> TransientError:
+    """The error where a version of a table is gone that its writer knows: ``table-put-back``.
+
+    Args:
+        table: ``silver.orders``.
+        where: the lake.
+        version: that is gone.
+    """
+    return TransientError(
+        f"version {version} of {table} is gone: somebody put the table back, or removed it",
+        code="table-put-back",
+        where=where,
+        remedy="stop the pipeline before tables are put back; what the table lacks now is folded again",
+    )
+
+
 def still_holding(lake: Lake, stages: Iterable[str]) -> None:
     """Whether nobody has taken over a stage that this process runs.
 

@@ -106,6 +106,15 @@ def advance(tail: Tail, uri: str, enough: Callable[[Tail], bool] = lambda _: Fal
             return True
 
 
+def has_entry(tail: Tail, uri: str) -> bool:
+    """Whether the entry of the version up to which a table was followed is still there, by one request.
+
+    Raises:
+        OSError: the store cannot be reached, or refuses.
+    """
+    return through(Door.REFRESH, uri, lambda: entries.has_entry(uri, tail.version))
+
+
 def _file(add: dict[str, Any]) -> tuple[str, tuple[int, int]]:
     stats = json.loads(add.get("stats") or "{}")
     return unquote(add["path"]), (int(stats.get("numRecords") or 0), int(add["size"]))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.lake.location import Lake
-    from silver.run.table_log import Stored
+    from silver.run.table_log import SilverLog, Stored
     from silver.schema.catalog import SilverTable
 
 _LOGGER: Final = logging.getLogger("deltasmelt.silver")
@@ -29,10 +29,12 @@ class Descriptions:
 
     Args:
         lake: whose.
+        log: is told of each statement, which is a commit of its own.
     """
 
-    def __init__(self, lake: Lake) -> None:
+    def __init__(self, lake: Lake, log: SilverLog) -> None:
         self._lake = lake
+        self._log = log
         self._pauses: Pauses[str] = Pauses()
         self._refused: dict[str, list[str]] = {}
 
@@ -58,6 +60,7 @@ class Descriptions:
         if not statements:
             return False
         still_writing(self._lake, "silver")
+        self._log.expect(table.name)
         try:
             for statement in statements:
                 session.sql(statement)

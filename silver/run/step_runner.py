@@ -18,7 +18,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from bronze.lake.delta import checkpoint_interval
-from bronze.lake.leases import commit_lost, still_writing
+from bronze.lake.leases import commit_lost, put_back, still_writing
 from bronze.lake.named.place import is_named
 from bronze.lake.named.sql import make_schema
 from silver.fold import merge
@@ -99,7 +99,7 @@ class StepRunner:
         self._lake = lake
         self._settings = settings
         self._log = log
-        self._descriptions = Descriptions(lake) if descriptions is None else descriptions
+        self._descriptions = Descriptions(lake, log) if descriptions is None else descriptions
         self._owed: dict[str, SilverTable] = {}
         self._pauses: Pauses[str] = Pauses()
 
@@ -147,9 +147,13 @@ class StepRunner:
 
         Raises:
             TableError: a column changed in a way that stored values do not survive.
+            TransientError: ``table-put-back``: what the step builds upon is gone; nothing was written.
+                ``lake-commit-lost``: the log does not have what Spark committed.
         """
         if self._lake.path is None:
             self._log.expect(step.table.name)
+        # Into a table that is taken for empty rows are added: so it must be known that it is (`_run`).
+        self._log.confirm(step.table.name, look=step.mode == "load")
         rows, size = self._log.size(step.table.name)
         small = rows_touched([step], changes, rows) <= SMALL
         tune(session, small=small)
@@ -256,8 +260,13 @@ class StepRunner:
 
         Raises:
             TransientError: ``lake-commit-lost``: the log does not have what Spark committed.
+                ``table-put-back``: the table was put back since the step began.
         """
         written = self._log.written(step.table.name, step.window.end)
+        if written.version < stored.version:
+            raise put_back(f"silver.{step.table.name}", str(self._lake.path), stored.version)
+        if written.version == stored.version:  # without effect; or onto an older version than is known
+            self._log.confirm(step.table.name)
         committed = written.version > stored.version
         if committed and (written.mark is None or written.mark < step.window.end):
             where = self._lake.path or str(self._lake.catalog)

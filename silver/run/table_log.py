@@ -8,7 +8,8 @@ statement, so there a cycle looks once at a table, and once more after each stat
 (`SilverLog.begin`). That is enough: who writes
 silver's tables holds their lease, and a cycle has it from its beginning to its end. Where nobody else had it
 since the cycle before, what that one saw last still stands. What somebody commits without a lease is seen at
-the next look, as if it had been committed then; Delta orders both.
+the next look, as if it had been committed then; Delta orders both. What takes commits away, as a restored
+backup does, is asked for before each step (`SilverLog.confirm`): its window goes on from what the table held.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from bronze.lake import delta
 from bronze.lake.client import DeltaError, TableNotFoundError
 from bronze.lake.folders import local_folder
 from bronze.lake.history import history
-from bronze.lake.kept import SELDOM
+from bronze.lake.kept import LISTED_AFTER, SELDOM
+from bronze.lake.leases import put_back
 from bronze.lake.named import said
 from bronze.lake.named.place import is_named
-from bronze.lake.tail import Tail, advance, tail_of
+from bronze.lake.tail import Tail, advance, has_entry, tail_of
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from silver.run.key_ranges import share_of
@@ -109,6 +111,33 @@ class SilverLog:
         """A statement that may commit to the table begins."""
         if self._seen is not None:
             self._seen.pop(name, None)
+
+    def confirm(self, name: str, *, look: bool = False) -> None:
+        """Ask whether what is known of the table is still there: a statement is about to build upon it.
+
+        A local log is looked at all the time. In a store a look asks for what comes after the known version,
+        and has the same answer where a table is as known, and where somebody put it back to an older one. So
+        the known version's own entry is asked for, by one request. A look that is older than half a minute is
+        done again.
+
+        Args:
+            name: of the table; nothing is asked of one that nobody has read.
+            look: what came since must be known, however young the last look is.
+
+        Raises:
+            TransientError: ``table-put-back``: an older version, or none, is there.
+        """
+        known, tail, table = self._stored.get(name), self._tails.get(name), self._tables.get(name)
+        if known is None or tail is None or table is None:
+            return
+        if self._seen is not None and (look or _is_past(self._seen.get(name, 0.0), LISTED_AFTER)):
+            self.expect(name)
+        if not has_entry(tail, table.table_uri):  # a handle would say nothing where its table is gone
+            self.forget((name,))
+        stored = self._read(name)
+        if stored is None or stored.version < known.version:
+            self.forget((name,))
+            raise put_back(f"silver.{name}", str(self._lake.path), known.version)
 
     def read(self, name: str) -> Stored | None:
         """The table at its newest version; None where there is none."""
@@ -274,18 +303,18 @@ class SilverLog:
 
     def _look(self, name: str, table: DeltaTable, until: Lsn | None) -> None:
         """See what is new; in a store where that may be, and by one request for each commit."""
-        now, tail = time.time(), self._tails.get(name)  # which goes on while a machine sleeps
+        now, tail = time.time(), self._tails.get(name)
         if tail is None:
             if not (is_named(table.table_uri) and self._seen is not None and name in self._seen):
                 self._bring_up(name, table)
             return
-        if self._seen is not None and abs(now - self._seen.get(name, 0.0)) < SELDOM:
+        if self._seen is not None and not _is_past(self._seen.get(name, 0.0), SELDOM):
             return
 
         def enough(tail: Tail) -> bool:
             return until is not None and tail.marks.get(SILVER_APP, -1) >= until
 
-        lists = abs(now - self._listed[name]) >= SELDOM
+        lists = _is_past(self._listed[name], SELDOM)
         if lists or not advance(tail, table.table_uri, enough):
             self._bring_up(name, table)
         if self._seen is not None:
@@ -304,6 +333,11 @@ class SilverLog:
             self._tails[name], self._listed[name] = tail_of(table), now
         if self._seen is not None:
             self._seen[name] = now
+
+
+def _is_past(then: float, seconds: float) -> bool:
+    """Whether it is so long ago, by the clock that goes on while a machine sleeps; or the clock was put."""
+    return abs(time.time() - then) >= seconds
 
 
 def _stored(table: DeltaTable) -> Stored:

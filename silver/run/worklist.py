@@ -106,7 +106,7 @@ class Worklist:
         descriptions: Descriptions | None = None,
     ) -> None:
         self._lake = lake
-        self._descriptions = Descriptions(lake) if descriptions is None else descriptions
+        self._descriptions = Descriptions(lake, log) if descriptions is None else descriptions
         self._settings = settings
         self._control = control
         self._log = log

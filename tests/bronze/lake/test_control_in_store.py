@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import obstore
 import pytest
 from deltalake import DeltaTable
 
-from bronze.lake import control_table
+from bronze.lake import control_table, objects
 from bronze.lake.control import Cut, OpenError, Run
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
@@ -34,8 +35,9 @@ def lsns(control: ControlTables) -> list[int]:
 
 
 def test_what_a_cycle_records_takes_two_requests_a_table_and_a_look_one(
-    store: ObjectStore, place: str
+    store: ObjectStore, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(control_table, "_JUST_PUT", 60)
     control = ControlTables(Lake(place))
     found: list[Counter[str]] = []
     for lsn in range(1, 32):
@@ -46,7 +48,7 @@ def test_what_a_cycle_records_takes_two_requests_a_table_and_a_look_one(
         control.record_runs([run(lsn)])
         control.record_cut(cut(lsn))
         found.append(Counter(one.method for one in store.requests()))
-    usual = Counter({"PUT": 4, "HEAD": 2})
+    usual = Counter({"PUT": 4, "HEAD": 2})  # two more where the last put was not just now
     assert [one for one in found if one == usual] == [usual] * 26, "not the first two, and no checkpoint"
     again = ControlTables(Lake(place))
     assert lsns(again) == lsns(control) == list(range(1, 32))
@@ -100,3 +102,20 @@ def test_the_log_is_listed_again_after_a_while(
     assert any("list-type" in one.query for one in store.requests())
     control.record_cut(cut(4))
     assert lsns(ControlTables(Lake(place))) == [1, 2, 3, 4]
+
+
+def test_nothing_is_put_into_a_log_that_was_removed_or_put_back_meanwhile(
+    store: ObjectStore, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_table, "_JUST_PUT", 0)
+    control = ControlTables(Lake(place))
+    for lsn in range(1, 5):
+        control.record_cut(cut(lsn))
+    for version in (3, 4):
+        obstore.delete(objects._store(f"{place}/control/cuts"), f"_delta_log/{version:020}.json")
+    control.record_cut(cut(9))
+    assert lsns(control) == lsns(ControlTables(Lake(place))) == [1, 2, 9]
+    objects.delete_below(place, "control/cuts")
+    control.record_cut(cut(10))
+    control.record_cut(cut(11))
+    assert lsns(control) == lsns(ControlTables(Lake(place))) == [10, 11]

@@ -47,7 +47,8 @@ def refused(source: RealSource) -> list[bool]:
     there = SilverLog(source.lake).read("plain")
     comments = {one.relation_id: Comments(one.relation_id, "x") for one in read_relations(source.lake)}
     shapes = silver_catalog(commented(read_relations(source.lake), comments), SilverSettings())
-    table, one = shapes[TableName("public", "plain")], Descriptions(elsewhere)
+    table = shapes[TableName("public", "plain")]
+    one = Descriptions(elsewhere, SilverLog(elsewhere))
     assert there is not None
     ran = one.take_over(source.spark, table, there)
     return [ran, bool(one.due(table, there)), one.take_over(source.spark, table, there)]

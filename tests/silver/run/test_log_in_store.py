@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
+import obstore
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from bronze.comments import Comments
+from bronze.errors import TransientError
+from bronze.lake import objects
 from bronze.lake.leases import held, leased, writing_of
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
+from silver.run import table_log
+from silver.run.descriptions import Descriptions
 from silver.run.table_log import SILVER_APP, SilverLog
+from silver.schema.catalog import silver_table
+from silver.settings import SilverSettings
+from tests.silver.histories import INT, relation
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tests.object_store import ObjectStore
 
 pytestmark = pytest.mark.process
@@ -106,6 +118,79 @@ def test_a_table_that_fell_out_is_opened_anew(shop: Shop) -> None:
     table.update_incremental()
     shop.log.forget(["orders"])
     assert shop.mark("orders") == 2
+
+
+def test_a_table_that_was_put_back_is_noticed_before_anything_is_written_to_it(shop: Shop) -> None:
+    uri = shop.lake.uri("silver", "orders")
+    for mark in (2, 3):
+        shop.write("orders", mark)
+    shop.log.begin(alone=False)
+    assert [shop.mark("orders"), shop.mark("customers")] == [3, 1]
+    shop.requests()
+    shop.log.confirm("orders")
+    shop.log.confirm("new")
+    assert shop.requests() == 1
+
+    for version in (1, 2):
+        obstore.delete(objects._store(uri), f"_delta_log/{version:020}.json")
+    shop.log.begin(alone=True)
+    assert shop.mark("orders") == 3, "what was seen last stands"
+    with pytest.raises(TransientError, match=r"version 2 of silver\.orders is gone") as error:
+        shop.log.confirm("orders")
+    assert error.value.code == "table-put-back"
+    assert shop.mark("orders") == 1
+
+    shop.store.forget()
+    for name in ("orders", "customers"):
+        obstore.delete(objects._store(shop.lake.uri("silver", name)), f"_delta_log/{0:020}.json")
+        with pytest.raises(TransientError, match="put the table back, or removed it"):
+            shop.log.confirm(name)
+        assert shop.log.read(name) is None
+
+
+def test_what_somebody_committed_is_seen_before_a_step_that_must_know_it(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.log.begin(alone=True)
+    assert shop.mark("orders") == 1
+    shop.write("orders", 2)
+    shop.log.confirm("orders")
+    assert shop.mark("orders") == 1
+    shop.log.confirm("orders", look=True)
+    assert shop.mark("orders") == 2
+    shop.write("orders", 3)
+    monkeypatch.setattr(table_log, "LISTED_AFTER", 0)
+    shop.log.confirm("orders")
+    assert shop.mark("orders") == 3
+
+
+class Describing:
+    """Takes the one statement that gives a table its comment, and commits it as another engine does."""
+
+    def __init__(self, shop: Shop) -> None:
+        self.shop = shop
+
+    def sql(self, statement: str) -> None:
+        comment = statement.rpartition(" IS '")[2].rstrip("'")
+        uri = self.shop.lake.uri("silver", "orders")
+        table = DeltaTable(uri, storage_options=self.shop.store.options())
+        table.alter.set_table_description(comment)
+
+
+def test_a_comment_is_one_commit_and_the_version_after_it_is_known(shop: Shop) -> None:
+    shape = replace(relation("orders", [("id", INT)], ["id"], relation_id=7), comments=Comments(7, "all"))
+    orders, session = silver_table(shape, SilverSettings()), cast("SparkSession", Describing(shop))
+    descriptions = Descriptions(shop.lake, shop.log)
+    shop.log.begin(alone=False)
+    for alone in (False, True, True):
+        shop.log.begin(alone=alone)
+        stored = shop.log.read("orders")
+        assert stored is not None
+        if descriptions.take_over(session, orders, stored):
+            stored = shop.log.written("orders")
+        assert (stored.version, stored.description) == (1, "all")
+    newest = DeltaTable(shop.lake.uri("silver", "orders"), storage_options=shop.store.options())
+    assert newest.version() == 1
 
 
 def test_a_lease_follows_an_earlier_one_only_where_nobody_held_it_between(shop: Shop) -> None:
