@@ -12,6 +12,8 @@ Why it is right, at each point where it may be killed:
 * **Killed between two ALTERs**, or before the statement: the other ALTERs follow from the table's columns.
 * **Killed before the cut**, which is one commit after all tables' own commits: the next cycle has nothing
   left to fold, or more, and records the cut.
+* **Another process that writes in spite of lock and lease**, as in a catalog nothing forbids, may have
+  carried a table beyond C. Tables at two LSNs are no moment, so no cut is recorded.
 * **A statement without effect** may leave no commit. The mark then stays, and folding that window again has
   no effect either.
 * **Killed after a catalog's table said its mark again** (`bronze.lake.delta.state_marks`): that is a commit
@@ -165,11 +167,15 @@ class Silver:
             return None
         for one in tables:
             self._log.state_marks(one.name)
-        versions = {one.name: stored.version for one in tables if (stored := self._log.read(one.name))}
+        stands = {one.name: stored for one in tables if (stored := self._log.read(one.name))}
         still_writing(self._lake, "silver")
         self._control.record_runs(runs)
+        if any(stored.mark is not None and stored.mark > end for stored in stands.values()):
+            return None  # another process carries them on, and its cut names them
         commit_ts = position.commit_ts if end == position.frontier else None
-        cut = Cut("silver", end, commit_ts, versions, datetime.now(UTC))
+        cut = Cut(
+            "silver", end, commit_ts, {name: one.version for name, one in stands.items()}, datetime.now(UTC)
+        )
         self._control.record_cut(cut)
         return cut
 

@@ -74,6 +74,7 @@ CODES: Final = frozenset(
         "table-failed",
         "type-override",
         "catalog-name",
+        "catalog-name-taken",
     )
 )
 """Codes of the errors that silver records."""

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyarrow.fs import FileType
 
-from bronze.errors import TableError, resnapshot_remedy
+from bronze.errors import DefiniteError, TableError, resnapshot_remedy
 from bronze.lake import objects
 from bronze.lake.delta import checkpoint_interval, location, open_existing
 from bronze.lake.leases import still_writing
@@ -34,8 +34,8 @@ from bronze.lake.location import Lake
 from bronze.lake.named.place import is_named
 from bronze.lake.named.sql import make_schema
 from bronze.lake.parquet import file_system
+from bronze.lake.scratch import NUMBERED, remove_left, scratch_of
 from bronze.lake.scratch import remove as remove_named
-from bronze.lake.scratch import scratch_of
 from bronze.lsn import Lsn
 from bronze.store.contract import CHANGES
 from bronze.store.gaps import is_left_out, is_whole
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.shapes import Relation
+    from silver.run.table_log import Stored
     from silver.schema.catalog import SilverTable
     from silver.settings import SilverSettings
 
@@ -94,6 +95,7 @@ def rebuild(
 
     Raises:
         TableError: bronze does not have all of the table, or what it lacks cannot be kept.
+        DefiniteError: ``already-running``: something else carried the table beyond the LSN meanwhile.
     """
     bronze = open_existing(location(lake, "bronze", CHANGES))
     snapshot = snapshot_of(bronze, table.table)
@@ -125,6 +127,8 @@ def rebuild(
         runner.run(session, step, changes=activity.changes)
     tune(session, small=False)
     version = _replace(session, lake, scratch, settings, table, end=end)
+    if lake.path is None:
+        remove_named(scratch)
     remove_scratch(lake)
     return version
 
@@ -132,14 +136,14 @@ def rebuild(
 def _scratch(lake: Lake) -> Lake:
     """Where a table is derived; under a new name each time, as Spark remembers what was at a path."""
     if lake.path is None:
-        return scratch_of(lake, _PURPOSE)
+        return scratch_of(lake, _PURPOSE + uuid.uuid4().hex[:NUMBERED])
     return Lake(path=f"{lake.path}/{SCRATCH}/{uuid.uuid4().hex}")
 
 
 def remove_scratch(lake: Lake) -> None:
-    """Remove what a rebuild left, also one that was killed."""
+    """Remove what a rebuild left, also one that was killed; in a catalog a day later, as another may run."""
     if lake.path is None:
-        remove_named(scratch_of(lake, _PURPOSE))
+        remove_left(lake, _PURPOSE)
         return
     if lake.in_store:
         objects.discard(f"{lake.path}/{SCRATCH}")
@@ -222,6 +226,17 @@ def _as_of(name: str, snapshot: Lsn) -> str:
     return f"CASE WHEN {VALID_TO_LSN} < {int(snapshot)} THEN {name} END"
 
 
+def _require_no_more(stored: Stored | None, uri: str, end: Lsn) -> None:
+    """Refuse to replace rows of a later LSN: their changes would be lost, and the mark would hide it."""
+    if stored is not None and stored.mark is not None and stored.mark > end:
+        raise DefiniteError(
+            f"the table holds changes up to {stored.mark}, and {end} is what it was derived as of",
+            code="already-running",
+            where=uri,
+            remedy="stop the other process that carries silver on, then run this again",
+        )
+
+
 def _replace(
     session: SparkSession,
     lake: Lake,
@@ -235,6 +250,7 @@ def _replace(
     target, uri, log = lake.sql("silver", table.name), lake.uri("silver", table.name), SilverLog(lake)
     made = SilverLog(scratch).written(table.name)
     stored = log.read(table.name)
+    _require_no_more(stored, uri, end)
     if stored is None:
         if is_named(uri):
             make_schema(uri)
@@ -246,6 +262,7 @@ def _replace(
         still_writing(lake, "silver")
         session.sql(statement)
     stored = log.written(table.name)
+    _require_no_more(stored, uri, end)
     by_attnum = {field.attnum: field.name for field in made.fields if field.attnum is not None}
     by_name = {field.name for field in made.fields if field.attnum is None}
     values = {}

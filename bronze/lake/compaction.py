@@ -29,7 +29,7 @@ from bronze.doors import Door, through
 from bronze.lake import delta
 from bronze.lake.client import AddAction, CommitFailedError, RemoveAction, Transaction
 from bronze.lake.delta import sorted_by
-from bronze.lake.named import commits
+from bronze.lake.named.amend import amend
 from bronze.lake.named.place import is_named
 from bronze.lake.named.table import NamedTable
 from bronze.lake.parquet import HELD_BYTES, PartWriter, delete_files, file_system, open_whole
@@ -104,17 +104,25 @@ def compact(
     return True
 
 
-def rewrite(table: DeltaTable, changed: Mapping[str, pa.Table], schema: pa.Schema, *, as_of: int) -> bool:
+def rewrite(
+    table: DeltaTable,
+    changed: Mapping[str, pa.Table],
+    schema: pa.Schema,
+    *,
+    as_of: int,
+    before: Mapping[str, pa.Table],
+) -> bool:
     """Write files again with other rows, in one commit; whether that was done, or must be tried again.
 
     Args:
         table: its handle is brought to the newest version.
-        changed: by file, the rows that it is to have instead.
+        changed: by file, the rows that it is to have instead: the same, some of them changed; or fewer.
         schema: of the rows.
         as_of: the version in which the files were read.
+        before: by file, at least its rows as they were read.
     """
     if isinstance(table, NamedTable):
-        return _rewrite_named(table, changed, schema, as_of=as_of)
+        return _rewrite_named(table, changed, before)
     sizes = {path: size for path, size in _sizes(table).items() if path in changed}
     writer = PartWriter(table.table_uri, "part", schema=schema)
     for rows in changed.values():
@@ -128,14 +136,12 @@ def rewrite(table: DeltaTable, changed: Mapping[str, pa.Table], schema: pa.Schem
 
 
 def _rewrite_named(
-    table: NamedTable, changed: Mapping[str, pa.Table], schema: pa.Schema, *, as_of: int
+    table: NamedTable, changed: Mapping[str, pa.Table], before: Mapping[str, pa.Table]
 ) -> bool:
-    """All rows of a catalog's table stand under one name, and are replaced."""
-    rows = pa.concat_tables([schema.empty_table(), *changed.values()])
-    if table.version() != as_of:
-        return False
+    """A catalog's table has no files of ours: its rows are changed in place (`bronze.lake.named.amend`)."""
     try:
-        commits.overwrite(table, rows, {COMPACTION_APP: as_of})
+        for path, rows in changed.items():
+            amend(table.table_uri, before[path], rows)
     except CommitFailedError:
         return False
     finally:

@@ -109,7 +109,9 @@ class ControlTable:
                 self.rows()
                 changed = {path: change(rows) for path, rows in self._files.items()}
                 changed = {path: rows for path, rows in changed.items() if rows != self._files[path]}
-                if not changed or rewrite(table, changed, self._schema, as_of=self._read_version):
+                if not changed or rewrite(
+                    table, changed, self._schema, as_of=self._read_version, before=self._files
+                ):
                     return
             raise CommitFailedError(f"{self._uri}: other processes rewrite it all the time")
 
@@ -130,7 +132,7 @@ class ControlTable:
                 rows = delta.read_file(table, path).cast(self._schema)
                 kept = change(rows)
                 if kept.num_rows < rows.num_rows:
-                    rewrite(table, {path: kept}, self._schema, as_of=version)
+                    rewrite(table, {path: kept}, self._schema, as_of=version, before={path: rows})
 
     def tidy(self) -> None:
         """Remove log entries and files that nobody needs."""

@@ -11,7 +11,7 @@ Closing an error and removing cuts and runs that are past their time (`bronze.la
 files that have them are written again, in one commit (runs file by file, for nobody needs them together). It
 carries the mark of compactions. So of two processes that rewrite at once one is refused, and runs again on
 the newer version, where the row is closed already. And no compaction brings a row back that an update closes
-at the same moment.
+at the same moment. Of a catalog's table the rows are changed in place (`bronze.lake.named.amend`).
 
 A cycle reads no run: what it recorded last it remembers, so that `control.runs` costs a writer nothing,
 however long it is.

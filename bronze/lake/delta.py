@@ -14,6 +14,7 @@ are not removed then, and the caller looks at the table before it does anything 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 import pyarrow as pa
@@ -26,9 +27,11 @@ from bronze.lake import disk
 from bronze.lake.client import CommitFailedError, DeltaError, TableNotFoundError
 from bronze.lake.folders import local_folder
 from bronze.lake.named import commits as named
+from bronze.lake.named.aside import aside
+from bronze.lake.named.owned import MADE_PROPERTY, require_ours
 from bronze.lake.named.place import is_named
 from bronze.lake.named.table import STATED_AFTER, NamedTable
-from bronze.lake.parquet import PartWriter, delete_files, open_whole
+from bronze.lake.parquet import HELD_BYTES, PartWriter, delete_files, open_whole
 from bronze.lake.stores import options_of
 from bronze.lake.torn_log import ACTIONS_KEY, set_torn_aside
 from bronze.lake.transactions import expect_marks
@@ -115,12 +118,17 @@ def open_or_create(
     """The table, to be written; made first if it is not there; safe against another process doing the same.
 
     What its log says is on disk when this returns, whichever process wrote it.
+
+    Raises:
+        DefiniteError: ``catalog-name-taken``: a catalog has a table of that name that is none of ours.
     """
     set_torn_aside(uri)
     table = open_table(uri)
     if table is None:
         _create(uri, schema, description, dict(properties or {}))
         table = open_existing(uri)
+    if is_named(uri):
+        require_ours(uri, table.metadata().configuration)
     disk.flush_log(uri, table.version())
     return table
 
@@ -128,7 +136,10 @@ def open_or_create(
 def _create(uri: str, schema: pa.Schema, description: str, properties: dict[str, str | None]) -> None:
     """Make a table, unless another process does at the same moment."""
     if is_named(uri):
-        said = {name: value for name, value in properties.items() if value is not None}
+        said = {
+            MADE_PROPERTY: "true",
+            **{name: value for name, value in properties.items() if value is not None},
+        }
         through(Door.CREATE_TABLE, uri, lambda: named.create(uri, schema, description, said))
         return
 
@@ -237,11 +248,18 @@ def _append_named(
     schema: pa.Schema,
     marks: Sequence[Transaction],
 ) -> None:
-    """The rows of files that were written aside; the files go once the commit is there."""
-    paths = [action.path for action in actions]
-    rows = pa.concat_tables([schema.empty_table(), *(_rows_aside(table.table_uri, path) for path in paths)])
-    named.append(table, rows, {mark.app_id: mark.version for mark in marks})
-    delete_files(table.table_uri, paths)
+    """The rows of files that were written aside; the files go once the commit is there.
+
+    Many rows are read by Spark, and not held by this process.
+    """
+    uri, paths = table.table_uri, [action.path for action in actions]
+    said = {mark.app_id: mark.version for mark in marks}
+    if sum(action.size or 0 for action in actions) > HELD_BYTES and named.sees_local_files(uri):
+        named.append_files(table, [aside(uri) / path for path in paths], said)
+    else:
+        rows = [schema.empty_table(), *(_rows_aside(uri, path) for path in paths)]
+        named.append(table, pa.concat_tables(rows), said)
+    delete_files(uri, paths)
 
 
 def _rows_aside(uri: str, path: str) -> pa.Table:
@@ -260,7 +278,12 @@ def settle(table: DeltaTable, before: int) -> None:
 
 
 def checkpoint_if_due(table: DeltaTable, before: int) -> None:
-    """Make a checkpoint where the handle's version and an earlier one lie in different intervals."""
+    """Make a checkpoint where the handle's version and an earlier one lie in different intervals.
+
+    Of a catalog's table Spark makes them.
+    """
+    if is_named(table.table_uri):
+        return
     interval = checkpoint_interval(table.table_uri)
     if table.version() // interval > before // interval:
         disk.checkpoint(table)
@@ -273,7 +296,8 @@ def state_marks(table: DeltaTable) -> None:
     over few commits at first. So this is due after few, whoever made them; it is a commit without rows.
     """
     if isinstance(table, NamedTable) and table.unstated() >= STATED_AFTER:
-        through(Door.COMMIT, table.table_uri, table.create_checkpoint)
+        with suppress(CommitFailedError):  # after the next commit it is due again
+            through(Door.COMMIT, table.table_uri, table.create_checkpoint)
         refresh(table)
 
 
@@ -353,10 +377,13 @@ def overwrite(uri: str, rows: pa.Table) -> None:
 
     Raises:
         CommitFailedError: another writer was first.
+        DefiniteError: as `open_or_create`.
     """
     if is_named(uri):
-        named.create(uri, rows.schema, "", {})
-        named.overwrite(NamedTable(uri), rows, {})
+        named.create(uri, rows.schema, "", {MADE_PROPERTY: "true"})
+        made = NamedTable(uri)
+        require_ours(uri, made.metadata().configuration)
+        named.overwrite(made, rows, {})
         return
     from deltalake import write_deltalake  # noqa: PLC0415 - a lake in a catalog needs none
 

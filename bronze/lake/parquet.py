@@ -33,7 +33,8 @@ from bronze.doors import Door, through
 from bronze.lake.client import AddAction
 from bronze.lake.disk import flush_to_disk
 from bronze.lake.folders import local_folder
-from bronze.lake.named.place import aside, is_named
+from bronze.lake.named.aside import aside
+from bronze.lake.named.place import is_named
 from bronze.lake.stores import options_of
 
 if TYPE_CHECKING:

@@ -1,18 +1,27 @@
 """Tables of a catalog that are there for a while: what a rebuild derives, what a comparison copies.
 
 They lie in a schema of their own, so nobody takes them for the pipeline's, and so a grant on that schema is
-enough. Their names begin with what they are for. Who is done drops them. What a killed process left, the next
-one of the same purpose drops first; two at once of one purpose there are not, or they have other names.
+enough. Their names begin with what they are for, and a number that no other process has: in a catalog no lock
+keeps two of one purpose apart. Who is done drops them. What a killed process left, the next one of the same
+purpose drops once it is a day old (`remove_left`).
 """
 
 from __future__ import annotations
 
+import re
+import time
 from contextlib import suppress
+from typing import Final
 
+from bronze.lake.client import TableNotFoundError
 from bronze.lake.location import Lake
-from bronze.lake.named.place import SCRATCH, address_of, location_of
+from bronze.lake.named.place import SCRATCH, location_of
 from bronze.lake.named.session import session_of
-from bronze.lake.named.sql import failures, quoted
+from bronze.lake.named.sql import failures, quoted, run
+
+NUMBERED: Final = 8
+"""Hexadecimal digits of the number after a purpose."""
+_LEFT_SECONDS: Final = 86_400.0
 
 
 def scratch_of(lake: Lake, purpose: str) -> Lake:
@@ -31,16 +40,35 @@ def remove(scratch: Lake) -> None:
     Raises:
         OSError: the catalog refuses.
     """
-    catalog = str(scratch.catalog)
-    uri, schema = location_of(catalog, SCRATCH, str(scratch.scratch)), f"{quoted(catalog)}.{quoted(SCRATCH)}"
+    _drop(str(scratch.catalog), re.compile(rf"{scratch.scratch}_"), older=0.0)
+
+
+def remove_left(lake: Lake, purpose: str) -> None:
+    """Drop what killed processes left of a purpose with a number, as `remove`."""
+    _drop(str(lake.catalog), re.compile(rf"{purpose}[0-9a-f]{{{NUMBERED}}}_"), older=_LEFT_SECONDS)
+
+
+def _drop(catalog: str, ours: re.Pattern[str], *, older: float) -> None:
+    """Drop tables whose name begins so, and which were made so many seconds ago."""
+    uri, schema = location_of(catalog, SCRATCH, "tables"), f"{quoted(catalog)}.{quoted(SCRATCH)}"
     spark = session_of(catalog)
     with failures(uri):
         if not spark.catalog.databaseExists(schema):
             return
         names = [row["tableName"] for row in spark.sql(f"SHOW TABLES IN {schema}").collect()]
-        ours = [name for name in names if name.startswith(f"{scratch.scratch}_")]
-        for name in ours:
-            spark.sql(f"DROP TABLE IF EXISTS {address_of(location_of(catalog, SCRATCH, name))}")
-    if len(ours) == len(names):
+        gone = 0
+        for name in filter(ours.match, names):
+            each = location_of(catalog, SCRATCH, name)
+            with suppress(TableNotFoundError):  # somebody dropped it just now
+                if not older or _age(each) > older:
+                    run(each, "DROP TABLE IF EXISTS {}")
+                    gone += 1
+    if gone == len(names):
         with suppress(OSError), failures(uri):  # not ours to drop, or no longer empty
             spark.sql(f"DROP SCHEMA IF EXISTS {schema}")
+
+
+def _age(uri: str) -> float:
+    """Seconds since a table was made."""
+    row = run(uri, "DESCRIBE DETAIL {}").selectExpr("unix_millis(createdAt)").first()
+    return 0.0 if row is None or row[0] is None else time.time() - row[0] / 1000

@@ -162,6 +162,9 @@ class ChangesTable:
             self._doubtful = in_doubt
             self._remove_doubtful()
             delta.checkpoint_if_due(self._table, before)
+            delta.state_marks(self._table)
+            if self._table.version() > version:
+                self._refresh()
         return version
 
     def remove(self, paths: Sequence[str]) -> None:

@@ -38,6 +38,7 @@ def commit_marks(changes: DeltaTable, uri: str, marks: Sequence[Transaction]) ->
     commit_changes(changes, [], marks)
     disk.flush_commits(uri, before, delta.refresh(changes, after=before))
     delta.checkpoint_if_due(changes, before)
+    delta.state_marks(changes)
 
 
 def lake_in_use(uri: str, remedy: str) -> DefiniteError:

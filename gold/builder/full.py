@@ -164,10 +164,11 @@ def _write_named(
     if state is None:
         make_schema(table.uri)
         columns = ", ".join(f"{quote(name)} {ddl}" for name, ddl in wanted.items())
-        properties = _listed(_properties(definition))
+        properties = _listed({DEFINITION_PROPERTY: "", **_properties(definition)})
         spark.sql(
             f"CREATE TABLE IF NOT EXISTS {table.address} ({columns}) USING DELTA TBLPROPERTIES ({properties})"
         )
+        table.state()  # is it this one?
     else:
         first = {NTZ_FEATURE: "supported"} if reshapes and definition.has_local_times else {}
         if state.definition not in (None, definition.digest):

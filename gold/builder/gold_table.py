@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from bronze.lake import delta
 from bronze.lake.client import DeltaError
 from bronze.lake.history import history
+from bronze.lake.named.owned import require_ours
 from bronze.lake.named.place import is_named
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
@@ -69,10 +70,15 @@ class GoldTable:
         self._kept: DeltaTable | None = None
 
     def state(self) -> TableState | None:
-        """The table as it is now; None where there is none."""
+        """The table as it is now; None where there is none.
+
+        Raises:
+            DefiniteError: ``catalog-name-taken``: it is none of this pipeline's.
+        """
         table = self._open()
         if table is None:
             return None
+        require_ours(self.uri, table.metadata().configuration, DEFINITION_PROPERTY)
         position = transaction_version(table, GOLD_APP)
         fields = _leaves(table)
         columns = {quote(name) for name in fields}

@@ -11,6 +11,9 @@ end anywhere:
 4. OPTIMIZE and REORG write new versions with the same rows. Cuts go on naming the older versions, whose
    files stay; the next cut names the newest.
 
+In a lake without a path nobody else joins the small files of bronze, of the control tables and of quality
+(`pipelines.runtime.other_tables`). No cut names these tables: they keep what left them as long as they say.
+
 One writer per table: each table's work holds the layer's lock (`pipelines.runtime.locks.writing`) that a
 cycle also holds, so neither finds the table changed under it. VACUUM keeps files for more than a day. So it
 leaves alone what a cycle is writing, also where there are no such locks.
@@ -38,6 +41,7 @@ from pipelines.runtime import maintenance_errors
 from pipelines.runtime.clustering import ORDERED_FILES, cluster_as_wanted, written_again
 from pipelines.runtime.locks import writing
 from pipelines.runtime.log_entries import committed_at, cut_log, data_files
+from pipelines.runtime.other_tables import OTHERS, others_of
 from pipelines.runtime.stated_retention import positions, state_retention
 from pipelines.runtime.table_files import FILE_BYTES, SMALL, Files, files_of
 from silver.run.pauses import Pauses
@@ -231,8 +235,10 @@ class Maintenance:
     def _tables(self) -> list[tuple[Layer, str]]:
         cuts = [(layer, self._control.latest_cut(layer)) for layer in self._layers]
         found = [(layer, name) for layer, cut in cuts if cut is not None for name in sorted(cut.tables)]
+        if self._lake.path is None and "silver" in self._layers:
+            found += others_of(self._spark, self._lake)
         named = {f"{layer}.{name}" for layer, name in found}
-        maintenance_errors.close_others(self._control, self._layers, named)
+        maintenance_errors.close_others(self._control, (*self._layers, *OTHERS), named)
         return found
 
     def _look_after(self, layer: Layer, name: str) -> MaintenanceResult | None:
@@ -263,7 +269,11 @@ class Maintenance:
             files = files_of(self._spark, table, address)
             result = MaintenanceResult(layer, name, files, files)
             still_writing(self._lake, layer)
-            if remove:
+            if remove and layer in OTHERS:
+                still_writing(self._lake, layer)
+                self._spark.sql(f"VACUUM {address}").collect()
+                result.done.append("vacuumed")
+            elif remove:
                 oldest = self._control.oldest_version(layer, name)
                 oldest = table.version() if oldest is None else oldest
                 result.removed_files = self._vacuum(layer, table, address, oldest, files)

@@ -37,6 +37,9 @@ _LEFT: Final = 12
 """Hours of these that may be used up before the property is written again. Writing it is a commit, and a need
 that grows by the hour is not written each hour. Only maintenance that comes less often than twice a day
 writes it each time."""
+_LOG_AHEAD: Final = 30 * 24
+"""Hours more that a catalog's log is kept. There Delta removes entries by their age, at any commit. Where
+maintenance has not come for long, cuts that it would have removed still name old versions."""
 _ROUGHLY: Final = 24
 """Hours that a table may say more than that."""
 
@@ -72,12 +75,14 @@ def state_retention(spark: SparkSession, table: DeltaTable, address: str, second
     stated = _HOURS.fullmatch(known.get(_KEPT, ""))
     before = None if stated is None else int(stated[1])
     hours = hours_to_state(seconds, before)
-    # What else would remove old entries of a catalog's log? By their age it takes none that a cut needs.
-    cleanup = "true" if is_named(table.table_uri) else "false"
-    if hours == before and known.get(_CLEANUP) == cleanup:
+    named = is_named(table.table_uri)
+    wanted = {
+        _KEPT: f"interval {hours} hours",
+        _LOG_KEPT: f"interval {hours + (_LOG_AHEAD if named else 0)} hours",
+        # What else would remove old entries of a catalog's log?
+        _CLEANUP: "true" if named else "false",
+    }
+    if hours == before and all(known.get(name) == value for name, value in wanted.items()):
         return
-    interval = literal(f"interval {hours} hours")
-    properties = f"{literal(_KEPT)} = {interval}, {literal(_LOG_KEPT)} = {interval}"
-    spark.sql(
-        f"ALTER TABLE {address} SET TBLPROPERTIES ({properties}, {literal(_CLEANUP)} = {literal(cleanup)})"
-    )
+    properties = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in wanted.items())
+    spark.sql(f"ALTER TABLE {address} SET TBLPROPERTIES ({properties})")

@@ -31,6 +31,7 @@ from bronze.lake.history import history
 from bronze.lake.kept import LISTED_AFTER, SELDOM
 from bronze.lake.leases import put_back
 from bronze.lake.named import said
+from bronze.lake.named.owned import require_ours
 from bronze.lake.named.place import is_named
 from bronze.lake.tail import Tail, advance, has_entry, tail_of
 from bronze.lake.transactions import transaction_version
@@ -140,7 +141,11 @@ class SilverLog:
             raise put_back(f"silver.{name}", str(self._lake.path), known.version)
 
     def read(self, name: str) -> Stored | None:
-        """The table at its newest version; None where there is none."""
+        """The table at its newest version; None where there is none.
+
+        Raises:
+            DefiniteError: ``catalog-name-taken``: it is none of this pipeline's.
+        """
         return self._read(name)
 
     def _read(self, name: str, until: Lsn | None = None) -> Stored | None:
@@ -341,6 +346,7 @@ def _is_past(then: float, seconds: float) -> bool:
 
 
 def _stored(table: DeltaTable) -> Stored:
+    require_ours(table.table_uri, table.metadata().configuration, RELATION_PROPERTY)
     mark = transaction_version(table, SILVER_APP)
     return Stored(
         table.version(),

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = logging.getLogger("deltasmelt.silver")
 
-_UNDONE: Final = frozenset({"table-failed"})
+_UNDONE: Final = frozenset({"table-failed", "catalog-name-taken"})
 """Codes of errors whose cause may be undone in the lake, without a newer snapshot."""
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bronze.lake.location import Lake
 from bronze.lake.named.session import serve
 from pipelines.spark.session import spark_session
 from silver.settings import SilverSettings
+from silver.sql import literal
 from tests.gold.shop import SHAPES
 from tests.gold.world import Model, World
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from tests.gold.shop import Shop
 
 CATALOG: Final = "spark_catalog"
+LAYERS: Final = ("bronze", "silver", "gold", "control", "quality")
 DONE: Final = "as PostgreSQL has it, without deltalake"
 
 CUSTOMER: Final = """\
@@ -48,10 +51,17 @@ RESHAPED: Final = CUSTOMER.replace("[id, total, status]", "[id, placed_at]").rep
 
 
 @contextmanager
-def lake_in_catalog(spark: SparkSession) -> Iterator[Lake]:
-    """An empty lake in the session's own catalog; its schemas are dropped at the end."""
+def lake_in_catalog(spark: SparkSession, folder: Path) -> Iterator[Lake]:
+    """An empty lake in the session's own catalog; its schemas are dropped at the end.
+
+    Args:
+        spark: the session.
+        folder: empty; for the tables' files. Of the session's own one others may have left some.
+    """
     serve(CATALOG, lambda: spark)
     _drop(spark)
+    for layer in LAYERS:
+        spark.sql(f"CREATE SCHEMA {CATALOG}.{layer} LOCATION {literal((folder / layer).as_uri())}")
     try:
         yield Lake(catalog=CATALOG)
     finally:
@@ -59,7 +69,7 @@ def lake_in_catalog(spark: SparkSession) -> Iterator[Lake]:
 
 
 def _drop(spark: SparkSession) -> None:
-    for layer in ("bronze", "silver", "gold", "control", "quality", "deltasmelt_scratch"):
+    for layer in (*LAYERS, "deltasmelt_scratch"):
         spark.sql(f"DROP SCHEMA IF EXISTS {CATALOG}.{layer} CASCADE")
 
 
@@ -89,7 +99,7 @@ def main(folder: str) -> None:
     spark = spark_session(
         {"spark.master": "local[2]", "spark.driver.memory": "2g", "spark.sql.warehouse.dir": folder}
     )
-    with lake_in_catalog(spark) as lake:
+    with lake_in_catalog(spark, Path(folder)) as lake:
         world = shop_in(spark, lake, history=False)
         world.first()
         world.step(arrive)

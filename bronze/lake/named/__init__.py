@@ -2,5 +2,5 @@
 
 In reading order: `place` (a name as a location), `session` (which Spark session knows the catalog), `said`
 (marks in what a commit says of itself), `table` (a table's log as SQL tells it), `commits` (appending,
-replacing, making).
+replacing, making), `amend` (rows changed or removed in place).
 """

@@ -4,9 +4,13 @@
 
 **Of two writers one.** A commit is refused where an id among its marks was written since the handle's
 version, as `deltalake` refuses it. The history shows that before the commit. For the moment between, an id
-that every commit of such a writer carries (`_ALONE`) is Delta's own ``txn`` action besides. Delta refuses a
-commit when another one with that action came about meanwhile. It skips one whose number is not above the
-newest, and says nothing: so each such commit is looked up afterwards. The numbers are versions, which grow.
+that every commit of such a writer carries (`_ALONE`) is Delta's own ``txn`` action besides. Its number is the
+count of these commits, which stands beside the mark: one more than the handle's version has. So of two that
+know the same count, both try the same number. Delta refuses the second where it began before the first was
+there. Where it began later, Delta skips it, and says nothing: so each such commit is looked up afterwards.
+
+**A property that was set meanwhile** makes Delta refuse an append, whatever the property. The history is then
+looked at again, and the same commit is tried again.
 
 **An answer that was lost.** A call that fails may have come about. Whoever commits looks at the table again
 before doing anything, as with `deltalake`.
@@ -14,6 +18,7 @@ before doing anything, as with `deltalake`.
 
 from __future__ import annotations
 
+import re
 import uuid
 from typing import TYPE_CHECKING, Final
 
@@ -22,17 +27,22 @@ import pyarrow as pa
 from bronze.lake.client import CommitFailedError
 from bronze.lake.named import said
 from bronze.lake.named.place import address_of
-from bronze.lake.named.sql import failures, literal, make_schema, quoted, run, session_for
+from bronze.lake.named.sql import TableChangedError, failures, literal, make_schema, quoted, run, session_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
     from bronze.lake.named.table import NamedTable
 
-_LOOKED_AT: Final = 16
-_ALONE: Final = ("deltasmelt.reader", "deltasmelt.compaction")
+_LOOKED_AT: Final = (16, 1000)
+"""Newest commits among which something is looked for; mostly it is among the first."""
+_ATTEMPTS: Final = 5
+_LOCAL: Final = re.compile(r"local(\[|$)")
+"""Masters whose tasks run in the driver's JVM."""
+_ALONE: Final = ("deltasmelt.reader",)
 """Ids of `bronze.store.marks` that all commits of one kind carry: of two at once only one comes about."""
 
 
@@ -65,31 +75,78 @@ def append(table: NamedTable, rows: pa.Table, marks: Mapping[str, int]) -> None:
         CommitFailedError: one of these ids was written since the handle's version.
         OSError: Spark cannot write; whether the commit came about is then not known.
     """
-    _write(table, rows, marks, replacing=False)
+    _write(table, lambda spark: _frame(spark, plain(rows)), marks, empty=not rows.num_rows)
+
+
+def append_files(table: NamedTable, files: Sequence[Path], marks: Mapping[str, int]) -> None:
+    """Add the rows of local Parquet files, which Spark reads by itself (`sees_local_files`); see `append`."""
+    paths = [file.as_uri() for file in files]
+    _write(table, lambda spark: spark.read.parquet(*paths), marks)
+
+
+def sees_local_files(uri: str) -> bool:
+    """Whether a session's tasks run on this machine, where they can open its files."""
+    from pyspark.sql.utils import is_remote  # noqa: PLC0415 - a lake of files needs no Spark
+
+    if is_remote():
+        return False
+    with failures(uri):
+        return _LOCAL.match(str(session_for(uri).conf.get("spark.master", ""))) is not None
 
 
 def overwrite(table: NamedTable, rows: pa.Table, marks: Mapping[str, int]) -> None:
     """Replace all rows, with marks, in one commit; see `append`."""
-    _write(table, rows, marks, replacing=True)
+    _write(table, lambda spark: _frame(spark, plain(rows)), marks, replacing=True)
 
 
-def _write(table: NamedTable, rows: pa.Table, marks: Mapping[str, int], *, replacing: bool) -> None:
+def _write(
+    table: NamedTable,
+    rows: Callable[[SparkSession], DataFrame],
+    marks: Mapping[str, int],
+    *,
+    empty: bool = False,
+    replacing: bool = False,
+) -> None:
     uri, name = table.table_uri, uuid.uuid4().hex
-    _require_unwritten(table, marks)
     app = next((one for one in _ALONE if one in marks), None)
+    options = {}
+    if app is not None:
+        number = (table.transaction_version(counter_of(app)) or 0) + 1
+        marks = {**marks, counter_of(app): number}
+        options = {"txnAppId": app, "txnVersion": str(number)}
+    elif marks and empty:
+        # Without rows Delta makes no commit, unless it has an action of its own to write.
+        options = {"txnAppId": f"deltasmelt.said:{name}", "txnVersion": "1"}
+    options["userMetadata"] = said.said(marks, commit=name)
     with failures(uri):
-        frame = _frame(session_for(uri), _plain(rows))
-        writer = frame.writeTo(address_of(uri)).option("userMetadata", said.said(marks, commit=name))
-        if app is not None or (marks and not rows.num_rows):
-            # Without rows Delta makes no commit, unless it has an action of its own to write.
-            writer = writer.option("txnAppId", app or f"deltasmelt.said:{name}")
-            writer = writer.option("txnVersion", str(table.version() + 1))
+        frame = rows(session_for(uri))
+    for left in reversed(range(_ATTEMPTS)):
+        _require_unwritten(table, marks)
+        try:
+            _commit(uri, frame, options, replacing=replacing)
+        except TableChangedError:
+            if not left:
+                raise
+        else:
+            break
+    if app is not None and not _came_about(uri, name):
+        raise CommitFailedError(f"{address_of(uri)}: another writer came first")
+
+
+def counter_of(app: str) -> str:
+    """The mark that counts the commits of an id."""
+    return f"{app}.commits"
+
+
+def _commit(uri: str, frame: DataFrame, options: Mapping[str, str], *, replacing: bool) -> None:
+    with failures(uri):
+        writer = frame.writeTo(address_of(uri))
+        for option, value in options.items():
+            writer = writer.option(option, value)
         if replacing:
             writer.overwritePartitions()
         else:
             writer.append()
-    if app is not None and not _came_about(uri, name):
-        raise CommitFailedError(f"{address_of(uri)}: another writer came first")
 
 
 def _frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
@@ -138,18 +195,27 @@ def _require_unwritten(table: NamedTable, marks: Mapping[str, int]) -> None:
     """Refuse where one of the marks' ids was written since the handle's version."""
     if not marks:
         return
-    entries = run(table.table_uri, f"DESCRIBE HISTORY {{}} LIMIT {_LOOKED_AT}").collect()
-    later = [said.read(row.asDict()).marks for row in entries if row["version"] > table.version()]
-    if any(marks.keys() & one.keys() for one in later) or len(later) == _LOOKED_AT:
+    for limit in _LOOKED_AT:
+        told = _newest(table.table_uri, limit)
+        later = [one for one in told if one.version > table.version()]
+        if len(later) < limit:
+            break
+    # What a property is set to says again what other commits say.
+    if len(later) == limit or any(marks.keys() & one.marks.keys() for one in later if not one.complete):
         raise CommitFailedError(f"{address_of(table.table_uri)}: another writer came first")
 
 
 def _came_about(uri: str, name: str) -> bool:
-    entries = run(uri, f"DESCRIBE HISTORY {{}} LIMIT {_LOOKED_AT}").select("userMetadata").collect()
-    return any(said.read(row.asDict()).more.get("commit") == name for row in entries)
+    return any(one.more.get("commit") == name for limit in _LOOKED_AT for one in _newest(uri, limit))
 
 
-def _plain(rows: pa.Table) -> pa.Table:
+def _newest(uri: str, limit: int) -> list[said.Said]:
+    """What the newest commits say, newest first."""
+    with failures(uri):
+        return [said.read(row.asDict()) for row in run(uri, f"DESCRIBE HISTORY {{}} LIMIT {limit}").collect()]
+
+
+def plain(rows: pa.Table) -> pa.Table:
     """Rows without dictionaries, which Spark does not take."""
     schema = pa.schema(
         [

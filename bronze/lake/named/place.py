@@ -6,11 +6,6 @@ lie, so nobody takes it for a folder or a bucket.
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
-from functools import lru_cache
-from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -53,11 +48,3 @@ def layer_of(location: str) -> str:
 def address_of(location: str) -> str:
     """The table as Spark SQL, quoted."""
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts_of(location))
-
-
-@lru_cache(maxsize=256)
-def aside(location: str) -> Path:
-    """A local folder for rows on their way into a table; it goes with the process."""
-    folder = Path(tempfile.mkdtemp(prefix=f"smelt-{parts_of(location)[1]}-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder

@@ -36,7 +36,11 @@ USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 """Setting that gives the commits of SQL statements what they say of themselves."""
 
 _OURS: Final = "deltasmelt"
-_IN_A_CONDITION: Final = re.compile(r"<=> -(\d+)L?\)")
+_IN_A_CONDITION: Final = re.compile(
+    r"""[\["( ]*NOT \((?:\w+\.)?`?(?:_commit_lsn|_valid_from_lsn)`?(?:#\d+L?)? <=> -(\d+)L?\)"""
+)
+"""At the very start of what the history shows, where no value of a row can stand; of columns that no source
+has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ def read(entry: Mapping[str, Any], *, app: str | None = None) -> Said:
         more = {name: value for name, value in ours.items() if name != "marks"}
         return Said(_numbers(ours.get("marks") or {}), more=more, version=version)
     if app is not None and entry.get("operation") == "MERGE":
-        found = _IN_A_CONDITION.search(str(parameters.get("predicate")))
+        found = _IN_A_CONDITION.match(str(parameters.get("predicate")))
         if found is not None:
             return Said({app: int(found[1])}, version=version)
     return Said(version=version)
@@ -113,13 +117,25 @@ def collected(entries: Iterable[Said], known: Mapping[str, int]) -> dict[str, in
     for one in entries:
         if base is not None and one.version <= as_of:
             break
-        if base is None and one.complete:
-            base, as_of = one.marks, one.marks.get(AS_OF, one.version)
-        else:
+        if not one.complete:
             found = {**one.marks, **found}
+        elif base is None:
+            base, as_of = one.marks, one.marks.get(AS_OF, one.version)
     found = {**(known if base is None else base), **found}
     found.pop(AS_OF, None)
     return found
+
+
+def gone_on(entries: Iterable[Said], known: Mapping[str, int]) -> dict[str, int]:
+    """Marks that are known as of a version, with what all commits after it say.
+
+    What the property was set to meanwhile may be of before that version, and is said by these anyway.
+
+    Args:
+        entries: of all commits after the version, newest first.
+        known: marks as of the version.
+    """
+    return collected((one for one in entries if not one.complete), known)
 
 
 def reaches_back(entries: Sequence[Said]) -> bool:
@@ -133,6 +149,11 @@ def marks_of(properties: Mapping[str, str]) -> dict[str, int]:
     found = _numbers(_object(properties.get(MARKS_PROPERTY)))
     found.pop(AS_OF, None)
     return found
+
+
+def as_of(properties: Mapping[str, str]) -> int | None:
+    """The version that the marks in a table's properties were read of; None where there are none."""
+    return _numbers(_object(properties.get(MARKS_PROPERTY))).get(AS_OF)
 
 
 def _object(text: Any) -> dict[str, Any]:

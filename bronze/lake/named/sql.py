@@ -1,24 +1,46 @@
-"""Statements on a catalog's tables, and what their failures mean to those who open tables."""
+"""Statements on a catalog's tables, and what their failures mean to those who open tables.
+
+PySpark turns only some of the JVM's exceptions into its own. Delta's conflicts, a `SparkException` of a task
+and an ``IOException`` of a store come as they are, in Py4J's wrapper. So what an exception means is told by
+the classes of its causes. A JVM that has ended answers nothing, and would not at the next attempt either:
+that is definite.
+"""
 
 from __future__ import annotations
 
+import re
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from bronze.errors import DefiniteError
 from bronze.lake.client import CommitFailedError, TableNotFoundError
 from bronze.lake.named.place import address_of, parts_of
 from bronze.lake.named.session import session_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
 _MISSING: Final = frozenset(
     ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE")
 )
-_CONFLICTS: Final = ("DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
-_OTHERS: Final = ("ConcurrentTransactionException", "ConcurrentAppendException", "ConcurrentWriteException")
+_CONFLICT: Final = re.compile(r"DELTA_CONCURRENT_|Concurrent\w*Exception$")
+_CHANGED: Final = re.compile(r"DELTA_(?:METADATA|PROTOCOL)_CHANGED|(?:Metadata|Protocol)ChangedException$")
+"""Names of conditions, and of Delta's classes."""
+_CONDITION: Final = re.compile(r"(?:^|: )\[([A-Z][A-Z0-9_.]+)\]|\((?:io|org|com)\.([\w.]+Exception)\)")
+"""In a message's first line; Spark Connect puts the class before it, in round brackets."""
+_DEEPEST: Final = 20
+"""Causes that are looked at: a chain may be a ring."""
+_LENGTH: Final = 500
+
+
+class TableChangedError(CommitFailedError):
+    """Properties, columns or protocol changed while a commit was under way, which did not come about.
+
+    The same commit may be tried again, if that does not depend on them.
+    """
 
 
 def session_for(uri: str) -> SparkSession:
@@ -27,7 +49,7 @@ def session_for(uri: str) -> SparkSession:
 
 
 def run(uri: str, text: str) -> DataFrame:
-    """A statement on a table; ``{}`` in it is the table's name.
+    """A statement on a table; the first ``{}`` in it is the table's name.
 
     Raises:
         TableNotFoundError: there is no such table.
@@ -35,24 +57,87 @@ def run(uri: str, text: str) -> DataFrame:
         OSError: Spark cannot do it.
     """
     with failures(uri):
-        return session_for(uri).sql(text.replace("{}", address_of(uri)))
+        return session_for(uri).sql(text.replace("{}", address_of(uri), 1))
 
 
 @contextmanager
 def failures(uri: str) -> Iterator[None]:
-    """Spark's errors as those that every table's opener knows; see `run`."""
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - a lake of files needs no Spark
+    """Spark's errors as those that every table's opener knows; see `run`.
 
+    Raises:
+        DefiniteError: ``spark-died``: the JVM has ended.
+    """
     try:
         yield
-    except PySparkException as error:
+    except Exception as error:
+        told = _told(error, uri)
+        if told is None:
+            raise
+        raise told from error
+
+
+def _told(error: Exception, uri: str) -> Exception | None:
+    """What an error of Spark means; None where it is none of Spark's."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - a lake of files needs no Spark
+
+    py4j = sys.modules.get("py4j.protocol")  # where Spark runs elsewhere, there may be none
+    if py4j is not None and (
+        type(error) is py4j.Py4JError
+        or isinstance(error, (py4j.Py4JNetworkError, ConnectionRefusedError, ConnectionResetError))
+    ):
+        return DefiniteError(
+            "Spark no longer answers: its JVM has ended, or cannot be reached",
+            code="spark-died",
+            where=uri,
+            remedy="read the log of the Spark application, then start the command again",
+        )
+    if not isinstance(error, (PySparkException, *((py4j.Py4JJavaError,) if py4j else ()))):
+        return None
+    return meaning(error, uri, names_of(error))
+
+
+def meaning(error: Exception, uri: str, names: Iterable[str]) -> Exception:
+    """What a failed statement on a table means.
+
+    Args:
+        error: of Spark.
+        uri: location of the table.
+        names: conditions and classes of it and its causes.
+    """
+    names = list(names)
+    if any(name.partition(".")[0] in _MISSING for name in names):
+        return TableNotFoundError(f"there is no table {address_of(uri)}")
+    if any(map(_CHANGED.search, names)):
+        return TableChangedError(_words(error))
+    if any(map(_CONFLICT.search, names)):
+        return CommitFailedError(_words(error))
+    return OSError(f"{address_of(uri)}: {_words(error)}")
+
+
+def names_of(error: Exception) -> list[str]:
+    """Conditions and Java classes of an error of Spark and its causes."""
+    condition = getattr(error, "getCondition", lambda: None)()
+    found = [condition] if condition else []
+    found += [name for pair in _CONDITION.findall(_words(error)) for name in pair if name]
+    cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    try:
+        for _ in range(_DEEPEST):
+            if cause is None:
+                break
+            found.append(str(cause.getClass().getName()))
+            cause = cause.getCause()
+    except Exception:  # noqa: BLE001 - the JVM ended meanwhile: the next statement says so
+        return found
+    return found
+
+
+def _words(error: Exception) -> str:
+    """What it says, without the stack."""
+    try:
         said = str(error)
-        condition = error.getCondition() or ""
-        if condition.partition(".")[0] in _MISSING:
-            raise TableNotFoundError(f"there is no table {address_of(uri)}") from error
-        if condition.startswith(_CONFLICTS) or any(name in said for name in (*_CONFLICTS, *_OTHERS)):
-            raise CommitFailedError(" ".join(said.split())[:500]) from error
-        raise OSError(f"{address_of(uri)}: {' '.join(said.split())[:500]}") from error
+    except Exception:  # noqa: BLE001 - Py4J asks the JVM for the text
+        said = type(error).__name__
+    return " ".join(said.partition("\n\tat ")[0].split())[:_LENGTH]
 
 
 def make_schema(uri: str) -> None:

@@ -6,7 +6,9 @@ know which kind a table is. Nothing is read by a path. Of each version all is as
 A look asks what the newest commits say (``DESCRIBE HISTORY … LIMIT``): the first of them is the newest
 version, and mostly they say all that is asked of the log until the next look. Marks are read backwards from
 there, up to the entries that are known already or one that says all (`bronze.lake.named.said`); where the
-history ends before that, the table's property holds what was said before it.
+history ends before that, the table's property holds what was said before it. If it does not, because
+entries were removed that it was not written after, the marks are lost, and an error says so: a table that
+seems to have none would be filled again.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from bronze.lake.named import said
-from bronze.lake.named.place import layer_of
+from bronze.lake.named.place import address_of, layer_of
 from bronze.lake.named.sql import failures, literal, quoted, run
 
 if TYPE_CHECKING:
@@ -63,6 +65,11 @@ class TableSchema:
 
     text: str
     arrow: pa.Schema
+
+    @property
+    def fields(self) -> list[pa.Field]:
+        """The columns; of each its name is what is asked for."""
+        return list(self.arrow)
 
     def to_json(self) -> str:
         """As Delta writes it into the log."""
@@ -227,15 +234,25 @@ class NamedTable:
         if self._marks is not None and after >= 0:
             entries = self._entries(self._version - after)
             if len(entries) == self._version - after:
-                told = self._told(entries)
-                return said.collected(told, known)
+                return said.gone_on(self._told(entries), known)
         for limit in (_FIRST_LOOK, _MOST):
             entries = self._entries(limit)
             told = self._told(entries)
             ends = said.reaches_back(told) or bool(entries and entries[-1]["version"] == 0)
             if ends or len(entries) < limit:
                 break
-        return said.collected(told, {} if ends else said.marks_of(self.metadata().configuration))
+        return said.collected(told, {} if ends else self._marks_before(told))
+
+    def _marks_before(self, told: Sequence[said.Said]) -> dict[str, int]:
+        """The marks in the table's property, where the history goes back to when they were read."""
+        properties, oldest = self.metadata().configuration, told[-1].version if told else self._version + 1
+        as_of = said.as_of(properties)
+        if as_of is None or not oldest - 1 <= as_of <= self._version:
+            raise OSError(
+                f"{address_of(self.table_uri)}: its history begins at version {oldest}, and nothing that is "
+                f"left says the marks of version {self._version} before that"
+            )
+        return said.marks_of(properties)
 
     def _told(self, entries: Sequence[dict[str, Any]]) -> list[said.Said]:
         """What commits say, newest first; notes where the property was set."""

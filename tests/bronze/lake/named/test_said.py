@@ -60,11 +60,25 @@ def test_a_merge_tells_its_mark_in_its_condition(lsn: int) -> None:
     shown = condition.replace("t.`_commit_lsn`", "_commit_lsn#12L").replace("L)", ")")
     entry: dict[str, Any] = {
         "operation": "MERGE",
-        "operationParameters": {"predicate": json.dumps([f"((id#1L = id#2L) AND ({shown}))"])},
+        "operationParameters": {"predicate": json.dumps([f"(({shown}) AND (id#1L = id#2L))"])},
     }
     assert said.read(entry, app="deltasmelt.silver").marks == {"deltasmelt.silver": lsn}
     assert not said.read(entry).marks
     assert not said.read({**entry, "operation": "UPDATE"}, app="deltasmelt.silver").marks
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    [
+        "((name#1 = NOT (_commit_lsn#12L <=> -9)) AND (id#1L = id#2L))",
+        "(name#1 = (NOT (_commit_lsn#12L <=> -9)))",
+        "((NOT (n#12L <=> -9)) AND (id#1L = id#2L))",
+        "(n#12L <=> -9)",
+    ],
+)
+def test_a_value_in_a_condition_is_no_mark(predicate: str) -> None:
+    entry = {"operation": "MERGE", "operationParameters": {"predicate": json.dumps([predicate])}}
+    assert not said.read(entry, app="deltasmelt.silver").marks
 
 
 def test_the_newest_word_of_each_mark_counts_back_to_the_entry_that_says_all() -> None:

@@ -59,6 +59,23 @@ def test_a_property_of_a_release_that_did_not_say_as_of_when_ends_the_reading() 
     assert said.reaches_back(told)
 
 
+def test_a_property_of_before_what_is_known_takes_nothing_back() -> None:
+    property_set = said.read(entry(52, {"a": 50}, as_of=50))
+    assert said.gone_on([property_set], {"a": 51}) == {"a": 51}
+    newer = said.read(entry(53, {"b": 1}))
+    assert said.gone_on([newer, property_set], {"a": 51}) == {"a": 51, "b": 1}
+
+
+def test_of_two_properties_the_newer_one_says_all() -> None:
+    told = [
+        said.read(entry(53, {"a": 51}, as_of=51)),
+        said.read(entry(52, {"a": 50}, as_of=50)),
+        said.read(entry(51, {"a": 51})),
+    ]
+    assert said.collected(told, {}) == {"a": 51}
+    assert said.collected([told[1], told[2]], {}) == {"a": 51}
+
+
 @pytest.mark.parametrize("name", ["orders", "order_items", "x"])
 def test_a_scratch_tables_layer_is_that_of_the_table_it_stands_for(name: str) -> None:
     lake = Lake(catalog="main")

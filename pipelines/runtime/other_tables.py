@@ -1,0 +1,43 @@
+"""Tables of a lake without a path that no cut names: bronze's, the control tables, those of quality.
+
+At a path their writers join small files and remove old ones by themselves (`bronze.lake.compaction`,
+`bronze.lake.retention`). In a catalog that is Spark's work, and a reader's session should not be kept by it.
+OPTIMIZE changes no row, so it goes beside whatever is appended; a control table's change that meets it is
+refused, and tried again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bronze.lake import delta
+from bronze.lake.named.owned import is_made_by_us
+from silver.sql import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from bronze.lake.location import Lake, Layer
+
+OTHERS: Final[tuple[Layer, ...]] = ("bronze", "control", "quality")
+
+
+def others_of(spark: SparkSession, lake: Lake) -> list[tuple[Layer, str]]:
+    """Layer and name of each such table that the pipeline made.
+
+    Args:
+        spark: a session.
+        lake: in a catalog.
+    """
+    found: list[tuple[Layer, str]] = []
+    for layer in OTHERS:
+        schema = f"{quote(str(lake.catalog))}.{quote(layer)}"
+        if not spark.catalog.databaseExists(schema):
+            continue
+        rows = spark.sql(f"SHOW TABLES IN {schema}").collect()
+        names = sorted(row["tableName"] for row in rows if not row["isTemporary"])
+        for name in names:
+            table = delta.open_table(lake.uri(layer, name))
+            if table is not None and is_made_by_us(table.metadata().configuration):
+                found.append((layer, name))
+    return found

@@ -1,0 +1,61 @@
+"""What the errors of Spark mean, by their conditions and the classes of their causes."""
+
+from __future__ import annotations
+
+import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException, PySparkException
+
+from bronze.errors import DefiniteError
+from bronze.lake.client import CommitFailedError, TableNotFoundError
+from bronze.lake.named.sql import TableChangedError, failures, meaning, names_of
+
+URI = "catalog://main/bronze/changes"
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"),
+    [
+        (["TABLE_OR_VIEW_NOT_FOUND.X"], TableNotFoundError),
+        (["io.delta.exceptions.ConcurrentAppendException"], CommitFailedError),
+        (["io.delta.exceptions.ConcurrentTransactionException"], CommitFailedError),
+        (
+            ["org.apache.spark.SparkException", "io.delta.exceptions.ConcurrentWriteException"],
+            CommitFailedError,
+        ),
+        (["DELTA_CONCURRENT_APPEND.ROW_LEVEL_CHANGES"], CommitFailedError),
+        (["DELTA_METADATA_CHANGED"], TableChangedError),
+        (["io.delta.exceptions.ProtocolChangedException"], TableChangedError),
+        (["org.apache.spark.SparkException", "java.io.IOException"], OSError),
+        ([], OSError),
+    ],
+)
+def test_names_tell_what_an_error_means(names: list[str], kind: type[Exception]) -> None:
+    assert type(meaning(PySparkException("x"), URI, names)) is kind
+
+
+@pytest.mark.parametrize(
+    "error", [Py4JError("no answer"), Py4JNetworkError("gone"), ConnectionRefusedError()]
+)
+def test_a_jvm_that_has_ended_is_not_asked_again(error: Exception) -> None:
+    with pytest.raises(DefiniteError) as told, failures(URI):
+        raise error
+    assert told.value.code == "spark-died"
+
+
+def test_a_value_that_has_the_name_of_a_conflict_is_none() -> None:
+    error = PySparkException("cannot cast 'DELTA_CONCURRENT_APPEND ConcurrentAppendException' to INT")
+    assert names_of(error) == []
+    assert type(meaning(error, URI, names_of(error))) is OSError
+
+
+def test_spark_elsewhere_names_the_class_in_its_message() -> None:
+    error = PySparkException("(io.delta.exceptions.ConcurrentAppendException) [DELTA_CONCURRENT_APPEND] x")
+    assert isinstance(meaning(error, URI, names_of(error)), CommitFailedError)
+
+
+def test_what_is_not_sparks_stays_what_it_is() -> None:
+    with pytest.raises(ValueError, match="ours"), failures(URI):
+        raise ValueError("ours")
+    with pytest.raises(OSError, match="main"), failures(URI):
+        raise AnalysisException("[SOME_CONDITION] x")
