@@ -170,7 +170,8 @@ class Silver:
         stands = {one.name: stored for one in tables if (stored := self._log.read(one.name))}
         still_writing(self._lake, "silver")
         self._control.record_runs(runs)
-        if any(stored.mark is not None and stored.mark > end for stored in stands.values()):
+        ahead = any(stored.mark is not None and stored.mark > end for stored in stands.values())
+        if ahead and self._lake.path is None:
             return None  # another process carries them on, and its cut names them
         commit_ts = position.commit_ts if end == position.frontier else None
         cut = Cut(

@@ -43,11 +43,11 @@ def own_server() -> Iterator[EmbeddedServer]:
         yield server
 
 
-def make_database(server_dsn: str) -> str:
+def make_database(server_dsn: str, options: str = "") -> str:
     """Create an empty database; returns its DSN."""
     name = f"t_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(server_dsn, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
+        connection.execute(f'CREATE DATABASE "{name}" {options}'.encode())
     return make_conninfo(server_dsn, dbname=name)
 
 

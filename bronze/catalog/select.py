@@ -206,7 +206,7 @@ def _with_storage(connection: psycopg.Connection[Any], tables: Sequence[SourceTa
         replace(
             table,
             storage=found[table.relation.relation_id],
-            comments=comments[table.relation.relation_id],
+            comments=None if comments is None else comments[table.relation.relation_id],
         )
         for table in tables
     ]

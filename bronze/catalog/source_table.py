@@ -82,7 +82,7 @@ class SourceTable:
         owner: role that owns it; `owned` tells whether we may act as that role.
         unpublished: ordinary columns that the publication's column list leaves out.
         storage: traces of what the log does not tell; None where nobody asked for them.
-        comments: of the table and the columns that are read; None likewise.
+        comments: of the table and the columns that are read; None likewise, or where PostgreSQL refuses them.
     """
 
     table: TableName

@@ -21,6 +21,7 @@ A source without comments has neither the table nor the mark.
 from __future__ import annotations
 
 import logging
+import threading
 from collections import defaultdict
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -54,6 +55,9 @@ _KIND: Final = Kind(
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LOGGER = logging.getLogger("deltasmelt.silver")
 
+DAMAGED: Final = (DeltaError, OSError, pa.ArrowException, LookupError, TypeError, ValueError)
+"""What a table raises that cannot be read or written, or does not hold what it should."""
+
 
 class CommentLog(CatalogLog[Comments]):
     """What is known of each table's comments; see `CatalogLog`.
@@ -66,8 +70,18 @@ class CommentLog(CatalogLog[Comments]):
         super().__init__(uri, _KIND)
 
     def note(self, seen: Mapping[TableName, Comments]) -> None:
-        """Make durable what a look saw; of a table that never had a comment there is nothing to say."""
-        self.record({table: one for table, one in seen.items() if one or self.known(table) is not None})
+        """Make durable what a look saw; of a table that never had a comment there is nothing to say.
+
+        A table that was renamed is known by its relation alone.
+        """
+        commented = {one.relation_id for one in self.all_known() if one}
+        self.record(
+            {
+                table: one
+                for table, one in seen.items()
+                if one or self.known(table) is not None or one.relation_id in commented
+            }
+        )
 
     @property
     def mark(self) -> int | None:
@@ -75,6 +89,41 @@ class CommentLog(CatalogLog[Comments]):
         if self.recorded_at is None:
             return None
         return (self.recorded_at - _EPOCH) // timedelta(microseconds=1)
+
+
+class KeptComments:
+    """A `CommentLog` that is opened when it is first needed, so that a damaged one stops no reader.
+
+    Threads: as `CatalogLog`.
+
+    Args:
+        uri: location of the table.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._lock = threading.Lock()
+        self._log: CommentLog | None = None
+
+    def noted(self, seen: Mapping[TableName, Comments]) -> int | None:
+        """Make durable what a look saw (`CommentLog.note`); returns the mark after it.
+
+        Raises:
+            DAMAGED: the table cannot be read or written.
+        """
+        with self._lock:
+            if self._log is None:
+                self._log = CommentLog(self._uri)
+        self._log.note(seen)
+        return self._log.mark
+
+    def tidy(self) -> None:
+        """As `CatalogLog.tidy`; nothing where it is not open, or does not let us."""
+        if self._log is not None:
+            try:
+                self._log.tidy()
+            except DAMAGED as error:
+                _LOGGER.debug("%s is not tidied: %s", self._uri, error)
 
 
 def comments_mark(changes: DeltaTable) -> int | None:
@@ -119,7 +168,7 @@ class CommentsWatch:
             try:
                 table = self._kept.newest()
                 found = {} if table is None else _newest(table)
-            except (DeltaError, OSError, pa.ArrowException):
+            except DAMAGED:
                 _LOGGER.warning("the comments of the source's tables cannot be read", exc_info=True)
             else:
                 self._mark, self._comments = mark, found
@@ -128,14 +177,15 @@ class CommentsWatch:
 
 def _newest(table: DeltaTable) -> dict[int, Comments]:
     newest: dict[int, Comments] = {}
-    former: dict[TableName, set[str]] = defaultdict(set)
+    former: dict[TableName | int, set[str]] = defaultdict(set)
     names: dict[int, TableName] = {}
     for name, _, seen in records(table, _KIND):
         newest[seen.relation_id], names[seen.relation_id] = seen, name
         if seen.table is not None:
             former[name].add(seen.table)
+            former[seen.relation_id].add(seen.table)
     return {
-        relation: replace(seen, former=frozenset(former[names[relation]]))
+        relation: replace(seen, former=frozenset(former[names[relation]] | former[relation]))
         for relation, seen in newest.items()
     }
 

@@ -38,7 +38,7 @@ from bronze.lake.failures import lake_failures
 from bronze.lake.parquet import PartWriter
 from bronze.lake.retention import RETENTION, tidy
 from bronze.store.changes_table import ChangesTable
-from bronze.store.comments import COMMENTS, CommentLog
+from bronze.store.comments import COMMENTS, KeptComments
 from bronze.store.contract import (
     CHANGES,
     CHANGES_SCHEMA,
@@ -131,7 +131,7 @@ class DeltaSink:
         )
         self._relations_lock = threading.Lock()
         self._storages = StorageLog(delta.location(lake, "control", STORAGE))
-        self._comments = CommentLog(delta.location(lake, "control", COMMENTS))
+        self._comments = KeptComments(delta.location(lake, "control", COMMENTS))
         self.tables = TableMarks(self._changes, self._storages, self._comments)
         self._writing = threading.RLock()
         self._writer = self._new_writer()

@@ -7,12 +7,14 @@ for no commit of the stream. A snapshot's mark goes through the shared handle, t
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
+from bronze.errors import TransientError
 from bronze.lake.client import Transaction
 from bronze.lake.failures import lake_failures
 from bronze.store import gaps, resnapshot
-from bronze.store.comments import comments_mark, set_mark
+from bronze.store.comments import DAMAGED, comments_mark, set_mark
 from bronze.store.marks import snapshot_app, snapshot_of
 
 if TYPE_CHECKING:
@@ -26,15 +28,17 @@ if TYPE_CHECKING:
     from bronze.identifiers import TableName
     from bronze.lsn import Lsn
     from bronze.store.changes_table import ChangesTable
-    from bronze.store.comments import CommentLog
+    from bronze.store.comments import KeptComments
     from bronze.store.storage_log import StorageLog
+
+_LOGGER = logging.getLogger("deltasmelt.reader")
 
 
 class TableMarks:
     """The marks of each table. Any thread may call any method.
 
-    `ChangesTable`, `StorageLog` and `CommentLog` each hold their lock. Its own state is the mark of comments
-    that it saw or set last, which looks alone do, one at a time.
+    `ChangesTable`, `StorageLog` and `KeptComments` each hold their lock. Its own state is what it knows of
+    comments: the mark that it saw or set last. Looks alone change that, one at a time.
 
     Args:
         changes: the shared handle of `bronze.changes`.
@@ -42,11 +46,12 @@ class TableMarks:
         comments: what it said of their comments.
     """
 
-    def __init__(self, changes: ChangesTable, storages: StorageLog, comments: CommentLog) -> None:
+    def __init__(self, changes: ChangesTable, storages: StorageLog, comments: KeptComments) -> None:
         self._changes = changes
         self._storages = storages
         self._comments = comments
         self._comments_marked: int | None = None
+        self._comments_refused = False
 
     def needing_copy(self, tables: Sequence[TableName]) -> set[TableName]:
         """Those of these tables without a complete snapshot, or of which a newer one was asked for.
@@ -122,12 +127,21 @@ class TableMarks:
     def record_comments(self, seen: Mapping[TableName, Comments]) -> None:
         """Make durable what a look saw of comments, and then the mark that tells silver of it.
 
+        Comments stop no rows: where `control.comments` cannot be read or written, that is said once, and
+        tried again at the next look.
+
         Raises:
-            TransientError: ``lake-unwritable``.
+            TransientError: ``lake-unwritable``: `bronze.changes` cannot be read or written.
         """
+        try:
+            mark = self._comments.noted(seen)
+        except (*DAMAGED, TransientError):
+            level = logging.DEBUG if self._comments_refused else logging.WARNING
+            _LOGGER.log(level, "the comments of the source's tables cannot be kept", exc_info=True)
+            self._comments_refused = True
+            return
+        self._comments_refused = False
         with lake_failures(self._changes.uri, "bronze"):
-            self._comments.note(seen)
-            mark = self._comments.mark
             if mark is not None and mark != self._comments_marked:
                 if self._changes.look(comments_mark) != mark:
                     set_mark(self._changes.uri, mark)

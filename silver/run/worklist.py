@@ -29,6 +29,7 @@ from silver.run.refusals import alike, check_relation, refused, there
 from silver.run.spark_settings import SMALL, tune
 from silver.schema import alter
 from silver.schema.catalog import histories, silver_catalog
+from silver.schema.fields import believed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -292,7 +293,7 @@ class Worklist:
             return None
         if alter.switches(table, stored.fields):
             return Activity.none()
-        known = {field.attnum: field.missing for field in stored.fields}
+        known = {field.attnum: field.missing for field in believed(stored.fields, table.columns)}
         names = {field.name.lower() for field in stored.fields}
         lacks = any(one.attnum not in known and one.name.lower() not in names for one in wanted)
         unfilled = any(known.get(one.attnum) is not None for one in wanted)

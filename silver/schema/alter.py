@@ -23,7 +23,7 @@ from silver.schema.features import (
     wants_mapping,
     with_features,
 )
-from silver.schema.fields import DeltaColumn, comment_of, definition, former_name, free_name
+from silver.schema.fields import DeltaColumn, believed, comment_of, definition, former_name, free_name
 from silver.schema.live_rows import is_live
 from silver.schema.unrepresentable import lost_values
 from silver.schema.widening import widens
@@ -61,6 +61,7 @@ def steps(
     """
     _check_case(table)
     wanted = {column.attnum: column for column in table.columns if column.attnum is not None}
+    actual = _claimed(table, actual)
     known = {field.attnum: field for field in actual if field.attnum is not None}
     names = {attnum: field.name for attnum, field in known.items()}
     alter = f"ALTER TABLE {target}"
@@ -120,6 +121,31 @@ def _check_case(table: SilverTable) -> None:
                 code="table-failed",
                 remedy=resnapshot_remedy(table.table, "rename one of them, then resnapshot the table"),
             )
+
+
+def _claimed(table: SilverTable, actual: Sequence[DeltaColumn]) -> list[DeltaColumn]:
+    """The columns of which those of somebody's own are not taken for the source's, whatever they say.
+
+    Raises:
+        TableError: it cannot be told which one is.
+    """
+    found = believed(actual, table.columns)
+    known = {field.attnum for field in found}
+    for column in table.columns:
+        several = [field.name for field in actual if field.attnum == column.attnum is not None]
+        if several and column.attnum not in known:
+            raise TableError(
+                table.table,
+                f"by their comments, columns {' and '.join(several)} of silver.{table.name} both come from "
+                f"column {column.name} of the source",
+                code="table-failed",
+                remedy=resnapshot_remedy(
+                    table.table,
+                    f"give the column of silver.{table.name} that is your own another comment, one that does "
+                    f"not end in (attribute {column.attnum}); or resnapshot the table",
+                ),
+            )
+    return found
 
 
 def _made_room(table: SilverTable, others: list[str], *, emptied: bool) -> list[str]:
@@ -291,6 +317,7 @@ def _renamed(names: dict[int, str], wanted: Mapping[int, SilverColumn], others: 
 def kept(table: SilverTable, actual: Sequence[DeltaColumn]) -> list[tuple[str, str]]:
     """(name, type) of columns that the source no longer has, after `steps` ran."""
     wanted = {column.attnum for column in table.columns}
+    actual = believed(actual, table.columns)
     return [
         (field.name, field.ddl) for field in actual if field.attnum is not None and field.attnum not in wanted
     ]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from silver.schema.fields import comment_of
+from silver.schema.fields import believed, comment_of
 from silver.sql import comma, literal, quote
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def described(target: str, table: SilverTable, actual: Sequence[DeltaColumn], de
     wanted = {column.attnum: column for column in table.columns if column.attnum is not None}
     changed = [
         f"{quote(field.name)} COMMENT {literal(comment)}"
-        for field in actual
+        for field in believed(actual, table.columns)
         if field.attnum in wanted and field.missing is None
         if (comment := comment_of(wanted[field.attnum], filled=True)) != field.comment
     ]

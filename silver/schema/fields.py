@@ -9,20 +9,22 @@ A column that came with a value for the rows before it is added with that value 
 comes then.
 
 What the source says is any text, and may look like one of ours. Ours are recognised first; a comment that
-would then be taken for one stands in quotation marks, which none of ours begins with.
+would then be taken for one stands in quotation marks, which none of ours begins with. What somebody says of
+a column of his own may look like one, too: of columns that name one attnum at most one is believed.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from silver.schema.catalog import SilverColumn
 
@@ -61,6 +63,21 @@ def fields_of(schema: dict[str, Any]) -> list[DeltaColumn]:
         attnum, missing = _said(comment)
         found.append(DeltaColumn(one["name"], attnum, ddl_of(one["type"]), missing, comment))
     return found
+
+
+def believed(actual: Sequence[DeltaColumn], columns: Iterable[SilverColumn]) -> list[DeltaColumn]:
+    """The columns where no two have the same attnum; those that are not believed are nobody's, so they stay.
+
+    The one that has the source's name comes from the source. Where none has it, none is believed.
+
+    Args:
+        actual: the columns that a table has.
+        columns: of the wanted shape.
+    """
+    names = {column.attnum: column.name for column in columns}
+    claims: Counter[int | None] = Counter(one.attnum for one in actual if one.attnum is not None)
+    lost = {one.name for one in actual if claims[one.attnum] > 1 and one.name != names.get(one.attnum)}
+    return [replace(one, attnum=None, missing=None) if one.name in lost else one for one in actual]
 
 
 def is_of_source(comment: str) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
 from bronze.catalog.select import select_tables
 from bronze.comments import LONGEST, Comments
 from bronze.postgres.connection import connect
 from tests.bronze.replaying import execute, source_of
+from tests.fix_postgres import drop_database, make_database
 
 pytestmark = pytest.mark.postgres
 
@@ -42,3 +44,23 @@ def test_a_look_sees_the_comments_of_tables_and_of_the_columns_that_are_publishe
         "parted": Comments(oids["parted"], "of the root"),
         "silent": Comments(oids["silent"], f"{'ä' * (LONGEST - 1)}…"),
     }
+
+
+def test_a_comment_that_the_server_refuses_to_give_out_refuses_no_look(
+    server_dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    dsn = make_database(server_dsn, "TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'")
+    try:
+        source = source_of(dsn, manage=False)
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute("CREATE TABLE t (id int PRIMARY KEY)")
+            connection.execute(b"COMMENT ON TABLE t IS 'caf\xe9'")
+            connection.execute("UPDATE pg_database SET encoding = 6 WHERE datname = current_database()")
+        with connect(source) as connection:
+            for _ in range(2):
+                tables = select_tables(connection, source, storage=True)
+                assert [(one.table.name, one.comments) for one in tables] == [("t", None)]
+                assert tables[0].storage is not None
+        assert [one.levelname for one in caplog.records if "are left out" in one.message] == ["WARNING"]
+    finally:
+        drop_database(server_dsn, dsn)

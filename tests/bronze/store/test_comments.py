@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
 
 from bronze.comments import Comments
 from bronze.identifiers import TableName
 from bronze.lake.location import Lake
 from bronze.store.comments import CommentLog, CommentsWatch, comments_mark
 from tests.bronze.store.test_sink import open_sink
+
+if TYPE_CHECKING:
+    import pytest
 
 T, OTHER = TableName("public", "t"), TableName("public", "other")
 
@@ -84,3 +89,39 @@ def test_comments_that_cannot_be_read_stop_nothing_and_are_read_later(lake_path:
     assert watch.read(changes(lake_path)) == {}
     away.rename(entry)
     assert watch.read(changes(lake_path)) == {1: Comments(1, "orders")}
+
+
+def test_a_comment_that_went_with_the_name_of_its_table_is_recorded(lake_path: str) -> None:
+    sink, watch = open_sink(lake_path), CommentsWatch(Lake(lake_path))
+    sink.tables.record_comments({T: Comments(1, "orders")})
+    for again in (sink, sink, open_sink(lake_path)):
+        again.tables.record_comments({OTHER: Comments(1)})
+    found = watch.read(changes(lake_path))[1]
+    assert (found, set(found.former)) == (Comments(1), {"orders"})
+    assert DeltaTable(f"{lake_path}/control/comments").version() == 2
+
+
+def test_comments_that_cannot_be_kept_stop_no_reader_and_are_kept_later(
+    lake_path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    open_sink(lake_path).tables.record_comments({T: Comments(1, "orders")})
+    log, away = Path(lake_path, "control", "comments", "_delta_log"), Path(lake_path, "away")
+    entry = log / f"{0:020}.json"
+    entry.rename(away)
+    entry.write_text("{}\n")
+    sink = open_sink(lake_path)
+    caplog.clear()
+    for _ in range(2):
+        sink.tables.record_comments({T: Comments(1, "all orders")})
+    assert [one.levelname for one in caplog.records if "cannot be kept" in one.message] == ["WARNING"]
+    away.rename(entry)
+    sink.tables.record_comments({T: Comments(1, "all orders")})
+    assert CommentsWatch(Lake(lake_path)).read(changes(lake_path)) == {1: Comments(1, "all orders")}
+
+
+def test_a_comment_that_is_not_as_we_write_it_is_as_one_that_cannot_be_read(lake_path: str) -> None:
+    open_sink(lake_path).tables.record_comments({T: Comments(1, "orders")})
+    row = {"table_schema": "public", "table_name": "t", "recorded_at": datetime.now(UTC), "comments": "{}"}
+    write_deltalake(f"{lake_path}/control/comments", pa.Table.from_pylist([row]), mode="append")
+    assert CommentsWatch(Lake(lake_path)).read(changes(lake_path)) == {}
+    open_sink(lake_path).tables.record_comments({T: Comments(1, "all orders")})

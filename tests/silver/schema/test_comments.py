@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bronze.comments import LONGEST, Comments, bounded
+from bronze.errors import TableError
 from silver.schema.alter import steps
 from silver.schema.catalog import SilverTable, history_of, silver_table
 from silver.schema.comments import described, description_of
@@ -124,6 +125,26 @@ def test_a_comment_goes_to_the_column_under_whichever_name_silver_still_has_it()
     assert steps("t", with_more, behind, KEEP, emptied=False) == [
         "ALTER TABLE t ADD COLUMNS (`more` STRING COMMENT 'not there yet (attribute 3)' AFTER `total`)"
     ]
+
+
+@pytest.mark.parametrize("theirs", ["see (attribute 2)", "attribute 2"])
+@pytest.mark.parametrize("ours", [None, "in cents"])
+@pytest.mark.parametrize("order", [1, -1], ids=["ours first", "theirs first"])
+def test_a_column_of_somebodys_own_is_never_taken_for_the_sources(
+    order: int, ours: str | None, theirs: str
+) -> None:
+    shape = table(Comments(7, None, {} if ours is None else {2: ours}))
+    own = DeltaColumn("note", 2, "STRING", None, theirs)
+    found = [*stored(shape), own][::order]
+    for settings in (KEEP, SilverSettings(on_drop_column="drop")):
+        assert steps("t", shape, found, settings, emptied=False) == []
+        assert described("t", shape, found, description_of(shape)) == []
+        gone = replace(shape, columns=shape.columns[:1])
+        dropped = steps("t", gone, found, settings, emptied=False)
+        assert not any("`note`" in one for one in dropped)
+    renamed = table(shape.relation.comments, id=1, amount=2)
+    with pytest.raises(TableError, match=r"columns (total and note|note and total) of silver.t both"):
+        steps("t", renamed, found, KEEP, emptied=False)
 
 
 def test_a_column_whose_rows_still_get_a_value_keeps_that_until_they_have_it() -> None:
