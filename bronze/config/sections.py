@@ -189,8 +189,13 @@ class BronzeSettings(Section):
 
 
 class SnapshotSettings(Section):
-    """The first copy of each table."""
+    """The first copy of each table.
+
+    Attributes:
+        engine: who copies large tables: the reader's own sessions, or tasks of a Spark session.
+    """
 
     mode: Literal["initial", "never"] = "initial"
     workers: Annotated[int, Field(ge=1, le=64)] = 4
     chunk_rows: Annotated[int, Field(ge=1000)] = 250_000
+    engine: Literal["local", "spark"] = "local"

@@ -24,11 +24,14 @@ from typing import TYPE_CHECKING, Final
 
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
+from pydantic import SecretStr
 
 from bronze.errors import ConfigurationError
 from bronze.postgres.dsn import read_dsn, require_plain_names, require_sendable
 
 if TYPE_CHECKING:
+    from psycopg import ConnectionInfo
+
     from bronze.config.sections import SourceSettings
 
 SESSION_SETTINGS: Final = {
@@ -63,6 +66,14 @@ _KEYWORDS: Final = (
     "sslmode", "sslrootcert", "sslcert", "sslkey",
 )  # fmt: skip
 
+_OWN: Final = frozenset(
+    {
+        "service", "servicefile", "passfile", "target_session_attrs", "load_balance_hosts",
+        "application_name", "fallback_application_name", "client_encoding", "replication",
+    }
+)  # fmt: skip
+"""What `pinned` leaves out: it has been answered, or belongs to one connection."""
+
 # libpq looks these up, then refuses the mode before it opens anything; there is no password file to read.
 _NEVER: Final = {"sslmode": "-", "passfile": "/dev/null/none"}
 
@@ -95,6 +106,29 @@ def replication_conninfo(source: SourceSettings, *, application_name: str = "del
         ConfigurationError: the DSN cannot be read.
     """
     return conninfo(source, replication="database", application_name=application_name)
+
+
+def pinned(source: SourceSettings, info: ConnectionInfo) -> SourceSettings:
+    """The source as an open connection of it reached it, for processes that have not our environment.
+
+    Of several hosts it names the one that answered, for a snapshot is known to that server alone. What came
+    from a service file, a password file or libpq's variables is in it, the password too. Files of TLS stay
+    paths.
+
+    Args:
+        source: as the pipeline file says it.
+        info: of the connection.
+    """
+    found = info.get_parameters()
+    values = {keyword: value for keyword, value in found.items() if keyword not in _OWN}
+    values |= {"host": info.host, "port": str(info.port)}
+    if "hostaddr" in values:
+        values["hostaddr"] = info.hostaddr
+    if info.password:
+        values["password"] = info.password
+    dsn = SecretStr(make_conninfo("", **{keyword: value for keyword, value in values.items() if value}))
+    plain: dict[str, object] = dict.fromkeys((*_KEYWORDS, "database", "password", "sslpassword"))
+    return source.model_copy(update={**plain, "dsn": dsn})
 
 
 def address_of(source: SourceSettings) -> str:

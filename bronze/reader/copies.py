@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from bronze.lsn import Lsn
     from bronze.reader.carried_tables import Look
     from bronze.reader.copy_trouble import CopyTrouble
+    from bronze.snapshot.executors import ExecutorsAtHand
     from bronze.store.landing import Landing
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
@@ -68,6 +69,7 @@ class InitialCopies:
         landing: where rows go.
         control: where errors of tables are recorded.
         trouble: where failures of a whole round are told.
+        executors: makes those ready that copy large tables; None: the reader's own workers do.
     """
 
     def __init__(
@@ -77,6 +79,8 @@ class InitialCopies:
         landing: Landing,
         control: ControlTables,
         trouble: CopyTrouble,
+        *,
+        executors: ExecutorsAtHand | None = None,
     ) -> None:
         self._source = source
         self._timing = source.timing
@@ -84,7 +88,7 @@ class InitialCopies:
         self._landing = landing
         self._trouble = trouble
         self._wait = Wait()
-        self._snapshot = Snapshot(source, settings, landing, wait=self._wait)
+        self._snapshot = Snapshot(source, settings, landing, wait=self._wait, executors=executors)
         self._errors = TableErrors(control, source.timing)
         self.tables = CarriedTables(source, landing, self._errors, self._wait)
         self._watch = Watch(

@@ -39,13 +39,7 @@ from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.failures import lake_failures
 from bronze.lsn import ZERO, Lsn
-from bronze.postgres.connection import (
-    abandon,
-    connect,
-    identify,
-    translated,
-    until_stopped,
-)
+from bronze.postgres.connection import abandon, connect, identify, translated, until_stopped
 from bronze.postgres.conversion import server_encoding
 from bronze.postgres.error_rules import REFUSALS, UNCONVERTIBLE
 from bronze.postgres.liveness import walsender_is_idle
@@ -72,6 +66,7 @@ if TYPE_CHECKING:
 
     from bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings
     from bronze.lake.location import Lake
+    from bronze.snapshot.executors import ExecutorsAtHand
     from bronze.store.position import Position
 
 _QUEUE_BYTES: Final = 8 * 1024 * 1024
@@ -106,6 +101,7 @@ class Reader:
         lake: a lake with a path.
         bronze: pace of commits.
         snapshot: how tables are copied.
+        executors: makes those ready that copy large tables; None: the reader's own workers do.
         progress: called now and then with the counters as plain values (`Progress.read`).
         reached: called at named points of the way; fault tests kill the process there.
     """
@@ -118,6 +114,7 @@ class Reader:
         bronze: BronzeSettings,
         snapshot: SnapshotSettings,
         *,
+        executors: ExecutorsAtHand | None = None,
         progress: Callable[[dict[str, Any]], None] | None = None,
         reached: Callable[[str], None] | None = None,
     ) -> None:
@@ -127,6 +124,7 @@ class Reader:
         self._lake = lake
         self._bronze = bronze
         self._snapshot = snapshot
+        self._executors = executors
         self._report_to = progress
         self._reached = reached or (lambda _: None)
         self._reported = 0.0
@@ -329,7 +327,9 @@ class Reader:
             landing = Landing(
                 sink, shapes, self.progress, self._reached, resnapshots=self._snapshot.mode != "never"
             )
-            copies = InitialCopies(self._source, self._snapshot, landing, control, self._trouble)
+            copies = InitialCopies(
+                self._source, self._snapshot, landing, control, self._trouble, executors=self._executors
+            )
             copies.first_look(self._stop)
             self._landing, self._copies = landing, copies
         else:

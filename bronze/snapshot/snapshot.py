@@ -47,6 +47,7 @@ from bronze.postgres.lock_holders import said_of_holder, waiting_for
 from bronze.postgres.replication import ReplicationConnection
 from bronze.snapshot.chunks import chunks_of
 from bronze.snapshot.copy_out import enlarge_buffer
+from bronze.snapshot.elsewhere import Help
 from bronze.snapshot.locks import Leaf, Worker, groups, held_by, leaves_of, lock_budget, weight
 from bronze.snapshot.table_copy import TableCopy
 from bronze.snapshot.workers import SnapshotCopy
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
     from bronze.config.sections import SnapshotSettings, SourceSettings
     from bronze.identifiers import TableName
     from bronze.shapes import Relation
+    from bronze.snapshot.elsewhere import Begin
+    from bronze.snapshot.executors import ExecutorsAtHand
     from bronze.store.landing import Landing
 
 _REWRITING: Final = ("AccessExclusiveLock",)
@@ -101,6 +104,7 @@ class Snapshot:
         landing: where rows go.
         application_name: of its connections, as pg_stat_activity shows it.
         wait: is told while the making of the slot waits for transactions.
+        executors: makes those ready that copy large tables; None: the workers copy all.
         condition: gives SQL that a table's rows must meet to be taken, by its shape; empty: all are.
     """
 
@@ -112,9 +116,11 @@ class Snapshot:
         *,
         application_name: str = "deltasmelt snapshot",
         wait: Wait | None = None,
+        executors: ExecutorsAtHand | None = None,
         condition: Callable[[Relation], str] = lambda _: "",
     ) -> None:
         self._condition = condition
+        self._help = Help(executors, source, settings, landing)
         self._source = source
         self._timing = source.timing
         self._settings = settings
@@ -147,12 +153,12 @@ class Snapshot:
         outcome = Outcome() if outcome is None else outcome
         with translated(self._source):
             try:
-                with self._session() as watcher:
+                with self._session() as watcher, self._help.ready(tables, watcher, stop) as begin:
                     budget = lock_budget(watcher)
                     for group in groups(tables, budget):
                         if stop.is_set():
                             break
-                        self._take(group, stop, outcome, watcher, budget)
+                        self._take(group, stop, outcome, watcher, budget, begin=begin)
             except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
                 # A lock on a table keeps its name, but not that of its schema.
                 happened = "a table or its schema got another name before its copy"
@@ -166,10 +172,13 @@ class Snapshot:
         outcome: Outcome,
         watcher: psycopg.Connection[TupleRow],
         budget: int,
+        *,
+        begin: Begin | None,
     ) -> None:
         """One group. The watcher stays in autocommit mode: in a transaction it would see the past."""
         with ExitStack() as stack:
-            sessions = [stack.enter_context(self._session()) for _ in range(self._count(tables))]
+            count = self._count(tables) if begin is None else 1
+            sessions = [stack.enter_context(self._session()) for _ in range(count)]
             workers = [Worker(session, self._timing) for session in sessions]
             for session in sessions:
                 session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -215,8 +224,9 @@ class Snapshot:
             now = _clock(watcher)
             self._landing.reached("snapshot-exported")
             copying = SnapshotCopy(self._source, self._landing, lsn, now, stop)
+            elsewhere = None if begin is None else begin(workers[0], now)
             try:
-                copying.run(copies, leaves, workers)
+                copying.run(copies, leaves, workers, elsewhere)
             finally:
                 outcome.taken += [copy.table for copy in copies if copy.done]
                 for copy in copies:

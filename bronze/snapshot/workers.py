@@ -6,6 +6,10 @@ of a table that is not committed are removed: each by its writer, or when all wo
 commit that was tried are the sink's to remove, for it may have come about.
 
 What a worker reads it has locked (`bronze.snapshot.locks`).
+
+Where executors help, they copy the tables of more than one range (`bronze.snapshot.elsewhere`). One worker is
+left here then: it holds the locks and the snapshot, copies the small tables, and at last the ranges that no
+other session could lock.
 """
 
 from __future__ import annotations
@@ -16,13 +20,19 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from bronze.drift.looks import Looked
-from bronze.errors import DefiniteError, TableError, TransientError
+from bronze.errors import TransientError
 from bronze.postgres.connection import within
-from bronze.postgres.error_translation import translate
-from bronze.postgres.liveness import CopyLine
-from bronze.snapshot.copy_out import CopyCancelledError, copy_blocks
-from bronze.snapshot.copy_text import cells_of
+from bronze.snapshot.copy_out import CopyCancelledError
+from bronze.snapshot.elsewhere import Hooks
 from bronze.snapshot.locks import ChunkQueue, LeafLostError
+from bronze.snapshot.ranges import (
+    UnreadableRowsError,
+    error_of_table,
+    let_go,
+    lost,
+    rows_of_range,
+    unreadable,
+)
 from bronze.snapshot.rows import SEQ_OF_CHUNK, SnapshotRows
 from bronze.snapshot.table_copy import TableCopy
 
@@ -30,43 +40,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    import pyarrow as pa
+    from deltalake.transaction import AddAction
 
     from bronze.config.sections import SourceSettings
     from bronze.drift.storage import Storage
+    from bronze.lake.parquet import PartWriter
     from bronze.lsn import Lsn
     from bronze.shapes import Relation
     from bronze.snapshot.chunks import Chunk
+    from bronze.snapshot.elsewhere import Elsewhere
     from bronze.snapshot.locks import Leaf, Worker
+    from bronze.snapshot.range_task import RangeResult
     from bronze.store.landing import Landing
-
-
-def _rows_of(copy: TableCopy, rows: SnapshotRows, block: bytearray, seq: int) -> pa.Table:
-    """The rows of a block.
-
-    What no rule knows is the table's error: nothing but its text has a part in this. The COPY that is under
-    way cannot be read on, so the round ends; the next one leaves this table out for a while.
-
-    Raises:
-        TransientError: the table has its error, the others of the round are copied again.
-    """
-    try:
-        return rows.rows(cells_of(block), seq)
-    except Exception as error:
-        said = f"{type(error).__name__}: {error}"
-        copy.error = TableError(
-            copy.table,
-            f"a row of the copy cannot be read: {said}",
-            code="copy-failed",
-            remedy="the log of the reader has the whole error, which is a defect of deltasmelt; the table is "
-            "resnapshotted automatically, or left out with source.exclude",
-        )
-        raise TransientError(
-            f"the copy of {copy.table} failed ({said}); tables copied beside it are resnapshotted",
-            code="copy-interrupted",
-            where=str(copy.table),
-            remedy="nothing to do for the others; the table has an error of its own",
-        ) from error
 
 
 class SnapshotCopy:
@@ -84,13 +69,20 @@ class SnapshotCopy:
         self._lock = threading.Lock()
         self._failure: BaseException | None = None
 
-    def run(self, copies: Sequence[TableCopy], leaves: Sequence[Leaf], workers: Sequence[Worker]) -> None:
+    def run(
+        self,
+        copies: Sequence[TableCopy],
+        leaves: Sequence[Leaf],
+        workers: Sequence[Worker],
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
         """Copy all tables; returns when all are done, failed, or `stop` is set.
 
         Args:
             copies: the tables.
             leaves: what their chunks read.
             workers: with what they have locked.
+            elsewhere: copies ranges of large tables; then one worker has locked all.
 
         Raises:
             SmeltError: what failed more than one table.
@@ -99,7 +91,9 @@ class SnapshotCopy:
             if not copy.chunks:  # a root without partitions
                 self.commit_empty(copy.relation, copy.storage)
                 copy.done = True
-        chunks = ChunkQueue(((copy, chunk) for copy in copies for chunk in copy.chunks), leaves, workers)
+        away = [copy for copy in copies if elsewhere is not None and len(copy.chunks) > 1]
+        here = [copy for copy in copies if elsewhere is None or len(copy.chunks) <= 1]
+        chunks = ChunkQueue(((copy, chunk) for copy in here for chunk in copy.chunks), leaves, workers)
         threads = [
             threading.Thread(
                 target=self._work, args=(worker, chunks), name=f"smelt-snapshot-{number}", daemon=True
@@ -108,12 +102,42 @@ class SnapshotCopy:
         ]
         for thread in threads:
             thread.start()
+        left = [] if elsewhere is None else self._run_elsewhere(elsewhere, away, leaves, workers[0], threads)
         for thread in threads:
             thread.join()
+        if left:
+            self._work(workers[0], ChunkQueue(left, leaves, workers))
         for copy in copies:
             self._landing.sink.remove(copy.take_parts())
         if self._failure is not None:
             raise self._failure
+
+    def _run_elsewhere(
+        self,
+        elsewhere: Elsewhere,
+        away: Sequence[TableCopy],
+        leaves: Sequence[Leaf],
+        holder: Worker,
+        threads: Sequence[threading.Thread],
+    ) -> list[tuple[TableCopy, Chunk]]:
+        """Have large tables copied; what is left to the holder, which is asked now and then meanwhile."""
+
+        def copied(copy: TableCopy, result: RangeResult) -> None:
+            self._landing.progress.copied(str(copy.table), result.rows, result.size)
+            self._landing.reached("snapshot-range-copied")
+            self._chunk_done(copy, result.actions())
+
+        def failed(error: BaseException) -> None:
+            self._failure = self._failure or error
+
+        def tick() -> None:
+            if not any(thread.is_alive() for thread in threads):
+                with within(self._timing.copy_command, holder.connection):
+                    holder.connection.execute("SELECT")
+
+        return elsewhere.run(
+            away, leaves, Hooks(copied=copied, failed=failed, cancelled=self._cancelled, tick=tick)
+        )
 
     def commit_empty(self, relation: Relation, storage: Storage | None) -> None:
         """Commit a snapshot without rows."""
@@ -160,12 +184,7 @@ class SnapshotCopy:
         try:
             return worker.open(leaf)
         except LeafLostError as error:
-            copy.error = TableError(
-                copy.table,
-                f"{error} while the table was copied",
-                code="table-changed",
-                remedy="nothing to do: it is resnapshotted automatically",
-            )
+            copy.error = lost(copy.table, error)
         except psycopg.Error as error:
             self._fail(copy, error)
         return True
@@ -177,63 +196,72 @@ class SnapshotCopy:
             psycopg.Error: a table or schema got another name; `Snapshot.take` knows it.
             SmeltError: it concerns more than the table.
         """
-        if isinstance(error, (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)):
-            raise error
-        if isinstance(error, (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)):
-            copy.error = TableError(
-                copy.table,
-                "the table, a partition or an index of it was locked by another session when it was copied",
-                code="table-locked",
-                remedy="nothing to do: it is resnapshotted automatically when the lock is gone",
-            )
-            return
-        failure = translate(error, self._source)
-        if not isinstance(failure, DefiniteError):
-            raise failure from error
-        copy.error = TableError.of(copy.table, failure)
+        copy.error = error_of_table(copy.table, error, self._source)
 
     def _copy(self, connection: psycopg.Connection[Any], copy: TableCopy, chunk: Chunk) -> None:
         writer = self._landing.sink.parts(f"snapshot-{copy.relation.relation_id}")
         rows = SnapshotRows(copy.relation, self._lsn, self._taken_at)
-        seq = chunk.number * SEQ_OF_CHUNK
         try:
-            with within(self._timing.copy_command, connection):
-                connection.execute("SAVEPOINT chunk")
-            line = CopyLine(self._source, connection)
-
-            def cancelled() -> bool:
-                line.nothing_came()
-                return self._cancelled()
-
-            query = chunk.query(copy.relation, copy.condition)
-            for block in copy_blocks(
-                connection.pgconn, query, cancelled, poll_seconds=self._timing.copy_poll
+            for table, size in rows_of_range(
+                connection,
+                self._source,
+                copy.relation,
+                chunk,
+                rows,
+                condition=copy.condition,
+                cancelled=self._cancelled,
             ):
-                table = _rows_of(copy, rows, block, seq)
                 writer.write(table)
-                seq += table.num_rows
-                self._landing.progress.copied(str(copy.table), table.num_rows, len(block))
+                self._landing.progress.copied(str(copy.table), table.num_rows, size)
                 self._landing.reached("snapshot-block-written")
-                self._landing.pace(len(block))
+                self._landing.pace(size)
                 self._go_on()
-                line.something_came()
-            with within(self._timing.copy_command, connection):
-                # Back, not on: so the locks of the indexes are let go.
-                connection.execute("ROLLBACK TO SAVEPOINT chunk; RELEASE SAVEPOINT chunk")
         except psycopg.Error as error:
             writer.discard()
             self._fail(copy, error)
-            with within(self._timing.copy_command, connection):
-                connection.execute("ROLLBACK TO SAVEPOINT chunk; RELEASE SAVEPOINT chunk")
+            let_go(connection, self._timing.copy_command)
             return
+        except UnreadableRowsError as error:
+            writer.discard()
+            raise self._unreadable(copy, error) from error.__cause__
         except BaseException:
             writer.discard()
             raise
+        self._chunk_done(copy, writer=writer)
+
+    def _unreadable(self, copy: TableCopy, error: UnreadableRowsError) -> TransientError:
+        """What no rule knows is the table's error: nothing but its text has a part in this.
+
+        The COPY that is under way cannot be read on, so the round ends; the next one leaves this table out
+        for a while.
+        """
+        copy.error = unreadable(copy.table, error)
+        return TransientError(
+            f"the copy of {copy.table} failed ({error}); tables copied beside it are resnapshotted",
+            code="copy-interrupted",
+            where=str(copy.table),
+            remedy="nothing to do for the others; the table has an error of its own",
+        )
+
+    def _chunk_done(
+        self, copy: TableCopy, parts: Sequence[AddAction] = (), writer: PartWriter | None = None
+    ) -> None:
+        """A chunk's rows are written; with the last one its table is committed.
+
+        Args:
+            copy: the table.
+            parts: files that are closed.
+            writer: of a file that is open; the row that ends the snapshot goes into it.
+        """
         with self._lock:
+            copy.parts += parts
             last = copy.finished + 1 == len(copy.chunks)
             if last:
+                writer = writer or self._landing.sink.parts(f"snapshot-{copy.relation.relation_id}")
+                rows = SnapshotRows(copy.relation, self._lsn, self._taken_at)
                 writer.write(rows.end(len(copy.chunks) * SEQ_OF_CHUNK))
-            copy.parts += writer.finish()
+            if writer is not None:
+                copy.parts += writer.finish()
             copy.finished += 1
             self._landing.progress.chunk_copied(str(copy.table))
         if last and copy.error is None:

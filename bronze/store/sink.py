@@ -78,6 +78,18 @@ _TIDY_EVERY: Final = 1000
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
+def snapshot_writer(uri: str, prefix: str) -> PartWriter:
+    """A writer of a snapshot's files.
+
+    Args:
+        uri: location of `bronze.changes`.
+        prefix: begins the files' names.
+    """
+    return PartWriter(
+        uri, prefix, schema=ROWS_SCHEMA, measured=MEASURED, repeating=(*REPEATING, *SAME_IN_A_SNAPSHOT)
+    )
+
+
 class DeltaSink:
     """What a session writes to: the stream's rows and position, shapes, and the marks of tables.
 
@@ -235,13 +247,12 @@ class DeltaSink:
 
     def parts(self, prefix: str) -> PartWriter:
         """A writer of files apart from the stream's, for a snapshot; it belongs to the thread that asked."""
-        return PartWriter(
-            self._changes.uri,
-            prefix,
-            schema=ROWS_SCHEMA,
-            measured=MEASURED,
-            repeating=(*REPEATING, *SAME_IN_A_SNAPSHOT),
-        )
+        return snapshot_writer(self._changes.uri, prefix)
+
+    @property
+    def uri(self) -> str:
+        """Location of `bronze.changes`."""
+        return self._changes.uri
 
     def remove(self, parts: Sequence[AddAction]) -> None:
         """Remove files that no commit will name, as far as the lake lets us; a later start removes others."""

@@ -1,4 +1,4 @@
-"""The reader in its own process, without a JVM.
+"""The reader in its own process, without a JVM but while Spark copies large tables (`snapshot.engine`).
 
 `python -m pipelines.runtime.reader_process`. It loads the reader, and then takes its orders from its standard
 input, as one JSON line (`reader_spawn`): the pipeline file, the log file, and where to end. If standard input
@@ -101,6 +101,7 @@ def _read(file: str, until: Lsn | None, stop: threading.Event, events: TextIO) -
     from bronze.reader.reader import Reader  # noqa: PLC0415 - `main` has loaded them
     from pipelines.runtime.reader_progress import write_progress  # noqa: PLC0415
     from pipelines.settings import load_pipeline  # noqa: PLC0415
+    from pipelines.spark.executors import executors_of  # noqa: PLC0415 - loads no Spark yet
     from pipelines.terminal.logs import start_logging  # noqa: PLC0415
 
     pipeline = load_pipeline(file)
@@ -126,6 +127,7 @@ def _read(file: str, until: Lsn | None, stop: threading.Event, events: TextIO) -
         pipeline.lake_address(),
         pipeline.bronze,
         pipeline.snapshot,
+        executors=executors_of(pipeline),
         progress=tell,
     )
     reader.run(until=until, stop=stop)

@@ -294,7 +294,9 @@ def stop_session(spark: SparkSession, *, patience: float = _STOP_SECONDS) -> int
             spark.stop()
     except Exception as error:  # noqa: BLE001 - of a JVM that is gone; another error says why
         _LOGGER.info("Spark did not stop in order: %s", error)
-        SparkSession._instantiatedSession = None  # noqa: SLF001 - so that it is not taken for one
+        # So that neither is taken for one by whoever starts the next session in this process.
+        SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
+        SparkContext._active_spark_context = None  # noqa: SLF001
     if process is None or process.stdin is None:
         return None
     context = _context()

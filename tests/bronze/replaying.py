@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
 
+    from bronze.snapshot.executors import ExecutorsAtHand
+
 
 Row = dict[str, str | None]
 
@@ -96,6 +98,7 @@ def make_reader(
     bronze: BronzeSettings | None = None,
     snapshot: SnapshotSettings | None = None,
     progress: Callable[[dict[str, Any]], None] | None = None,
+    executors: ExecutorsAtHand | None = None,
 ) -> Reader:
     """A reader with fast commits."""
     return Reader(
@@ -106,6 +109,7 @@ def make_reader(
         snapshot or SnapshotSettings(),
         reached=reached,
         progress=progress,
+        executors=executors,
     )
 
 

@@ -385,7 +385,7 @@ def test_a_row_that_nobody_foresaw_stops_its_own_table_until_it_can_be_read(
         return cells_of(block)
 
     with monkeypatch.context() as broken:
-        broken.setattr("bronze.snapshot.workers.cells_of", fails)
+        broken.setattr("bronze.snapshot.ranges.cells_of", fails)
         read_all(source, lake_path)
     (error,) = control.open_errors()
     assert (error.scope, error.name, error.code) == ("table", "public.b", "copy-failed")

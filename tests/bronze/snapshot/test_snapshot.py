@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bronze.catalog.source_table import SourceTable
+    from bronze.snapshot.executors import ExecutorsAtHand
     from pipelines.demo.embedded_postgres import EmbeddedServer
 
 pytestmark = pytest.mark.postgres
@@ -62,6 +63,7 @@ def take(
     select: Callable[[list[SourceTable]], list[SourceTable]] = lambda tables: tables,
     stop: threading.Event | None = None,
     outcome: Outcome | None = None,
+    executors: ExecutorsAtHand | None = None,
 ) -> Outcome:
     """A snapshot of all tables, without a stream."""
     with connect(source) as connection:
@@ -71,7 +73,7 @@ def take(
     landing = Landing(
         sink, ShapeLog(sink.relations(), sink.add_relations), reached=reached or (lambda _: None)
     )
-    return Snapshot(source, settings or SnapshotSettings(), landing).take(
+    return Snapshot(source, settings or SnapshotSettings(), landing, executors=executors).take(
         select(tables), stop or threading.Event(), outcome
     )
 

@@ -1,0 +1,381 @@
+"""The ranges of large tables, copied by executors under the one snapshot that a session of the reader holds.
+
+**The snapshot.** The holder took the slot's snapshot over, and exports it again. It lives as long as the
+holder's transaction, which ends after the last task. A task that finds it gone fails the round, and the next
+round copies what is not committed under a new one, as after any lost connection. While executors work, the
+holder is asked now and then, so that a dead line is noticed.
+
+**Locks.** A task locks what it reads, at once or not at all (`bronze.snapshot.locks.Worker.open`). What it
+could not have, because somebody waits for the holder's lock, is left to the holder.
+
+**One job for a few ranges of a table**, from as many threads as `snapshot.workers` says. An engine bounds the
+tasks of a job by the size of its cluster and by nothing else. So a job here has one task, and threads are the
+bound: the server has never more sessions of tasks than that, but for those of executors that were given up
+and live on. A small job is cheap to run again, tells progress and can be cancelled; and no task of it is run
+twice for being slower than its neighbours, as it has none. A job costs a fraction of a second whatever it
+holds, so tables of very many ranges have more of them in one (`_batches`).
+
+**Files.** Each attempt writes files of its own below the round's prefix (`bronze.snapshot.range_task`). Those
+of results are committed, or removed with their table. All others of the prefix belong to attempts that were
+lost, and are removed at the end. One that is written still later, by an executor that was given up, costs
+room until the next reader starts.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import pyarrow as pa
+from pyarrow.fs import FileSelector
+
+from bronze.doors import Door, through
+from bronze.errors import TableError, TransientError
+from bronze.lake.folders import local_folder
+from bronze.lake.parquet import delete_files, file_system
+from bronze.lake.stores import all_options, lease_of
+from bronze.postgres.conninfo import address_of, pinned
+from bronze.snapshot.chunks import chunks_of
+from bronze.snapshot.executors import examine, not_shared
+from bronze.snapshot.range_task import Place, RangeTask, copy_ranges, results_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from datetime import datetime
+
+    import psycopg
+    from psycopg.rows import TupleRow
+
+    from bronze.catalog.source_table import SourceTable
+    from bronze.config.sections import SnapshotSettings, SourceSettings
+    from bronze.snapshot.chunks import Chunk
+    from bronze.snapshot.executors import Executors, ExecutorsAtHand
+    from bronze.snapshot.locks import Leaf, Worker
+    from bronze.snapshot.range_task import RangeResult
+    from bronze.snapshot.table_copy import TableCopy
+    from bronze.store.landing import Landing
+
+    Begin: TypeAlias = Callable[[Worker, datetime], "Elsewhere"]
+    """Begins a round, given the holder of the snapshot and the server's clock when that was taken."""
+
+_LOGGER = logging.getLogger("deltasmelt.reader")
+
+_MOST: Final = 16
+"""Ranges of one job at most: what a lost executor costs."""
+_JOBS: Final = 8
+"""Jobs that each thread gets of a large table at least, so that all end at about the same time."""
+_TICK: Final = 10.0
+_LOOK: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What `Elsewhere.run` calls; `copied` and `failed` on threads of its own.
+
+    Attributes:
+        copied: a range is written; commits its table with the last one.
+        failed: what ends the round.
+        cancelled: whether to end.
+        tick: now and then, to see whether the snapshot's holder lives.
+    """
+
+    copied: Callable[[TableCopy, RangeResult], None]
+    failed: Callable[[BaseException], None]
+    cancelled: Callable[[], bool]
+    tick: Callable[[], None]
+
+
+class Help:
+    """Executors for snapshots, if there are any.
+
+    Args:
+        at_hand: makes them ready; None: there are none.
+        source: the server, as the pipeline file says it.
+        settings: size of ranges, jobs at once.
+        landing: where rows go.
+    """
+
+    def __init__(
+        self,
+        at_hand: ExecutorsAtHand | None,
+        source: SourceSettings,
+        settings: SnapshotSettings,
+        landing: Landing,
+    ) -> None:
+        self._at_hand = at_hand
+        self._source = source
+        self._settings = settings
+        self._landing = landing
+
+    @contextmanager
+    def ready(
+        self, tables: Sequence[SourceTable], watcher: psycopg.Connection[TupleRow], stop: threading.Event
+    ) -> Iterator[Begin | None]:
+        """Executors, started and examined, where a table has more than one range; None elsewhere.
+
+        Before anything is locked, since an engine may take long to start; and only for as long as there is
+        something to copy.
+
+        Args:
+            tables: to be copied.
+            watcher: a session of the reader, at the server that the tasks are to reach.
+            stop: gives up what is tried; a cluster may have no executor for a long time.
+
+        Raises:
+            SmeltError: they cannot be had, or cannot copy.
+        """
+        rows = self._settings.chunk_rows
+        ranges = (len(chunks_of([(one.table, one.pages)], one.rows_estimate, rows)) for one in tables)
+        if self._at_hand is None or max(ranges, default=0) <= 1:
+            yield None
+            return
+        progress = self._landing.progress
+        progress.set(copies_wait="large tables wait for executors")
+        with self._at_hand() as executors:
+            uri, workers = self._landing.sink.uri, self._settings.workers
+            with _cancelled_by(stop, executors):
+                examine(executors, pinned(self._source, watcher.info), place_of(uri))
+            progress.set(copies_wait="")
+
+            def begin(holder: Worker, taken_at: datetime) -> Elsewhere:
+                source = pinned(self._source, holder.connection.info)
+                return Elsewhere(
+                    executors, holder, source=source, taken_at=taken_at, uri=uri, workers=workers
+                )
+
+            yield begin
+
+
+@contextmanager
+def _cancelled_by(stop: threading.Event, executors: Executors) -> Iterator[None]:
+    """In this block, jobs are cancelled when `stop` is set."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_LOOK):
+            if stop.is_set():
+                executors.cancel()
+
+    threading.Thread(target=watch, name="smelt-executors-stop", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def place_of(uri: str) -> Place:
+    """Where files go, and how an executor gets there."""
+    return Place(uri, all_options(uri), lease_of(uri))
+
+
+class Elsewhere:
+    """One round's ranges by executors.
+
+    Args:
+        executors: ready.
+        holder: has locked the tables, and holds the snapshot until the end.
+        source: the very server of the holder (`bronze.postgres.conninfo.pinned`).
+        taken_at: the server's clock when the snapshot was taken.
+        uri: location of `bronze.changes`.
+        workers: jobs at once.
+    """
+
+    def __init__(
+        self,
+        executors: Executors,
+        holder: Worker,
+        *,
+        source: SourceSettings,
+        taken_at: datetime,
+        uri: str,
+        workers: int,
+    ) -> None:
+        self._executors = executors
+        self._workers = workers
+        self._holder = holder
+        self._source = source
+        self._taken_at = taken_at
+        self._uri = uri
+        self._snapshot = _export(holder, self._source)
+        self._round = uuid.uuid4().hex[:12]
+        self._lock = threading.Lock()
+        self._named: set[str] = set()
+        self._left: list[tuple[TableCopy, Chunk]] = []
+
+    def run(
+        self, copies: Sequence[TableCopy], leaves: Sequence[Leaf], hooks: Hooks
+    ) -> list[tuple[TableCopy, Chunk]]:
+        """Copy tables; returns what is left to the holder when no task runs any more.
+
+        Args:
+            copies: the tables.
+            leaves: what their chunks read.
+            hooks: told on the way.
+        """
+        if not copies:
+            return []
+        by_name = {leaf.table: leaf for leaf in leaves}
+        queue = deque((copy, batch) for copy in copies for batch in _batches(copy.chunks, self._workers))
+        threads = [
+            threading.Thread(
+                target=self._work, args=(queue, by_name, hooks), name=f"smelt-ranges-{number}", daemon=True
+            )
+            for number in range(min(self._workers, len(queue)))
+        ]
+        for thread in threads:
+            thread.start()
+        self._watch(threads, hooks)
+        self._remove_strays(copies)
+        return [] if hooks.cancelled() else self._left
+
+    def _watch(self, threads: Sequence[threading.Thread], hooks: Hooks) -> None:
+        """Wait for the threads; cancel what runs once it is not wanted any more."""
+        ticked = time.monotonic()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(_LOOK)
+                try:
+                    if hooks.cancelled():
+                        self._executors.cancel()
+                    elif time.monotonic() - ticked >= _TICK:
+                        ticked = time.monotonic()
+                        hooks.tick()
+                except BaseException as error:  # noqa: BLE001 - the threads are to end first
+                    hooks.failed(error)
+
+    def _work(
+        self, queue: deque[tuple[TableCopy, Sequence[Chunk]]], leaves: dict[object, Leaf], hooks: Hooks
+    ) -> None:
+        try:
+            while queue and not hooks.cancelled():
+                try:
+                    copy, chunks = queue.popleft()
+                except IndexError:  # another thread took the last one
+                    return
+                if copy.error is None:
+                    task = self._task(copy, [(leaves[chunk.source], chunk) for chunk in chunks])
+                    results = results_of(self._executors.run(partial(copy_ranges, task)))
+                    self._take(copy, chunks, results, hooks)
+        except BaseException as error:  # noqa: BLE001 - the round ends with it
+            if not hooks.cancelled():
+                hooks.failed(error)
+
+    def _task(self, copy: TableCopy, ranges: Sequence[tuple[Leaf, Chunk]]) -> RangeTask:
+        return RangeTask(
+            source=self._source,
+            snapshot=self._snapshot,
+            shared=self._holder.shared,
+            relation=copy.relation,
+            taken_at=self._taken_at,
+            condition=copy.condition,
+            ranges=tuple(ranges),
+            place=place_of(self._uri),
+            prefix=self._prefix(copy),
+        )
+
+    def _prefix(self, copy: TableCopy) -> str:
+        return f"snapshot-{copy.relation.relation_id}-{self._round}-"
+
+    def _take(
+        self, copy: TableCopy, chunks: Sequence[Chunk], results: Sequence[RangeResult], hooks: Hooks
+    ) -> None:
+        """Make a task's results count.
+
+        Raises:
+            SmeltError: what concerns more than the table.
+        """
+        with self._lock:  # all of them before anything can fail: from here on they are the copy's
+            self._named.update(part["path"] for result in results for part in result.parts)
+        by_number = {chunk.number: chunk for chunk in chunks}
+        waiting = deque(results)
+        try:
+            for result in results:
+                self._require_seen(result)
+            while waiting:
+                self._take_one(copy, by_number, waiting.popleft(), hooks)
+        except BaseException:
+            self._remove([part["path"] for result in waiting for part in result.parts])
+            raise
+
+    def _take_one(self, copy: TableCopy, chunks: dict[int, Chunk], result: RangeResult, hooks: Hooks) -> None:
+        match result.status:
+            case "copied":
+                hooks.copied(copy, result)
+            case "locked":
+                with self._lock:
+                    self._left.append((copy, chunks[result.number]))
+            case "failed":
+                error = result.error
+                copy.error = copy.error or TableError(
+                    copy.table,
+                    error["message"] or "",
+                    code=error["code"] or "copy-failed",
+                    remedy=error["remedy"],
+                )
+            case "renamed":
+                raise TransientError(
+                    f"a table or its schema got another name before its copy: {result.error['message']}",
+                    code="concurrent-change",
+                    where=address_of(self._source),
+                    remedy="nothing to do; the tables are looked at again",
+                )
+            case "gone":
+                raise TransientError(
+                    f"the exported snapshot is gone, for the session that held it has ended: "
+                    f"{result.error['message']}",
+                    code="snapshot-gone",
+                    where=address_of(self._source),
+                    remedy="nothing; tables that are not complete are copied again under a new snapshot",
+                )
+
+    def _require_seen(self, result: RangeResult) -> None:
+        """See that the files are where the reader's commit will name them; of a store that is certain."""
+        folder = local_folder(self._uri)
+        if folder is None:
+            return
+        for part in result.parts:
+            file = folder / part["path"]
+            if not file.is_file() or file.stat().st_size != part["size"]:
+                raise not_shared(self._uri)
+
+    def _remove_strays(self, copies: Sequence[TableCopy]) -> None:
+        """Remove what attempts wrote that gave no result."""
+        prefixes = tuple(self._prefix(copy) for copy in copies)
+        try:
+            found = through(
+                Door.LIST_FILES, self._uri, lambda: file_system(self._uri).get_file_info(FileSelector(""))
+            )
+        except (OSError, pa.ArrowException) as error:  # they cost room, and nothing else
+            _LOGGER.warning("files of lost tasks may still be in %s: %s", self._uri, error)
+            return
+        names = {file.base_name for file in found if file.base_name.startswith(prefixes)}
+        self._remove(sorted(names - self._named))
+
+    def _remove(self, names: Sequence[str]) -> None:
+        """Remove files that no commit will name; the next reader removes what is left."""
+        try:
+            delete_files(self._uri, names)
+        except (OSError, pa.ArrowException) as error:
+            _LOGGER.warning("files of lost tasks are still in %s: %s", self._uri, error)
+
+
+def _batches(chunks: Sequence[Chunk], workers: int) -> Iterator[Sequence[Chunk]]:
+    """A table's ranges in the order of its pages, some for each job. Pure."""
+    size = min(max(len(chunks) // (workers * _JOBS), 1), _MOST)
+    for start in range(0, len(chunks), size):
+        yield chunks[start : start + size]
+
+
+def _export(holder: Worker, source: SourceSettings) -> str:
+    """Export the holder's snapshot again; it stays importable until the holder's transaction ends."""
+    row = holder.connection.execute("SELECT pg_export_snapshot()").fetchone()
+    if row is None:
+        raise TransientError("no snapshot was exported", code="snapshot-gone", where=address_of(source))
+    return str(row[0])

@@ -1,0 +1,292 @@
+"""Ranges of one table copied by an executor: values in, files in the lake and a text of results out.
+
+**Why a task that is run again changes nothing.** The exported snapshot does not change while its exporter
+lives, and the ranges are the task's. So a second attempt reads the very same rows and gives each the same
+LSN and `seq`. It writes them to files of its own, for a file's name ends in a random number. No version names
+a file before the reader commits, and it commits the files of the one attempt whose results it was given. What
+another attempt left is removed when the tables are done (`bronze.snapshot.elsewhere`), or by the next reader
+(`bronze.store.leftovers`).
+
+**What ends an attempt.** What concerns the table (a privilege, a partition that was rewritten) is a result,
+since trying again would meet it again. So is a snapshot that is gone. What may heal, such as a lost line or a
+full disk, is raised: the engine tries the task again.
+
+**Secrets.** The task holds the source's password and the store's keys. It travels inside the function that
+the engine sends to its executors. No text form of it, of its errors or of its results has them.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/sql-set-transaction.html (SET TRANSACTION SNAPSHOT).
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import psycopg
+import pyarrow as pa
+from deltalake.transaction import AddAction
+
+from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
+from bronze.identifiers import quote_literal
+from bronze.lake.failures import lake_failures
+from bronze.lake.parquet import delete_files, file_system
+from bronze.lake.stores import register
+from bronze.postgres.connection import connect, translated, within
+from bronze.snapshot.copy_out import enlarge_buffer
+from bronze.snapshot.locks import Leaf, LeafLostError, Worker
+from bronze.snapshot.ranges import (
+    RENAMED,
+    UnreadableRowsError,
+    error_of_table,
+    lost,
+    rows_of_range,
+    unreadable,
+)
+from bronze.snapshot.rows import SnapshotRows
+from bronze.store.sink import snapshot_writer
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from bronze.config.sections import SourceSettings
+    from bronze.shapes import Relation
+    from bronze.snapshot.chunks import Chunk
+
+Status: TypeAlias = Literal["copied", "locked", "failed", "renamed", "gone"]
+
+_GONE: Final = (
+    psycopg.errors.ObjectNotInPrerequisiteState,
+    psycopg.errors.InvalidParameterValue,
+    psycopg.errors.UndefinedObject,
+)
+"""What servers of different versions say of a snapshot whose exporter has ended."""
+
+_NAME: Final = "deltasmelt snapshot task"
+_PROBE: Final = b"An executor of deltasmelt tried whether it can write here.\n"
+_FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where files go.
+
+    Attributes:
+        uri: location of `bronze.changes`.
+        options: of its store; may hold keys.
+        lease: seconds for which a lease of the lake holds.
+    """
+
+    uri: str
+    options: dict[str, str] = field(default_factory=dict, repr=False)
+    lease: float = 0.0
+
+    def enter(self) -> None:
+        """Make the options known in this process."""
+        if self.options:
+            register(self.uri, self.options, lease=self.lease)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTask:
+    """Ranges of one table, and all that is needed to copy them.
+
+    Attributes:
+        source: the very server that has the snapshot; of files only those of TLS are needed.
+        snapshot: name of the exported snapshot.
+        shared: OIDs of what the reader has locked.
+        relation: shape of the table; `from_lsn` is the snapshot's LSN.
+        taken_at: the server's clock when the snapshot was taken.
+        condition: SQL that rows must meet; empty: all.
+        ranges: each with the table or partition it lies in.
+        place: where files go.
+        prefix: begins their names.
+    """
+
+    source: SourceSettings
+    snapshot: str
+    shared: frozenset[int]
+    relation: Relation
+    taken_at: datetime
+    condition: str
+    ranges: tuple[tuple[Leaf, Chunk], ...]
+    place: Place
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class RangeResult:
+    """What became of a range.
+
+    Attributes:
+        number: of its chunk; -1: the result concerns all of the task.
+        status: ``copied``; ``locked``: it is left to the session that holds the table; ``failed``: the table
+            has an error; ``renamed``: a table or schema got another name; ``gone``: the snapshot is.
+        rows: copied.
+        size: bytes of text that they came as.
+        parts: files, as fields of `AddAction`.
+        error: what the server or we said; of ``failed`` the fields of a `TableError`.
+    """
+
+    number: int
+    status: Status
+    rows: int = 0
+    size: int = 0
+    parts: list[dict[str, Any]] = field(default_factory=list)
+    error: dict[str, str | None] = field(default_factory=dict)
+
+    def actions(self) -> list[AddAction]:
+        """The files as a commit names them."""
+        return [AddAction(**part) for part in self.parts]
+
+
+def results_of(text: str) -> list[RangeResult]:
+    """What `copy_ranges` said."""
+    return [RangeResult(**one) for one in json.loads(text)]
+
+
+def copy_ranges(task: RangeTask) -> str:
+    """Copy the task's ranges over a session of its own; a text that `results_of` reads.
+
+    Raises:
+        SmeltError, OSError: the attempt failed, and another one may not; its files are removed.
+    """
+    task.place.enter()
+    require_files(task.source)
+    results: list[RangeResult] = []
+    try:
+        with (
+            translated(task.source),
+            closing(connect(task.source, application_name=_NAME)) as connection,
+        ):
+            gone = _enter_snapshot(connection, task)
+            if gone is not None:
+                results.append(gone)
+            else:
+                enlarge_buffer(connection.pgconn)
+                worker = Worker(connection, task.source.timing, shared=task.shared)
+                for leaf, chunk in task.ranges:
+                    results.append(_copy(worker, task, leaf, chunk))
+                    if results[-1].status in {"failed", "renamed"}:
+                        break  # nothing of the table is wanted any more, and COPY may be under way
+    except BaseException:
+        names = [part["path"] for result in results for part in result.parts]
+        with suppress(OSError, pa.ArrowException):  # the reader removes what is left
+            delete_files(task.place.uri, names)
+        raise
+    return json.dumps([asdict(result) for result in results])
+
+
+def reach(source: SourceSettings, place: Place, name: str) -> str:
+    """Try what copying needs: connect to the server, and write a small file into the lake.
+
+    Args:
+        source: the very server.
+        place: where the file goes.
+        name: of the file; the caller removes it.
+
+    Returns:
+        JSON: the host, and the file's size, or the error that came.
+    """
+    told: dict[str, Any] = {"host": socket.gethostname()}
+    try:
+        place.enter()
+        require_files(source)
+        with closing(connect(source, application_name=_NAME)) as connection, translated(source):
+            connection.execute("SELECT")
+        with lake_failures(place.uri), file_system(place.uri).open_output_stream(name) as stream:
+            told["size"] = stream.write(_PROBE)
+    except SmeltError as error:
+        told["error"] = {
+            "message": error.message,
+            "code": error.code,
+            "where": error.where,
+            "remedy": error.remedy,
+            "transient": isinstance(error, TransientError),
+        }
+    return json.dumps(told)
+
+
+def require_files(source: SourceSettings) -> None:
+    """See that the files of TLS that the source names are on this machine.
+
+    Raises:
+        DefiniteError: ``executors-unfit``, naming file and host.
+    """
+    given = {} if source.dsn is None else psycopg.conninfo.conninfo_to_dict(source.dsn.get_secret_value())
+    for key in _FILES:
+        name = str(given.get(key) or "")
+        if name and name != "system" and not Path(name).is_file():
+            raise DefiniteError(
+                f"{name} ({key}) is not on the executor {socket.gethostname()}",
+                code="executors-unfit",
+                where=f"source.{key}",
+                remedy="put the file at the same path of every executor's machine, or leave "
+                "snapshot.engine at local",
+            )
+
+
+def _enter_snapshot(connection: psycopg.Connection[Any], task: RangeTask) -> RangeResult | None:
+    """Begin a transaction that sees the snapshot; a result where it is gone."""
+    with within(task.source.timing.copy_plan, connection):
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        try:
+            connection.execute(f"SET TRANSACTION SNAPSHOT {quote_literal(task.snapshot)}".encode())
+        except _GONE as error:
+            return RangeResult(-1, "gone", error={"message": error.diag.message_primary})
+    return None
+
+
+def _copy(worker: Worker, task: RangeTask, leaf: Leaf, chunk: Chunk) -> RangeResult:
+    table, number = task.relation.table, chunk.number
+    try:
+        if not worker.open(leaf):
+            return RangeResult(number, "locked")
+        return _written(worker, task, chunk)
+    except LeafLostError as error:
+        return _failed(number, lost(table, error))
+    except UnreadableRowsError as error:
+        return _failed(number, unreadable(table, error))
+    except psycopg.Error as error:
+        try:
+            return _failed(number, error_of_table(table, error, task.source))
+        except RENAMED as renamed:
+            return RangeResult(number, "renamed", error={"message": renamed.diag.message_primary})
+
+
+def _written(worker: Worker, task: RangeTask, chunk: Chunk) -> RangeResult:
+    relation = task.relation
+    rows = SnapshotRows(relation, relation.from_lsn, task.taken_at)
+    writer = snapshot_writer(task.place.uri, f"{task.prefix}{chunk.number}")
+    count = size = 0
+    try:
+        for table, came in rows_of_range(
+            worker.connection, task.source, relation, chunk, rows, condition=task.condition
+        ):
+            writer.write(table)
+            count += table.num_rows
+            size += came
+        parts = writer.finish()
+    except BaseException:
+        writer.discard()
+        raise
+    return RangeResult(chunk.number, "copied", count, size, [_fields(part) for part in parts])
+
+
+def _fields(part: AddAction) -> dict[str, Any]:
+    return {
+        "path": part.path,
+        "size": part.size,
+        "partition_values": dict(part.partition_values),
+        "modification_time": part.modification_time,
+        "data_change": part.data_change,
+        "stats": part.stats,
+    }
+
+
+def _failed(number: int, error: TableError) -> RangeResult:
+    told = {"message": error.message, "code": error.code, "remedy": error.remedy}
+    return RangeResult(number, "failed", error=told)

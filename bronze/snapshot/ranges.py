@@ -1,0 +1,136 @@
+"""One range of a table read to rows, wherever that is done: by a worker of the reader, or by an executor.
+
+Both have a session that sees the snapshot and has locked what it reads (`bronze.snapshot.locks`). So the rows
+of a range are the same wherever it is read, and however often.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from bronze.errors import DefiniteError, TableError
+from bronze.postgres.connection import within
+from bronze.postgres.error_translation import translate
+from bronze.postgres.liveness import CopyLine
+from bronze.snapshot.copy_out import copy_blocks
+from bronze.snapshot.copy_text import cells_of
+from bronze.snapshot.rows import SEQ_OF_CHUNK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+    from bronze.config.sections import SourceSettings
+    from bronze.identifiers import TableName
+    from bronze.shapes import Relation
+    from bronze.snapshot.chunks import Chunk
+    from bronze.snapshot.rows import SnapshotRows
+
+RENAMED = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)
+"""Errors of a table or schema that got another name; a new round knows it by that."""
+
+
+class UnreadableRowsError(Exception):
+    """What COPY sent is not rows of the table; the message says how."""
+
+
+def rows_of_range(
+    connection: psycopg.Connection[Any],
+    source: SourceSettings,
+    relation: Relation,
+    chunk: Chunk,
+    rows: SnapshotRows,
+    *,
+    condition: str = "",
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Iterator[tuple[pa.Table, int]]:
+    """Rows of a range, block after block, each with the bytes of text that it came as.
+
+    Args:
+        connection: in a transaction that sees the snapshot and has locked what is read.
+        source: to look at a line that is silent.
+        relation: shape of the table.
+        chunk: the range.
+        rows: makes them.
+        condition: SQL that they must meet; empty: all.
+        cancelled: asked whenever nothing comes.
+
+    Raises:
+        psycopg.Error: the server refused or broke off; the savepoint ``chunk`` is there then.
+        TransientError: ``connection-lost``: the line stands still.
+        UnreadableRowsError: what came is no rows. COPY is still under way, so the connection is of no further
+            use.
+        CopyCancelledError: `cancelled` said so; likewise.
+    """
+    timing = source.timing
+    seq = chunk.number * SEQ_OF_CHUNK
+    with within(timing.copy_command, connection):
+        connection.execute("SAVEPOINT chunk")
+    line = CopyLine(source, connection)
+
+    def asked() -> bool:
+        line.nothing_came()
+        return cancelled()
+
+    query = chunk.query(relation, condition)
+    for block in copy_blocks(connection.pgconn, query, asked, poll_seconds=timing.copy_poll):
+        try:
+            table = rows.rows(cells_of(block), seq)
+        except Exception as error:
+            raise UnreadableRowsError(f"{type(error).__name__}: {error}") from error
+        seq += table.num_rows
+        yield table, len(block)
+        line.something_came()
+    let_go(connection, timing.copy_command)
+
+
+def let_go(connection: psycopg.Connection[Any], seconds: float) -> None:
+    """Go back to before a range. Back, not on: so the locks of the indexes are let go."""
+    with within(seconds, connection):
+        connection.execute("ROLLBACK TO SAVEPOINT chunk; RELEASE SAVEPOINT chunk")
+
+
+def error_of_table(table: TableName, error: psycopg.Error, source: SourceSettings) -> TableError:
+    """A definite error as one of the table whose range was read.
+
+    Raises:
+        psycopg.Error: of `RENAMED`.
+        SmeltError: it concerns more than the table.
+    """
+    if isinstance(error, RENAMED):
+        raise error
+    if isinstance(error, (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)):
+        return TableError(
+            table,
+            "the table, a partition or an index of it was locked by another session when it was copied",
+            code="table-locked",
+            remedy="nothing to do: it is resnapshotted automatically when the lock is gone",
+        )
+    failure = translate(error, source)
+    if not isinstance(failure, DefiniteError):
+        raise failure from error
+    return TableError.of(table, failure)
+
+
+def lost(table: TableName, what: object) -> TableError:
+    """The error of a table that changed while it was copied (`bronze.snapshot.locks.LeafLostError`)."""
+    return TableError(
+        table,
+        f"{what} while the table was copied",
+        code="table-changed",
+        remedy="nothing to do: it is resnapshotted automatically",
+    )
+
+
+def unreadable(table: TableName, what: object) -> TableError:
+    """The error of a table whose rows cannot be read (`UnreadableRowsError`)."""
+    return TableError(
+        table,
+        f"a row of the copy cannot be read: {what}",
+        code="copy-failed",
+        remedy="the log of the reader has the whole error, which is a defect of deltasmelt; the table is "
+        "resnapshotted automatically, or left out with source.exclude",
+    )

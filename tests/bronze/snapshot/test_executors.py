@@ -1,0 +1,303 @@
+"""Ranges copied by executors: the same rows as the reader's own workers copy, whatever becomes of attempts.
+
+The executors here are threads of this process; each function is pickled on its way, as an engine does it.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import socket
+import threading
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from deltalake import DeltaTable
+from pydantic import SecretStr
+from pyspark import cloudpickle
+
+from bronze.config.sections import SnapshotSettings, SourceSettings
+from bronze.errors import DefiniteError, SmeltError, TransientError
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from bronze.postgres.connection import connect
+from bronze.postgres.conninfo import conninfo, pinned
+from bronze.snapshot.elsewhere import _batches
+from bronze.snapshot.executors import _look, _require_packages, examine
+from bronze.snapshot.range_task import Place, RangeTask, copy_ranges, require_files
+from bronze.snapshot.snapshot import Outcome
+from tests.bronze.replaying import assert_bronze_equals_source, bronze_rows, execute, read_all, source_of
+from tests.bronze.snapshot.test_snapshot import Altering, take
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SMALL = SnapshotSettings(workers=3, chunk_rows=1000)
+B_ID = "attrelid = 'b'::regclass AND attnum = 1"
+RICH = Path(__file__).parents[2] / "pipelines" / "scenarios" / "values_of_every_type.sql"
+
+
+class Here:
+    """Executors in this process.
+
+    Args:
+        before: called before each range task, with the task.
+        after: called with the task and what it returned.
+    """
+
+    def __init__(
+        self,
+        before: Callable[[RangeTask], object] = lambda _: None,
+        after: Callable[[RangeTask, str], object] = lambda *_: None,
+    ) -> None:
+        self._before = before
+        self._after = after
+        self.tasks: list[RangeTask] = []
+        self.at_once = self.most = 0
+        self._lock = threading.Lock()
+
+    def run(self, work: Callable[[], str]) -> str:
+        sent: Callable[[], str] = pickle.loads(cloudpickle.dumps(work))  # type: ignore[no-untyped-call]  # noqa: S301 - ours
+        task = sent.args[0] if isinstance(sent, partial) else None
+        if not isinstance(task, RangeTask):
+            return sent()
+        with self._lock:
+            self.tasks.append(task)
+            self.at_once += 1
+            self.most = max(self.most, self.at_once)
+        try:
+            self._before(task)
+            said = sent()
+            self._after(task, said)
+        finally:
+            with self._lock:
+                self.at_once -= 1
+        return said
+
+    def cancel(self) -> None:
+        """Tasks here are short."""
+
+    @contextmanager
+    def ready(self) -> Iterator[Here]:
+        yield self
+
+
+@pytest.fixture
+def source(database: str) -> SourceSettings:
+    return source_of(database)
+
+
+def on_disk(lake_path: str) -> set[str]:
+    return {file.name for file in Path(lake_path, "bronze", "changes").iterdir() if file.is_file()}
+
+
+def assert_no_stray(lake_path: str) -> None:
+    named = {uri.rpartition("/")[2] for uri in DeltaTable(f"{lake_path}/bronze/changes").file_uris()}
+    assert on_disk(lake_path) == named
+
+
+def rows_without_times(lake_path: str) -> list[tuple[Any, ...]]:
+    return [
+        (row["op"], row["table_name"], row["seq"], row["columns"], row["new"])
+        for row in sorted(bronze_rows(lake_path), key=lambda row: (row["table_name"], row["seq"]))
+    ]
+
+
+def test_rows_are_those_of_the_readers_own_workers_also_where_every_task_runs_twice(
+    source: SourceSettings, lake_path: str, tmp_path: Path
+) -> None:
+    execute(
+        source,
+        *RICH.read_text().partition("--- step")[0].replace("\n\n\n", "\n").split(";\n"),
+        "INSERT INTO typed (id, t) SELECT n, repeat(md5(n::text), n % 90) FROM generate_series(10, 4000) n",
+        "CREATE TABLE large (id int PRIMARY KEY, t text)",
+        "ALTER TABLE large ALTER t SET STORAGE EXTERNAL",
+        "INSERT INTO large SELECT n, repeat(n::text, 3000) FROM generate_series(1, 60) n",
+        "CREATE TABLE parted (id int PRIMARY KEY, t text) PARTITION BY RANGE (id)",
+        "CREATE TABLE parted_a PARTITION OF parted FOR VALUES FROM (0) TO (3000)",
+        "CREATE TABLE parted_b PARTITION OF parted FOR VALUES FROM (3000) TO (9000)",
+        "INSERT INTO parted SELECT n, 'p' || n FROM generate_series(1, 6000) n",
+        "CREATE TABLE hidden (id int PRIMARY KEY)",
+        "INSERT INTO hidden SELECT generate_series(1, 4000)",
+        "ANALYZE",
+    )
+    local = str(tmp_path / "local")
+    take(source, local, settings=SMALL)
+    helped = Here(before=copy_ranges)  # an attempt whose result is lost
+    outcome = take(source, lake_path, settings=SMALL, executors=helped.ready)
+    assert outcome.failed == []
+    assert {task.relation.table.name for task in helped.tasks} >= {"typed", "parted", "hidden"}
+    assert len(helped.tasks) > 8
+    assert helped.most <= SMALL.workers
+    assert rows_without_times(lake_path) == rows_without_times(local)
+    assert_bronze_equals_source(source, lake_path, "public.typed", "public.large", "public.parted")
+    assert_no_stray(lake_path)
+
+
+def test_what_a_session_waits_to_alter_is_left_to_the_session_that_holds_it(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(source, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT generate_series(1, 9000)")
+    execute(source, "ANALYZE t")
+    altering = Altering(source, "snapshot-exported")
+    helped = Here()
+    take(source, lake_path, settings=SMALL, reached=altering, executors=helped.ready)
+    altering.done()
+    assert helped.tasks
+    assert_bronze_equals_source(source, lake_path, "public.t")
+    assert_no_stray(lake_path)
+
+
+def test_what_the_server_refuses_of_one_table_fails_that_alone_and_its_files_are_removed(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(
+        source,
+        "CREATE TABLE a (id int PRIMARY KEY)",
+        "INSERT INTO a SELECT generate_series(1, 5000)",
+        "CREATE TABLE b (id int PRIMARY KEY)",
+        "INSERT INTO b SELECT generate_series(1, 5000)",
+        "ANALYZE",
+    )
+    rounds = threading.Event()
+
+    def breaks(task: RangeTask, _: str) -> None:
+        if task.relation.table.name == "b" and not rounds.is_set():
+            rounds.set()
+            execute(source, f"UPDATE pg_attribute SET attname = 'gone' WHERE {B_ID}")
+
+    outcome = Outcome()
+    take(source, lake_path, settings=SMALL, executors=Here(after=breaks).ready, outcome=outcome)
+    assert [table.name for table in outcome.taken] == ["a"]
+    assert [(error.table.name, error.code) for error in outcome.failed] == [("b", "server-error")]
+    assert_no_stray(lake_path)
+
+
+def test_a_snapshot_whose_holder_ended_is_gone_and_the_reader_takes_another(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(source, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT generate_series(1, 9000)")
+    execute(source, "ANALYZE t")
+    ended: list[str] = []
+
+    def end_holder(_: RangeTask) -> None:
+        if len(ended) < 1:
+            ended.append("once")
+            execute(
+                source,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+                "AND application_name = 'deltasmelt snapshot' AND state = 'idle in transaction'",
+                "SELECT pg_sleep(0.3)",
+            )
+
+    with pytest.raises(TransientError) as caught:
+        take(source, lake_path, settings=SMALL, executors=Here(before=end_holder).ready)
+    assert caught.value.code == "snapshot-gone"
+    assert_no_stray(lake_path)
+    ended.clear()
+    read_all(source, lake_path, snapshot=SMALL, executors=Here(before=end_holder).ready)
+    assert ended == ["once"]
+    assert_bronze_equals_source(source, lake_path, "public.t")
+    assert ControlTables(Lake(lake_path)).open_errors() == []
+    assert_no_stray(lake_path)
+
+
+def test_what_keeps_executors_from_copying_is_said_before_anything_is_locked(
+    source: SourceSettings, lake_path: str, tmp_path: Path
+) -> None:
+    (tmp_path / "lake").mkdir()
+    place = Place(str(tmp_path / "lake"))
+
+    class OtherMachine(Here):
+        def run(self, work: Callable[[], str]) -> str:
+            said = super().run(work)
+            for file in (tmp_path / "lake").iterdir():
+                file.unlink()
+            return said
+
+    def refused(executors: Here, given: SourceSettings) -> SmeltError:
+        with pytest.raises(SmeltError) as caught:
+            examine(executors, given, place)
+        return caught.value
+
+    examine(Here(), source, place)
+    error = refused(OtherMachine(), source)
+    assert (error.code, str(tmp_path / "lake") in error.message) == ("executors-unfit", True)
+
+    dsn = conninfo(source, sslrootcert="/nowhere/root.crt")
+    error = refused(Here(), SourceSettings(dsn=SecretStr(dsn), slot="s", publication="p"))
+    assert error.code == "executors-unfit"
+    assert "/nowhere/root.crt" in error.message
+    assert socket.gethostname() in error.message
+
+    away = SourceSettings(dsn=SecretStr("host=127.0.0.1 port=1 user=u dbname=d"), slot="s", publication="p")
+    error = refused(Here(), away)
+    assert (error.code, socket.gethostname() in error.message) == ("executors-unfit", True)
+    assert "Connection refused" in error.message
+    assert list((tmp_path / "lake").iterdir()) == []
+
+
+def test_the_very_server_is_named_without_what_the_environment_said(
+    source: SourceSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert source.dsn is not None
+    given = psycopg.conninfo.conninfo_to_dict(source.dsn.get_secret_value())
+    passwords = tmp_path / "pass"
+    passwords.write_text("*:*:*:*:by file\n")
+    passwords.chmod(0o600)
+    monkeypatch.setenv("PGPASSFILE", str(passwords))
+    monkeypatch.setenv("PGDATABASE", str(given["dbname"]))
+    monkeypatch.setenv("PGUSER", str(given["user"]))
+    monkeypatch.setenv("PGOPTIONS", "-c work_mem=7MB")
+    host, port = str(given["host"]), given.get("port", 5432)
+    several = SourceSettings(
+        host=f"127.0.0.1,{host}",
+        port=f"1,{port}",
+        target_session_attrs="primary",
+        slot="s",
+        publication="p",
+    )
+    with connect(several) as connection:
+        sent = pickle.loads(pickle.dumps(pinned(several, connection.info)))  # noqa: S301 - ours
+    for name in ("PGPASSFILE", "PGDATABASE", "PGUSER", "PGOPTIONS"):
+        monkeypatch.delenv(name)
+    found = psycopg.conninfo.conninfo_to_dict(sent.dsn.get_secret_value())
+    assert (found["host"], str(found["port"]), found["dbname"]) == (host, str(port), given["dbname"])
+    assert found["password"] == "by file"
+    assert "by file" not in repr(sent)
+    with connect(sent) as connection:
+        row = connection.execute("SELECT current_setting('work_mem'), current_setting('TimeZone')").fetchone()
+    assert row == ("7MB", "UTC")
+
+
+def test_packages_that_executors_lack_or_have_in_another_version_are_named() -> None:
+    told = json.loads(_look(("deltasmelt", "psycopg", "pyarrow", "deltalake", "no_such_package"))())
+    with pytest.raises(DefiniteError, match="no_such_package: ModuleNotFoundError") as caught:
+        _require_packages(told)
+    assert caught.value.code == "executors-unfit"
+    del told["failed"]["no_such_package"]
+    _require_packages(told)
+    told["found"]["pyarrow"] = "1.0"
+    with pytest.raises(DefiniteError, match=r"has pyarrow 1.0, the reader \d"):
+        _require_packages(told)
+
+
+def test_jobs_hold_more_ranges_where_there_are_very_many() -> None:
+    def sizes(count: int, workers: int) -> list[int]:
+        return [len(batch) for batch in _batches(list(range(count)), workers)]  # type: ignore[arg-type]
+
+    assert sizes(0, 4) == []
+    assert sizes(9, 4) == [1] * 9
+    assert sizes(100, 4) == [3] * 33 + [1]
+    assert set(sizes(10_000, 4)) == {16}
+    assert sum(sizes(10_007, 4)) == 10_007
+
+
+def test_a_system_store_of_authorities_is_no_file() -> None:
+    require_files(
+        SourceSettings(dsn=SecretStr("sslrootcert=system sslmode=verify-full"), slot="s", publication="p")
+    )

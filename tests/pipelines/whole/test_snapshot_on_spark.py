@@ -1,0 +1,111 @@
+"""`snapshot.engine: spark`: what is killed on the way, and what Spark writes down."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+from psycopg.conninfo import conninfo_to_dict
+
+from bronze.identifiers import TableName
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from tests.bronze.replaying import (
+    assert_bronze_equals_source,
+    execute,
+    fetch,
+    read_snapshot,
+    source_of,
+)
+from tests.pipelines.processes import Command, until
+
+if TYPE_CHECKING:
+    from bronze.config.sections import SourceSettings
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.process]
+
+PIPELINE = """
+pipeline: shop
+source: {{host: {host}, port: "{port}", user: {user}, database: {dbname}, password: {password},
+  slot: {slot}, publication: smelt}}
+lake: {{path: lake}}
+snapshot: {{engine: spark, workers: 2, chunk_rows: 1000}}
+spark:
+  spark.master: local[2,3]
+  spark.driver.memory: 1g
+  spark.eventLog.enabled: true
+  spark.eventLog.compress: false
+  spark.eventLog.dir: file://{events}
+"""
+END_A_COPY = """
+SELECT coalesce(bool_or(pg_terminate_backend(pid)), false) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = 'deltasmelt snapshot task' AND query LIKE 'COPY%%'
+"""
+OWN = 6
+"""Dashes in a file's name beyond these: one of a task, with its round and range."""
+PASSWORD = "hunter2 in the plan"
+
+
+def on_disk(changes: Path) -> set[str]:
+    return {file.name for file in changes.glob("*.parquet")}
+
+
+def own(changes: Path) -> set[str]:
+    """Files of tasks."""
+    return {name for name in on_disk(changes) if name.count("-") > OWN}
+
+
+def test_a_killed_reader_a_killed_jvm_and_a_lost_session_change_nothing_and_no_secret_is_written_down(
+    database: str, lake_path: str, tmp_path: Path
+) -> None:
+    source: SourceSettings = source_of(database)
+    execute(
+        source,
+        "CREATE TABLE t (id int PRIMARY KEY, note text)",
+        "INSERT INTO t SELECT n, repeat(md5(n::text), 60) FROM generate_series(1, 30000) n",
+        "CREATE TABLE small (id int PRIMARY KEY)",
+        "INSERT INTO small VALUES (1)",
+        "ANALYZE",
+    )
+    events = tmp_path / "events"
+    events.mkdir()
+    given = {"port": 5432, **conninfo_to_dict(database), "password": f"'{PASSWORD}'"}
+    file = tmp_path / "pipeline.yml"
+    file.write_text(PIPELINE.format(**given, slot=source.slot, events=events))
+    changes = Path(lake_path, "bronze", "changes")
+    table = TableName("public", "t")
+
+    with Command("bronze", file, "--until-caught-up", folder=tmp_path) as killed:
+        until(lambda: own(changes) or killed.process.poll() is not None)
+        assert killed.process.poll() is None, killed.text()
+        for pid in [killed.process.pid, *killed.family("reader_process")]:
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: not killed.family())  # JVM and Python workers end with the reader
+    assert read_snapshot(Lake(lake_path), table) is None
+    left = own(changes)
+    assert left
+
+    with Command("bronze", file, "--until-caught-up", folder=tmp_path) as command:
+        until(lambda: own(changes) - left or command.process.poll() is not None)
+        ended = command.family("java")
+        for jvm in ended:
+            os.kill(jvm, signal.SIGKILL)
+        # Before there is another JVM, a session that copies is one of the tasks that were lost with it.
+        until(lambda: set(command.family("java")) - set(ended) or command.process.poll() is not None)
+        until(lambda: fetch(source, END_A_COPY) or command.process.poll() is not None)
+        assert command.wait() == 0, command.text()
+    assert_bronze_equals_source(source, lake_path, "public.t", "public.small")
+    named = {uri.rpartition("/")[2] for uri in DeltaTable(str(changes)).file_uris()}
+    assert on_disk(changes) == named
+    assert not left & named
+    assert ControlTables(Lake(lake_path)).open_errors() == []
+
+    files = [path for folder in (events, tmp_path / "logs") for path in folder.rglob("*") if path.is_file()]
+    written = {path.name: path.read_text() for path in files}
+    assert any("Task End Reason" in text for text in written.values())
+    assert any("terminating connection" in text for text in written.values())
+    assert [name for name, text in written.items() if PASSWORD in text] == []
