@@ -30,8 +30,8 @@ _NAME_REFUSED: Final = re.compile(
 """What Spark's session catalog, the Hive metastore and Unity Catalog say of a name."""
 _DETAIL_LENGTH: Final = 300
 _CONDITION: Final = re.compile(r"\[([A-Z0-9.]+_[A-Z0-9_.]+)\] (.*?)(?: SQLSTATE:|\n\s*at |\Z)", re.DOTALL)
-_THROWN: Final = re.compile(r"^(?:Caused by: |: )(\S.*)$", re.MULTILINE)
-"""As Py4J prints what was thrown in the JVM, the innermost one last."""
+_THROWN: Final = re.compile(r"^(?:Caused by: |: )((?:[a-z]\w*\.)+\w+.*)$", re.MULTILINE)
+"""As Py4J prints what was thrown in the JVM, the innermost one last; a message may have such lines, too."""
 _RESNAPSHOT: Final = resnapshot_remedy("{table}")
 
 _MEANINGS: Final = {

@@ -33,6 +33,7 @@ from bronze.lake import delta
 from bronze.lake.control import CUTS_SCHEMA, ERRORS_SCHEMA, RUNS_SCHEMA, Cut, OpenError, Run
 from bronze.lake.control_table import ControlTable
 from bronze.lake.pruning import cuts_before, moment_of, runs_before, without
+from bronze.lake.stores import without_keys
 from bronze.lake.thinning import dense_until, lsns_kept, newest_runs
 from bronze.lsn import ZERO, Lsn
 
@@ -225,7 +226,10 @@ class ControlTables:
         return rows.filter(pc.equal(rows["layer"], layer))
 
     def open_error(self, error: OpenError) -> None:
-        """Record an error. The same one (scope, name, code) that is still open is not recorded twice."""
+        """Record an error. The same one (scope, name, code) that is still open is not recorded twice.
+
+        Keys of stores, which a message of others may repeat, are left out.
+        """
         for known in self.open_errors():
             if (known.scope, known.name, known.code) == (error.scope, error.name, error.code):
                 return
@@ -236,7 +240,7 @@ class ControlTables:
             "name": error.name,
             "commit_lsn": None if error.commit_lsn is None else int(error.commit_lsn),
             "code": error.code,
-            "message": error.message,
+            "message": without_keys(error.message),
             "remedy": error.remedy,
         }
         self._errors.append([row])

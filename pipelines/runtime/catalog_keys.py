@@ -10,13 +10,16 @@ for a constraint. So it is up to the lake's owner to set NOT NULL (`docs/catalog
 
 Nothing is asked of a catalog elsewhere. What is refused is said once, and not tried again by this process; it
 stops no rows. A refused DROP is said as well; the rows go on then, and the remedy is in the message.
+
+Unity Catalog keeps names of tables and constraints in lower case. So all names are compared so, and of two
+tables whose names are then the same no key is stated.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -82,7 +85,7 @@ class StatedKeys:
 
     Attributes:
         catalog: its name.
-        stated: columns of our constraints, by table.
+        stated: columns of our constraints, by table; all names in lower case, here and below.
         not_null: columns that are NOT NULL there, by table.
         tried: tables whose key this process has stated, or could not.
         nullable: those of `tried` of which a column of the key may be NULL.
@@ -96,12 +99,14 @@ class StatedKeys:
 
     def released(self, tables: Iterable[SilverTable]) -> list[str]:
         """What takes back the keys that these tables, in their newest shapes, no longer have."""
-        sql = []
+        sql, tables = [], list(tables)
+        distinct = {table.name for table in _distinct(tables)}
         for table in tables:
-            stated = self.stated.get(table.name, ())
-            if stated and stated != held_key(table):
-                sql += self._put(table.name, ())
-                self.tried.discard(table.name)
+            name = table.name.lower()
+            stated = self.stated.get(name, ())
+            if stated and (table.name not in distinct or stated != _lower(held_key(table))):
+                sql += self._put(name, ())
+                self.tried.discard(name)
         return sql
 
     def added(self, cut: Cut, tables: Iterable[SilverTable]) -> list[str]:
@@ -112,14 +117,14 @@ class StatedKeys:
             tables: in their newest shapes; one whose shape is newer than the cut waits for the next.
         """
         sql = []
-        for table in tables:
-            key = held_key(table)
+        for table in _distinct(tables):
+            name, key = table.name.lower(), held_key(table)
             waits = table.name not in cut.tables or table.relation.from_lsn > cut.commit_lsn
-            if not key or waits or self.stated.get(table.name) or table.name in self.tried:
+            if not key or waits or self.stated.get(name) or name in self.tried:
                 continue
-            self.tried.add(table.name)
-            if set(key) <= set(self.not_null.get(table.name, ())):
-                sql += self._put(table.name, key)
+            self.tried.add(name)
+            if set(_lower(key)) <= set(self.not_null.get(name, ())):
+                sql += self._put(name, key)
             else:
                 self.nullable.append(table.name)
         return sql
@@ -127,7 +132,7 @@ class StatedKeys:
     def _put(self, name: str, wanted: tuple[str, ...]) -> list[str]:
         address = ".".join(map(quote, (self.catalog, "silver", name)))
         stated = self.stated.get(name, ())
-        self.stated[name] = wanted
+        self.stated[name] = _lower(wanted)
         return statements(address, name, stated=stated, wanted=wanted)
 
 
@@ -197,12 +202,24 @@ def read_keys(catalog: str, keys: Iterable[Sequence[str]], columns: Iterable[Seq
     """
     stated: dict[str, tuple[str, ...]] = {}
     for table, constraint, column in keys:
-        if constraint == constraint_of(table):
-            stated[table] = (*stated.get(table, ()), column)
+        if constraint.lower() == constraint_of(table).lower():
+            name = table.lower()
+            stated[name] = (*stated.get(name, ()), column.lower())
     not_null: dict[str, set[str]] = defaultdict(set)
     for table, column in columns:
-        not_null[table].add(column)
+        not_null[table.lower()].add(column.lower())
     return StatedKeys(catalog, stated, not_null)
+
+
+def _lower(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name.lower() for name in names)
+
+
+def _distinct(tables: Iterable[SilverTable]) -> list[SilverTable]:
+    """Those that are one table each where names have no case."""
+    found = list(tables)
+    names = Counter(table.name.lower() for table in found)
+    return [table for table in found if names[table.name.lower()] == 1]
 
 
 def _short(error: Exception) -> str:

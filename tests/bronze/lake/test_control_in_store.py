@@ -13,6 +13,7 @@ from bronze.lake import control_table, objects
 from bronze.lake.control import Cut, OpenError, Run
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
+from bronze.lake.stores import register
 from bronze.lsn import Lsn
 from tests.object_store import Faults
 
@@ -119,3 +120,14 @@ def test_nothing_is_put_into_a_log_that_was_removed_or_put_back_meanwhile(
     control.record_cut(cut(10))
     control.record_cut(cut(11))
     assert lsns(control) == lsns(ControlTables(Lake(place))) == [10, 11]
+
+
+def test_no_error_says_a_key_of_a_store(store: ObjectStore, place: str) -> None:
+    key = "a-key-of-another-place"
+    register(f"{place}/other", {**store.options(), "aws_secret_access_key": key})
+    control = ControlTables(Lake(place))
+    control.open_error(OpenError("table", "a", "table-failed", f"denied: {key}"))
+    said = [one.message for one in ControlTables(Lake(place)).open_errors()]
+    assert len(said) == 1
+    assert key not in said[0]
+    assert said[0].startswith("denied: ")

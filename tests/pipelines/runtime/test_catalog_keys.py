@@ -97,6 +97,26 @@ def test_a_key_whose_columns_may_be_null_is_told_once_and_not_stated() -> None:
     assert keys.nullable == ["t"]
 
 
+def test_names_have_no_case_in_the_catalog_and_two_of_one_name_have_no_key() -> None:
+    def named(name: str) -> SilverTable:
+        shape = relation("t", [("Id", INT), ("note", TEXT)], ["Id"], relation_id=7)
+        return replace(silver_table(replace(shape, key_unique=True), SilverSettings()), name=name)
+
+    def stated() -> StatedKeys:
+        return read_keys("main", [("orders", "orders__deltasmelt_key", "id")], [("orders", "id")])
+
+    assert stated().released([named("Orders")]) == []
+    assert stated().added(cut(5, "Orders"), [named("Orders")]) == []
+    fresh = read_keys("main", [], [("orders", "id")])
+    both = [named("Orders"), named("ORDERS")]
+    assert fresh.added(cut(5, "Orders", "ORDERS"), both) == []
+    assert len(fresh.added(cut(5, "Orders"), [named("Orders")])) == 1
+    assert fresh.added(cut(6, "Orders"), [named("Orders")]) == []
+    assert [one.partition(" CONSTRAINT")[0] for one in fresh.released(both)] == [
+        "ALTER TABLE `main`.`silver`.`orders` DROP"
+    ]
+
+
 @pytest.mark.spark
 def test_a_catalog_without_such_constraints_is_said_once_and_stops_nothing(
     spark: SparkSession, caplog: pytest.LogCaptureFixture

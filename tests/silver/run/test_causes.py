@@ -49,6 +49,8 @@ def test_the_innermost_cause_is_told() -> None:
     denied = "java.nio.file.AccessDeniedException: s3a://lake/t: 403"
     thrown = f": java.io.IOException: x\n\tat A\nCaused by: {denied}\n\tat B"
     assert cause(RuntimeError(f"An error occurred while calling o1.sql.\n{thrown}")) == denied
+    thrown += "\nCaused by: the key abc of 403, as a message of theirs goes on\n: and on"
+    assert cause(RuntimeError(f"An error occurred while calling o1.sql.\n{thrown}")) == denied
     error = failure(TABLE, RuntimeError(DEEP))
     assert (error.table, error.code) == (TABLE, "table-failed")
     assert said in error.message
