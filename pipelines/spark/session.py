@@ -296,7 +296,7 @@ def stop_session(spark: SparkSession, *, patience: float = _STOP_SECONDS) -> int
         _LOGGER.info("Spark did not stop in order: %s", error)
         # So that neither is taken for one by whoever starts the next session in this process.
         SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
-        SparkContext._active_spark_context = None  # noqa: SLF001
+        _context()._active_spark_context = None  # noqa: SLF001
     if process is None or process.stdin is None:
         return None
     context = _context()

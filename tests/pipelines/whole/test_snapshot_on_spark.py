@@ -26,7 +26,7 @@ from tests.pipelines.processes import Command, until
 if TYPE_CHECKING:
     from bronze.config.sections import SourceSettings
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.process]
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.process, pytest.mark.torture]
 
 PIPELINE = """
 pipeline: shop
