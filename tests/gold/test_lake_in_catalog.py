@@ -55,6 +55,10 @@ GUARDED = {said.USER_METADATA, "spark.databricks.delta.write.txnAppId"}
 """What serverless compute lets nobody set."""
 
 
+pytestmark = pytest.mark.torture
+"""Such a lake is not served yet, and it takes minutes."""
+
+
 @pytest.fixture(scope="module")
 def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with lake_in_catalog(spark, tmp_path_factory.mktemp("lake")) as lake:
