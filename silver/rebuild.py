@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from pyarrow.fs import FileType
@@ -58,7 +59,7 @@ from silver.schema.recreated import adopted
 from silver.sql import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -118,26 +119,31 @@ def rebuild(
         raise _incomplete(table)  # the snapshot is of a former table of this name
     versions = tuple(one for one in relations if one.relation_id == relation_id and one.from_lsn <= end)
     remove_scratch(lake)
-    scratch = _scratch(lake)
-    kept = table.versioned and _keep(session, lake, scratch, table, versions=versions, snapshot=snapshot)
-    work = Work(table, versions, changes, activity, start, end, settings, fresh=not kept)
-    steps = plan_versions(work) if table.versioned else plan(work)
-    runner = StepRunner(scratch, settings, SilverLog(scratch))
-    for step in steps:
-        runner.run(session, step, changes=activity.changes)
-    tune(session, small=False)
-    version = _replace(session, lake, scratch, settings, table, end=end)
-    if lake.path is None:
-        remove_named(scratch)
+    with _scratch(lake) as scratch:
+        kept = table.versioned and _keep(session, lake, scratch, table, versions=versions, snapshot=snapshot)
+        work = Work(table, versions, changes, activity, start, end, settings, fresh=not kept)
+        steps = plan_versions(work) if table.versioned else plan(work)
+        runner = StepRunner(scratch, settings, SilverLog(scratch))
+        for step in steps:
+            runner.run(session, step, changes=activity.changes)
+        tune(session, small=False)
+        version = _replace(session, lake, scratch, settings, table, end=end)
     remove_scratch(lake)
     return version
 
 
-def _scratch(lake: Lake) -> Lake:
+@contextmanager
+def _scratch(lake: Lake) -> Iterator[Lake]:
     """Where a table is derived; under a new name each time, as Spark remembers what was at a path."""
-    if lake.path is None:
-        return scratch_of(lake, _PURPOSE + uuid.uuid4().hex[:NUMBERED])
-    return Lake(path=f"{lake.path}/{SCRATCH}/{uuid.uuid4().hex}")
+    if lake.path is not None:
+        yield Lake(path=f"{lake.path}/{SCRATCH}/{uuid.uuid4().hex}")
+        return
+    scratch = scratch_of(lake, _PURPOSE + uuid.uuid4().hex[:NUMBERED])
+    try:
+        yield scratch
+    finally:
+        with suppress(OSError):  # a later start removes it
+            remove_named(scratch)
 
 
 def remove_scratch(lake: Lake) -> None:

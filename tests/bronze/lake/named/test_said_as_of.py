@@ -76,6 +76,12 @@ def test_of_two_properties_the_newer_one_says_all() -> None:
     assert said.collected([told[1], told[2]], {}) == {"a": 51}
 
 
+def test_a_property_tells_of_which_version_it_is() -> None:
+    assert said.as_of({said.MARKS_PROPERTY: json.dumps({"a": 1, said.AS_OF: 7})}) == 7
+    assert said.as_of({said.MARKS_PROPERTY: json.dumps({"a": 1})}) is None
+    assert said.as_of({}) is None
+
+
 @pytest.mark.parametrize("name", ["orders", "order_items", "x"])
 def test_a_scratch_tables_layer_is_that_of_the_table_it_stands_for(name: str) -> None:
     lake = Lake(catalog="main")
