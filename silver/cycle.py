@@ -57,7 +57,7 @@ from silver.run.worklist import Attempt, Worklist
 from silver.schema.catalog import histories, silver_catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
@@ -131,11 +131,17 @@ class Silver:
         """Tables that an error has stopped."""
         return self._troubles.tables
 
-    def cycle(self, *, until: Lsn | None = None) -> Cut | None:
+    def cycle(
+        self,
+        *,
+        until: Lsn | None = None,
+        release: Callable[[Iterable[SilverTable]], None] | None = None,
+    ) -> Cut | None:
         """Carry all tables to bronze's frontier and record the cut.
 
         Args:
             until: go no further than this LSN, but never less far than what a table already holds.
+            release: is given the shapes that are about to be folded, under the lease.
 
         Returns:
             The cut; None where nothing is new.
@@ -151,6 +157,8 @@ class Silver:
         relations = commented(self._relations.read(), self._comments.read(bronze))
         end = self._end(position, last, relations, until)
         known = tuple(one for one in relations if one.from_lsn <= end)
+        if release is not None:
+            release(silver_catalog(known, self._settings).values())
         attempt = Attempt(bronze, known, last, end)
         tables, runs = self._carry(attempt)
         if attempt.troubled:

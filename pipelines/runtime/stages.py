@@ -198,9 +198,9 @@ class Stages:
                 begun = time.monotonic()
                 if self._catalog is not None and has_constraints():
                     self._keys = self._keys or CatalogKeys(self._spark.get(), self._catalog)
-                    self._keys.release(self.catalog().values())
+                release = None if self._keys is None else self._keys.release
                 with writing(self._lake, "silver"):
-                    cut = self._silver.cycle()
+                    cut = self._silver.cycle(release=release)
                 self._seen, self._folded, self._begun = position.version, position.frontier, begun
                 if cut is not None:
                     self.silver_cut, moved = cut, True
