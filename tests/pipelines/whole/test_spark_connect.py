@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.process, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.process, pytest.mark.timeout(1200)]
 
 _DOCUMENT: Final = """
 document: customer
@@ -134,7 +134,7 @@ def test_a_pipeline_at_a_server_gives_what_one_with_a_jvm_of_its_own_gives(
     assert "gold.customer: equal to a full rebuild" in said
 
     said = remote.smelt("quality", code=1)
-    assert "1 of" in said or "2 of" in said, said
+    assert "1 of" in said, said
 
     said = remote.smelt("sql", "SELECT id / 0 FROM silver.orders", code=1)
     assert "[DIVIDE_BY_ZERO]" in said
