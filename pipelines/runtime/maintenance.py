@@ -238,7 +238,8 @@ class Maintenance:
         if self._lake.path is None and "silver" in self._layers:
             found += others_of(self._spark, self._lake)
         named = {f"{layer}.{name}" for layer, name in found}
-        maintenance_errors.close_others(self._control, (*self._layers, *OTHERS), named)
+        others = OTHERS if self._lake.path is None else ()
+        maintenance_errors.close_others(self._control, (*self._layers, *others), named | {_CUTS, _TABLES})
         return found
 
     def _look_after(self, layer: Layer, name: str) -> MaintenanceResult | None:
