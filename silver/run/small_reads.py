@@ -109,12 +109,16 @@ def may_read_files(spark: SparkSession) -> bool:
 
     Databricks refuses that, and a Spark Connect server may be one of Databricks.
     """
-    return _DATABRICKS not in os.environ and not is_remote(spark)
+    return not _on_databricks() and not is_remote(spark)
+
+
+def _on_databricks() -> bool:
+    return _DATABRICKS in os.environ
 
 
 def plain_files(lake: Lake, layer: Layer, name: str, version: int) -> PlainFiles | None:
     """The files of a table at a version; None where Delta has to read it."""
-    if lake.path is None or local_folder(lake.uri(layer, name)) is None:
+    if lake.path is None or local_folder(lake.uri(layer, name)) is None or _on_databricks():
         return None
     folder = lake.uri(layer, name)
     said = _all_rows_count(folder, version)
