@@ -23,6 +23,7 @@ from bronze.lake.client import CommitFailedError
 from bronze.lake.compaction import COMPACT_ABOVE, compact, rewrite
 from bronze.lake.folders import local_folder
 from bronze.lake.kept import SELDOM
+from bronze.lake.named.place import is_named
 from bronze.lake.parquet import PartWriter
 from bronze.lake.retention import RETENTION, tidy
 
@@ -49,7 +50,7 @@ class ControlTable:
         self._read_version = -1
         self._flushed = False
         self._files: dict[str, pa.Table] = {}
-        self._in_store = local_folder(uri) is None
+        self._in_store = local_folder(uri) is None and not is_named(uri)
         self._put = -1
         self._listed = self._put_at = 0.0
 
