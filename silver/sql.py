@@ -10,6 +10,8 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from bronze.lake import spark_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -31,22 +33,20 @@ millisecond, which hides smaller changes."""
 
 def quote(*parts: str) -> str:
     """An identifier, or a path of identifiers, in backticks: ``quote("t", "a`b")`` is ```t`.`a``b```."""
-    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+    return ".".join(map(spark_text.quoted, parts))
 
 
 def literal(value: str | float | None) -> str:
     """A string, boolean, number or NULL as Spark SQL reads it under default settings.
 
-    Backslashes start escapes in Spark's string literals, so they are doubled; line ends are written as
-    escapes, so that `indented` finds none inside a text.
+    `indented` finds no line end inside a text (`bronze.lake.spark_text`).
     """
     if value is None:
         return "NULL"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
-        return f"'{escaped}'"
+        return spark_text.literal(value)
     return repr(value) if isinstance(value, float) else str(int(value))
 
 

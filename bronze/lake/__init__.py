@@ -2,7 +2,8 @@
 
 In reading order:
 
-* `location` (where a lake lies), `folders` (a table's name as a folder's), `scratch` (tables for a while);
+* `location` (where a lake lies), `folders` (a table's name as a folder's), `scratch` (tables for a while),
+  `spark_text` (names and texts in SQL);
 * `client` and `stand_ins` (values of `deltalake`, which a lake in a catalog needs not);
 * `delta` (open, commit, retry), `history` and `transactions` (what commits say), `parquet` (files that a
   commit names), `compaction`, `retention`;

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 from bronze.lake.folders import folder_name, local_folder
 from bronze.lake.named.place import location_of, scratch_name
+from bronze.lake.spark_text import quoted
 
 Layer: TypeAlias = Literal["bronze", "silver", "gold", "control", "quality"]
 
@@ -50,13 +51,9 @@ class Lake:
     def sql(self, layer: Layer, name: str) -> str:
         """The table as Spark SQL, quoted."""
         if self.catalog is not None:
-            return ".".join(_backticks(part) for part in (self.catalog, *self._placed(layer, name)))
-        return f"delta.{_backticks(self.uri(layer, name))}"
+            return ".".join(map(quoted, (self.catalog, *self._placed(layer, name))))
+        return f"delta.{quoted(self.uri(layer, name))}"
 
     def _placed(self, layer: Layer, name: str) -> tuple[str, str]:
         """Schema and name of a table in the catalog."""
         return (layer, name) if self.scratch is None else scratch_name(self.scratch, layer, name)
-
-
-def _backticks(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

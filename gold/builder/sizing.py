@@ -14,11 +14,12 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import DefiniteError
+from bronze.lake.named.session import is_local
 from gold.builder.memory import Machine, Plan, Sizes, assembly_plan, bytes_of
 from gold.builder.spark_settings import LEAN, SINGLE_TASK
 from gold.builder.weights import BYTES, fans_query, weights_query
 from gold.builder.widths import average, below, many, most
-from silver.run.masters import cores_of, is_local, setting
+from silver.run.masters import cores_of, setting
 from silver.run.spark_settings import settings
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from bronze.catalog.select import select_tables, skipped_relations
+from bronze.lake.named.session import is_local
 from bronze.postgres.connection import connect, translated
 from bronze.progress import snapshot_view
 from pipelines.proof.catching_up import CatchingUp
@@ -35,7 +36,7 @@ from pipelines.runtime.named_tables import named_tables
 from pipelines.runtime.progress_text import snapshot_text
 from pipelines.spark.remote import is_elsewhere
 from pipelines.terminal.output import counted
-from silver.run.masters import is_local, runs_locally
+from silver.run.masters import runs_locally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

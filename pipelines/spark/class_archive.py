@@ -31,9 +31,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from bronze.lake.named.session import is_local
 from pipelines.secret_variables import without_secret_variables
 from pipelines.spark.jars import cache_root
-from silver.run.masters import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -30,11 +30,11 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import SmeltError, TransientError
+from bronze.lake.named.session import is_local
 from pipelines.spark.session import active_session, require_pyspark, spark_session, stop_session
 from pipelines.terminal.failures import without_secrets
 from pipelines.terminal.jvm_errors import in_words, spark_message
 from pipelines.terminal.logs import spark_log
-from silver.run.masters import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -24,7 +24,8 @@ from bronze.errors import DefiniteError
 from bronze.lake import delta
 from pipelines.spark.lake_sql import LakeSql
 from pipelines.spark.sql_names import aliased, with_views
-from silver.run.spark_settings import put_back
+from silver.run.masters import is_remote
+from silver.run.spark_settings import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,8 +103,6 @@ class GuestSql(LakeSql):
         *,
         alone: bool = False,  # noqa: ARG002 - such views are for sessions of our own
     ) -> DataFrame:
-        from pyspark.sql.utils import is_remote  # noqa: PLC0415 - Spark is up by now
-
         for table in self._known:
             if table not in self._made and with_views(statement, {table: ""}) != statement:
                 view = f"{self._prefix}_{len(self._made)}"
@@ -112,17 +111,12 @@ class GuestSql(LakeSql):
         try:
             return self._spark.sql(aliased(statement, self._made))
         finally:
-            if not is_remote():
+            if not is_remote(self._spark):
                 self.forget()
 
 
 @contextmanager
 def old_versions(spark: SparkSession) -> Iterator[None]:
     """Let a session read the versions that cuts name, however old; where it may not be told so, as it is."""
-    if not spark.conf.isModifiable(OLD_VERSIONS):
+    with settings(spark, {OLD_VERSIONS: "false"}):
         yield
-        return
-    before = spark.conf.get(OLD_VERSIONS, None)
-    spark.conf.set(OLD_VERSIONS, "false")
-    yield
-    put_back(spark, {OLD_VERSIONS: before})

@@ -203,10 +203,6 @@ class LakeSql:
             ]
         )
 
-    def _stays(self, table: tuple[Layer, str], view: tuple[str, str]) -> bool:
-        """Whether a view of a table would be made again as it is."""
-        return view in {self._view(table), self._short(table), self._direct(table)}
-
     def forget(self) -> None:
         """Take the views away: another one shows the lake in this session from now on."""
         self._drop(list(self._registered))

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from silver.run.masters import is_local
+from bronze.lake.named.session import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import ConfigurationError, DefiniteError
+from bronze.lake.named.session import is_local
 from bronze.lake.stores import scheme_of
 from pipelines.spark import class_archive
 from pipelines.spark.hadoop import LOG_STORE, hadoop_settings
@@ -42,7 +43,7 @@ from pipelines.spark.remote import REMOTE, is_elsewhere, remote_session
 from pipelines.terminal.interrupts import Terminated
 from pipelines.terminal.jvm_errors import spark_message
 from pipelines.terminal.waiting import waiting
-from silver.run.masters import all_settings, cores_of, is_local, is_remote
+from silver.run.masters import all_settings, cores_of, is_remote
 from silver.run.sessions import release_all
 
 if TYPE_CHECKING:

@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from bronze.lake.named.session import is_local
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -31,11 +33,6 @@ _CONNECT: Final = "pyspark.sql.connect.session"
 
 _UNSUPPORTED: Final = ("NOT_SUPPORTED", "UNSUPPORTED", "NOT_IMPLEMENTED", "FEATURE_NOT_ENABLED")
 """How conditions begin by which a server says that it keeps no rows, as serverless compute does."""
-
-
-def is_local(master: str) -> bool:
-    """Whether all tasks run in the driver's own JVM, on the machine whose files it sees."""
-    return re.match(r"local(\[|$)", master) is not None
 
 
 def setting(spark: SparkSession, name: str, default: str) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-_DOCUMENT: Final = """
+DOCUMENT: Final = """
 document: customer
 root: public.customers
 fields:
@@ -46,7 +46,7 @@ def pipeline_in(
     folder: Path, database: str, slot: str, options: Mapping[str, str], *, more: str = ""
 ) -> Path:
     """The pipeline's file; its leases hold for four seconds."""
-    (folder / "customer.yml").write_text(_DOCUMENT)
+    (folder / "customer.yml").write_text(DOCUMENT)
     file = folder / "shop.yml"
     file.write_text(
         f"pipeline: shop\nsource: {{dsn: '{database}', slot: {slot}, publication: smelt}}\n"

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from bronze.lake.named.commits import plain
 from bronze.lake.named.place import address_of
-from bronze.lake.named.sql import failures, quoted, session_for
+from bronze.lake.named.sql import failures, session_for
+from bronze.lake.spark_text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -18,7 +18,6 @@ before doing anything, as with `deltalake`.
 
 from __future__ import annotations
 
-import re
 import uuid
 from typing import TYPE_CHECKING, Final
 
@@ -27,7 +26,9 @@ import pyarrow as pa
 from bronze.lake.client import CommitFailedError
 from bronze.lake.named import said
 from bronze.lake.named.place import address_of
-from bronze.lake.named.sql import TableChangedError, failures, literal, make_schema, quoted, run, session_for
+from bronze.lake.named.session import is_local
+from bronze.lake.named.sql import TableChangedError, failures, make_schema, run, session_for
+from bronze.lake.spark_text import literal, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 _LOOKED_AT: Final = (16, 1000)
 """Newest commits among which something is looked for; mostly it is among the first."""
 _ATTEMPTS: Final = 5
-_LOCAL: Final = re.compile(r"local(\[|$)")
-"""Masters whose tasks run in the driver's JVM."""
 _ALONE: Final = ("deltasmelt.reader",)
 """Ids of `bronze.store.marks` that all commits of one kind carry: of two at once only one comes about."""
 
@@ -91,7 +90,7 @@ def sees_local_files(uri: str) -> bool:
     if is_remote():
         return False
     with failures(uri):
-        return _LOCAL.match(str(session_for(uri).conf.get("spark.master", ""))) is not None
+        return is_local(str(session_for(uri).conf.get("spark.master", "")))
 
 
 def overwrite(table: NamedTable, rows: pa.Table, marks: Mapping[str, int]) -> None:

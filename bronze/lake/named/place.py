@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import quote, unquote
 
+from bronze.lake.spark_text import quoted
+
 SCHEME: Final = "catalog://"
 SCRATCH: Final = "deltasmelt_scratch"
 """Schema of the tables that are there for a while."""
@@ -47,4 +49,4 @@ def layer_of(location: str) -> str:
 
 def address_of(location: str) -> str:
     """The table as Spark SQL, quoted."""
-    return ".".join("`" + part.replace("`", "``") + "`" for part in parts_of(location))
+    return ".".join(map(quoted, parts_of(location)))

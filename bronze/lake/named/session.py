@@ -6,6 +6,7 @@ without one.
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -47,3 +48,12 @@ def session_of(catalog: str) -> SparkSession:
             remedy="run this command where Spark can be started, or give lake.path",
         )
     return found()
+
+
+def is_local(master: str) -> bool:
+    """Whether all tasks run in the driver's own JVM, on the machine whose files it sees.
+
+    Args:
+        master: Spark's address of it; ``local-cluster[2,1,1024]`` starts workers of their own.
+    """
+    return re.match(r"local(\[|$)", master) is not None

@@ -17,6 +17,7 @@ from bronze.errors import DefiniteError
 from bronze.lake.client import CommitFailedError, TableNotFoundError
 from bronze.lake.named.place import address_of, parts_of
 from bronze.lake.named.session import session_of
+from bronze.lake.spark_text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -154,14 +155,3 @@ def make_schema(uri: str) -> None:
         spark = session_for(uri)
         if not spark.catalog.databaseExists(name):
             spark.sql(f"CREATE SCHEMA IF NOT EXISTS {name}")
-
-
-def quoted(name: str) -> str:
-    """A name as Spark SQL writes it."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def literal(text: str) -> str:
-    """A text as Spark SQL writes it."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

@@ -22,7 +22,8 @@ import pyarrow as pa
 
 from bronze.lake.named import said
 from bronze.lake.named.place import address_of, layer_of
-from bronze.lake.named.sql import failures, literal, quoted, run
+from bronze.lake.named.sql import failures, run
+from bronze.lake.spark_text import literal, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

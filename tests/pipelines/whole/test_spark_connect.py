@@ -17,6 +17,7 @@ from tests.connect_server import ConnectServer
 from tests.fix_spark import rows_of
 from tests.pipelines.in_process import smelt_here
 from tests.pipelines.processes import Command
+from tests.pipelines.shop_in_store import DOCUMENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,14 +27,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.process, pytest.mark.timeout(1200)]
 
-_DOCUMENT: Final = """
-document: customer
-root: public.customers
-fields:
-  - id
-  - name
-  - orders: {many: public.orders, on: {customer_id: id}, fields: [id, total]}
-"""
 _RULES: Final = """
 table: silver.orders
 expectations:
@@ -91,7 +84,7 @@ def test_a_pipeline_at_a_server_gives_what_one_with_a_jvm_of_its_own_gives(
         "INSERT INTO customers SELECT i, 'n' || i FROM generate_series(1, 20) i",
         "INSERT INTO orders SELECT i, i % 20 + 1, i FROM generate_series(1, 90) i",
     )
-    (tmp_path / "customer.yml").write_text(_DOCUMENT)
+    (tmp_path / "customer.yml").write_text(DOCUMENT)
     (tmp_path / "rules.yml").write_text(_RULES)
     remote.file.write_text(
         f"pipeline: shop\nsource: {{dsn: '{database}', slot: {source.slot}, publication: smelt}}\n"
@@ -153,7 +146,7 @@ def test_what_serverless_compute_refuses_a_lake_in_a_catalog_does_not_need(
         "INSERT INTO customers SELECT i, 'n' || i FROM generate_series(1, 20) i",
         "INSERT INTO orders SELECT i, i % 20 + 1, i FROM generate_series(1, 90) i",
     )
-    (tmp_path / "customer.yml").write_text(_DOCUMENT)
+    (tmp_path / "customer.yml").write_text(DOCUMENT)
     with Front(server.remote) as front:
         remote = Remote(tmp_path, front.remote)
         remote.file.write_text(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from silver.run.masters import cores_of, is_local
+from bronze.lake.named.session import is_local
+from silver.run.masters import cores_of
 
 
 @pytest.mark.parametrize(
