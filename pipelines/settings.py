@@ -217,7 +217,6 @@ def load_pipeline(path: Path | str) -> Pipeline:
         for _, written in yaml.expanded.get(key, ()):
             remember(_VARIABLE.findall(written))
     pipeline = validate(Pipeline, yaml)
-    _refuse_unserved(pipeline, yaml)
     pipeline._path = file  # noqa: SLF001 - our own model; the file is not one of its keys
     _refuse_misread(pipeline, yaml)
     _enter_store(pipeline, yaml)
@@ -271,6 +270,15 @@ def _enter_store(pipeline: Pipeline, yaml: YamlFile) -> None:
     path = pipeline.lake_address().path
     options = {name: value.get_secret_value() for name, value in pipeline.lake.options.items()}
     if path is None:
+        if options:
+            raise ConfigurationError(
+                "options are for object stores; this lake lies in a catalog",
+                code="lake-store",
+                where=yaml.where(("lake", "options")),
+                remedy="remove lake.options: Spark's own settings, or the catalog, let it into the store",
+            )
+        if "lease" in pipeline.lake.model_fields_set:
+            register(pipeline.lake_address().root, {}, lease=pipeline.lake.lease)
         return
     try:
         if is_meant_for_store(str(pipeline.lake.path)):
@@ -304,18 +312,3 @@ def _without_query(location: str) -> str:
         return location
     shown = re.split("[?#]", location, maxsplit=1)[0]
     return re.sub(r"(?<=://)[^/@]*:[^/@]*@", "***@", shown)
-
-
-def _refuse_unserved(pipeline: Pipeline, yaml: YamlFile) -> None:
-    """Refuse settings that are part of the contract but have no effect yet, rather than ignore them."""
-    unserved = {
-        ("lake", "catalog"): pipeline.lake.catalog is not None and pipeline.lake.path is None,
-    }
-    for path, asked in unserved.items():
-        if asked:
-            raise ConfigurationError(
-                f"{'.'.join(path)} without lake.path is not supported by this version yet",
-                code="not-served",
-                where=yaml.where(path),
-                remedy="add lake.path: the tables lie there, and the catalog names them",
-            )

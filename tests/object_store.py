@@ -61,6 +61,7 @@ class Faults:
     gone: bool = False  # every request is answered by 404, as if there were no bucket
     denied: str | None = None  # requests whose method matches are answered by 403, which quotes signatures
     ignored: str | None = None  # conditions whose header matches are ignored
+    unlisted: str | None = None  # requests whose query matches are answered by 501
     unserved: str | None = None  # requests with a condition whose header matches are answered by 501
 
 
@@ -91,7 +92,9 @@ class Front:
             said, chunks = _refusal(
                 "403 Forbidden", _DENIED.format(environ.get("HTTP_AUTHORIZATION")).encode()
             )
-        elif _conditions(environ, self.faults.unserved):
+        elif _conditions(environ, self.faults.unserved) or re.search(
+            self.faults.unlisted or "$^", environ["QUERY_STRING"]
+        ):
             said, chunks = _refusal("501 Not Implemented", _UNSERVED)
         elif time.monotonic() >= self._until:
             for condition in _conditions(environ, self.faults.ignored):

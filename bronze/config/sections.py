@@ -156,7 +156,8 @@ class LakeSettings(Section):
 
     Attributes:
         options: of the object store, by the names that `bronze.lake.stores` knows, or Hadoop's own for Spark.
-        lease: seconds for which a process keeps a layer of a lake in an object store after it was last seen.
+        lease: seconds for which a process keeps a layer of a lake in an object store or a catalog after it
+            was last seen; in a catalog 120, unless it is given.
         retention: seconds that a cut stays readable after the next one took its place.
     """
 

@@ -15,6 +15,8 @@ from typing import Final
 
 LEASE_SECONDS: Final = 60.0
 """How long a lease of a lake in an object store (`bronze.lake.leases`) holds, where nothing else is said."""
+LEASE_SECONDS_IN_CATALOGS: Final = 120.0
+"""The same in a catalog, where a statement of Spark renews it, which waits for other statements' tasks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,11 +27,11 @@ from bronze.lake import disk
 from bronze.lake.client import CommitFailedError, DeltaError, TableNotFoundError
 from bronze.lake.folders import local_folder
 from bronze.lake.named import commits as named
-from bronze.lake.named.aside import aside
 from bronze.lake.named.owned import MADE_PROPERTY, require_ours
 from bronze.lake.named.place import is_named
 from bronze.lake.named.table import STATED_AFTER, NamedTable
-from bronze.lake.parquet import HELD_BYTES, PartWriter, delete_files, open_whole
+from bronze.lake.named_files import append_written
+from bronze.lake.parquet import PartWriter, delete_files, open_whole
 from bronze.lake.stores import options_of
 from bronze.lake.torn_log import ACTIONS_KEY, set_torn_aside
 from bronze.lake.transactions import expect_marks
@@ -200,7 +200,7 @@ def commit(
 
     def write() -> None:
         if isinstance(table, NamedTable):
-            _append_named(table, actions, schema, marks)
+            append_written(table, actions, schema, marks)
             return
         if local_folder(table.table_uri) is None:
             from bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
@@ -240,31 +240,6 @@ def put_after(table: DeltaTable, actions: Sequence[AddAction], version: int, *, 
         table.table_uri,
         lambda: entries.put_next(table, actions, [], said, after=version, looks=looks),
     )
-
-
-def _append_named(
-    table: NamedTable,
-    actions: Sequence[AddAction | RemoveAction],
-    schema: pa.Schema,
-    marks: Sequence[Transaction],
-) -> None:
-    """The rows of files that were written aside; the files go once the commit is there.
-
-    Many rows are read by Spark, and not held by this process.
-    """
-    uri, paths = table.table_uri, [action.path for action in actions]
-    said = {mark.app_id: mark.version for mark in marks}
-    if sum(action.size or 0 for action in actions) > HELD_BYTES and named.sees_local_files(uri):
-        named.append_files(table, [aside(uri) / path for path in paths], said)
-    else:
-        rows = [schema.empty_table(), *(_rows_aside(uri, path) for path in paths)]
-        named.append(table, pa.concat_tables(rows), said)
-    delete_files(uri, paths)
-
-
-def _rows_aside(uri: str, path: str) -> pa.Table:
-    with open_whole(uri, path) as file, pq.ParquetFile(file) as parquet:
-        return parquet.read()
 
 
 def settle(table: DeltaTable, before: int) -> None:
@@ -330,12 +305,28 @@ def read_file(table: DeltaTable, path: str, columns: list[str] | None = None) ->
     return through(Door.READ_FILE, f"{table.table_uri}/{path}", read)
 
 
-def batches(table: DeltaTable, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """Some columns of all rows of the handle's version, batch by batch; of a catalog's table read at once."""
+def batches(
+    table: DeltaTable, columns: list[str], *, after: tuple[str, int] | None = None, ending: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Some columns of all rows of the handle's version, batch by batch; of a catalog's table read at once.
+
+    Args:
+        table: open.
+        columns: wanted.
+        after: a column, and a value that rows lie above; files are passed over by their statistics.
+        ending: a column that is true.
+    """
+    column, value = after or ("", 0)
     if isinstance(table, NamedTable):
-        yield from table.rows(columns).to_batches()
+        said = ["true", *([f"{column} > {value}"] if column else []), *([ending] if ending else [])]
+        yield from table.rows(columns, condition=" AND ".join(said)).to_batches()
         return
-    yield from table.to_pyarrow_dataset().to_batches(columns=columns)
+    wanted = pc.scalar(True)
+    if column:
+        wanted &= pc.field(column) > value
+    if ending:
+        wanted &= pc.field(ending)
+    yield from table.to_pyarrow_dataset().to_batches(columns=columns, filter=wanted)
 
 
 def sorted_by(

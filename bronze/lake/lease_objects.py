@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bronze.config.timing import LEASE_SECONDS
 
 if TYPE_CHECKING:
-    from bronze.lake.objects import Found
+    from bronze.lake.conditional import Found
 
 _LOOKS: Final = 1.0
 

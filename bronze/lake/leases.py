@@ -2,8 +2,9 @@
 
 A local lake is locked by the kernel, which notices the end of a process at once. A store notices nothing. So
 a lease is an object that its holder puts again and again, each time on the condition that nobody else did
-(`bronze.lake.objects`). Whoever wants it watches. An object that was not put anew for as long as it says, by
-the watcher's own clock, belongs to nobody any more. Clocks of two machines are never compared.
+(`bronze.lake.objects`). Of a lake in a catalog it is a row of a table (`bronze.lake.named.cells`). Whoever
+wants it watches. An object that was not put anew for as long as it says, by the watcher's own clock, belongs
+to nobody any more. Clocks of two machines are never compared.
 
 **Why it is needed.** Delta's commits are safe where the store refuses to put an object that is there.
 `deltalake` asks S3 for that; Delta in Spark does not. Its log store for S3 (delta-storage 4.4.0) has a lock
@@ -22,7 +23,11 @@ lasts longer than margin and grace together may so commit after another process 
 then orders the two, and Delta finds the conflict. With another log store, silver and gold find out that what
 they committed is not there (``lake-commit-lost``).
 
-On ABFS and GCS Delta's own commits are safe. There the lease tells who writes.
+On ABFS and GCS Delta's own commits are safe, and a catalog's tables are. There the lease tells who writes.
+
+A row is put by a statement of Spark. It waits while a large MERGE keeps all cores busy, so in a catalog a
+lease holds for longer (`bronze.config.timing`). A holder that could not renew in time fails, before it begins
+another commit, and goes on once it could, if nobody took over.
 """
 
 from __future__ import annotations
@@ -36,15 +41,19 @@ from typing import TYPE_CHECKING, Final
 
 from obstore.exceptions import BaseError
 
+from bronze.config.timing import LEASE_SECONDS, LEASE_SECONDS_IN_CATALOGS
 from bronze.errors import DefiniteError, TransientError
 from bronze.lake import objects
 from bronze.lake.failures import words_of
 from bronze.lake.lease_objects import HOLDER, Pace, body_of, held_by, is_free, patience_of, said
+from bronze.lake.named import cells
+from bronze.lake.named.place import is_named
 from bronze.lake.stores import lease_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from bronze.lake.conditional import Conditional, Found
     from bronze.lake.location import Lake
 
 FOLDER: Final = "_leases"
@@ -67,7 +76,7 @@ class Lease:
     name: str
     command: str
     pace: Pace
-    put: objects.Found
+    put: Found
     until: float
     lost: str | None = None
     over: str | None = None
@@ -88,7 +97,7 @@ class Lease:
             f"the lease of {self.name} does not hold: {why}",
             code="lease-lost",
             where=self.root,
-            remedy="check the network to the store; nothing was written without the lease",
+            remedy="check the network to the store, or what keeps Spark busy; nothing was written without it",
         )
 
     def renew(self) -> None:
@@ -114,13 +123,15 @@ class Lease:
         """
         return earlier is not None and earlier.given is not None and earlier.given == self.over
 
-    def _put_over(self, found: objects.Found) -> tuple[float, objects.Found | None]:
+    def _put_over(self, found: Found) -> tuple[float, Found | None]:
         began = _now()
-        return began, objects.put(self.root, self.name_of, body_of(self.command, self.pace), over=found)
+        return began, cells_of(self.root).put(
+            self.root, self.name_of, body_of(self.command, self.pace), over=found
+        )
 
-    def _ours(self) -> objects.Found | None:
+    def _ours(self) -> Found | None:
         """What is there, where it is our own: the answer to an earlier put was lost. Else the lease is."""
-        found = objects.read(self.root, self.name_of)
+        found = cells_of(self.root).read(self.root, self.name_of)
         if found is not None and said(found).get("holder") == HOLDER:
             return found
         self.lost = f"taken over {held_by(found)}" if found is not None else "its object was removed"
@@ -135,9 +146,9 @@ class Lease:
                 return
             free = body_of(self.command, self.pace, free=True)
             try:
-                given = objects.put(self.root, self.name_of, free, over=self.put)
+                given = cells_of(self.root).put(self.root, self.name_of, free, over=self.put)
                 if given is None and (ours := self._ours()) is not None:
-                    given = objects.put(self.root, self.name_of, free, over=ours)
+                    given = cells_of(self.root).put(self.root, self.name_of, free, over=ours)
                 self.given = None if given is None else given.tag
             except (OSError, BaseError) as error:
                 _LOGGER.warning("the lease of %s could not be given back: %s", self.name, words_of(error))
@@ -163,6 +174,15 @@ _first_seen: dict[tuple[str, str], tuple[str | None, float]] = {}
 _lock: Final = threading.Lock()
 
 
+def cells_of(root: str) -> Conditional:
+    """Where the leases of a lake at a location are kept."""
+    return cells if is_named(root) else objects
+
+
+def _seconds(root: str) -> float:
+    return lease_of(root, LEASE_SECONDS_IN_CATALOGS if is_named(root) else LEASE_SECONDS)
+
+
 def object_of(name: str) -> str:
     """The name of a lease's object, below the lake."""
     return f"{FOLDER}/{name}.json"
@@ -186,7 +206,7 @@ def still_writing(lake: Lake, layer: str) -> None:
 
 def held(lake: Lake, layer: str) -> Lease | None:
     """The lease of the layer's tables, where this process holds it; None also where there are no leases."""
-    return None if lake.path is None else _held.get((lake.path, writing_of(layer)))
+    return _held.get((lake.root, writing_of(layer)))
 
 
 def commit_lost(table: str, where: str, again: str) -> TransientError:
@@ -229,13 +249,13 @@ def still_holding(lake: Lake, stages: Iterable[str]) -> None:
         DefiniteError: ``lease-lost``.
     """
     for stage in stages:
-        lease = None if lake.path is None else _held.get((lake.path, stage))
+        lease = _held.get((lake.root, stage))
         if lease is not None and lease.lost is not None:
             raise DefiniteError(
                 f"this lake's {stage} stage no longer belongs to this process: {lease.lost}",
                 code="lease-lost",
-                where=lake.path,
-                remedy="this process stood still, or could not reach the store, for more than a minute; the "
+                where=lake.root,
+                remedy="this process stood still, or could not reach the lake, for more than a minute; the "
                 "other one goes on",
             )
 
@@ -263,7 +283,7 @@ def leased(
         TransientError: ``lake-unreachable``: the store cannot be reached, or refuses.
     """
     with _turn(root, name) if wait else nullcontext():
-        lease = _taken(root, name, command=command, wait=wait, pace=Pace(lease_of(root)), say=say)
+        lease = _taken(root, name, command=command, wait=wait, pace=Pace(_seconds(root)), say=say)
         _held[root, name] = lease
         keeper = threading.Thread(target=lease.keep, name=f"smelt-lease-{name}", daemon=True)
         keeper.start()
@@ -289,7 +309,7 @@ def _taken(
     A put that is refused, or fails, may have come about all the same: the next look knows its body.
     """
     tried: dict[bytes, float] = {}
-    before: objects.Found | None = None
+    before: Found | None = None
     told, failed = False, 0
     while True:
         try:
@@ -303,7 +323,7 @@ def _taken(
             if free:
                 body = body_of(command, pace)
                 tried[body] = began = _now()
-                put = objects.put(root, object_of(name), body, over=found)
+                put = cells_of(root).put(root, object_of(name), body, over=found)
                 if put is not None:
                     over = None if found is None else found.tag
                     return Lease(root, name, command, pace, put, began + pace.seconds, over=over)
@@ -315,7 +335,8 @@ def _taken(
                     f"the lease of {name} cannot be taken: {words_of(error)}",
                     code="lake-unreachable",
                     where=root,
-                    remedy="check the bucket, credentials and network; the store must know conditional puts",
+                    remedy="check the bucket or catalog, credentials and network; a store must know "
+                    "conditional puts",
                 ) from error
             free = True  # not known: nobody is waited for
         if not told and not free and not wait:
@@ -334,9 +355,9 @@ def watch(root: str, names: Iterable[str]) -> None:
         _look(root, name)
 
 
-def _look(root: str, name: str) -> objects.Found | None:
+def _look(root: str, name: str) -> Found | None:
     """What is there; since when this process has seen it is noted."""
-    found = objects.read(root, object_of(name))
+    found = cells_of(root).read(root, object_of(name))
     tag, now = None if found is None else found.tag, time.monotonic()
     before = _first_seen.get((root, name))
     if before is None or before[0] != tag:
@@ -354,7 +375,7 @@ def _now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
-def _running(root: str, name: str, found: objects.Found | None) -> DefiniteError:
+def _running(root: str, name: str, found: Found | None) -> DefiniteError:
     return DefiniteError(
         f"this lake's {name} stage is already running: {held_by(found)}",
         code="already-running",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from bronze.lake.folders import folder_name, local_folder
-from bronze.lake.named.place import location_of, scratch_name
+from bronze.lake.named.place import location_of, root_of, scratch_name
 from bronze.lake.spark_text import quoted
 
 Layer: TypeAlias = Literal["bronze", "silver", "gold", "control", "quality"]
@@ -38,6 +38,16 @@ class Lake:
     def in_store(self) -> bool:
         """Whether the lake lies in an object store."""
         return self.path is not None and local_folder(self.path) is None
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether each look at the lake costs a request to a store, or a statement of Spark."""
+        return self.path is None or self.in_store
+
+    @property
+    def root(self) -> str:
+        """The location below which the tables lie; in a catalog it stands for the name."""
+        return root_of(str(self.catalog)) if self.path is None else self.path
 
     def uri(self, layer: Layer, name: str) -> str:
         """Location of a table; the folder bears its name as `bronze.lake.folders` writes it.

@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +26,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import from_url
 
 from bronze.doors import Door, through
+from bronze.lake.conditional import Found
 from bronze.lake.failures import lacks_bucket, words_of
 from bronze.lake.stores import is_true, options_of
 
@@ -51,21 +51,6 @@ def as_os_error(what: str) -> Iterator[None]:
         yield
     except BaseError as error:
         raise OSError(f"{what}: {error}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """An object as it was read, or put.
-
-    Attributes:
-        body: its bytes.
-        tag: names this very content; a put may ask that it is still there.
-        version: the same for Google Cloud Storage, which compares generations instead.
-    """
-
-    body: bytes
-    tag: str
-    version: str | None = None
 
 
 def read(root: str, name: str) -> Found | None:

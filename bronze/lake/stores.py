@@ -170,10 +170,10 @@ def all_options(location: str) -> dict[str, str]:
     return {} if place is None else dict(place.options)
 
 
-def lease_of(location: str) -> float:
+def lease_of(location: str, default: float = LEASE_SECONDS) -> float:
     """Seconds for which a lease of a lake at this location holds."""
     place = _place(location)
-    return LEASE_SECONDS if place is None else place.lease
+    return default if place is None else place.lease
 
 
 def _place(location: str) -> _Place | None:

@@ -265,11 +265,9 @@ def _pending(
         return [(None, None) for _ in positions]
     counts: dict[int, int] = dict.fromkeys(known, 0)
     oldest: dict[int, datetime] = {}
-    ends = changes.to_pyarrow_dataset().to_batches(
-        columns=["commit_lsn", "commit_ts"],
-        filter=(pc.field("commit_lsn") > min(known)) & pc.field("end_of_tx"),
-    )
-    for batch in ends:
+    for batch in delta.batches(
+        changes, ["commit_lsn", "commit_ts"], after=("commit_lsn", min(known)), ending="end_of_tx"
+    ):
         for position in counts:
             later = batch.filter(pc.field("commit_lsn") > position)
             if later.num_rows:

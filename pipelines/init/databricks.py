@@ -79,6 +79,13 @@ def _choices(yaml: YamlFile, *, cloud: Cloud | None, catalog: str | None) -> Bun
             where=yaml.where(("lake", "path")),
             remedy="give the URL of an object store: s3://, abfss:// or gs://",
         )
+    if path is None and named is not None:
+        raise ConfigurationError(
+            "the lake has no lake.path; in a job, the reader has no session to write a catalog's tables by",
+            code="databricks-lake",
+            where=yaml.where(("lake",)),
+            remedy="give the URL of an external location (s3://, abfss://, gs://); lake.catalog names tables",
+        )
     found = cloud or OF_SCHEME.get((lake or path or "").partition("://")[0].lower())
     if found is None:
         raise ConfigurationError(

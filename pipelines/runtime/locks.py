@@ -8,8 +8,8 @@ holds it. Some network file systems have no locks; that is said.
 `writing` is the other lock: a process waits for it, and holds it for one cycle or the maintenance of one
 table.
 
-In an object store both are leases (`bronze.lake.leases`), and there they are what keeps commits: Spark's are
-not safe on S3. One that a crash left holds for another minute.
+In an object store or a catalog both are leases (`bronze.lake.leases`). On S3 they are what keeps commits:
+Spark's are not safe there. One that a crash left holds for another minute, in a catalog for two.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def lake_lock(lake: Lake, stages: Sequence[str], *, command: str) -> Iterator[No
         TransientError: the lake's store cannot be reached, or refuses.
     """
     with ExitStack() as held:
-        if lake.in_store:
-            with lake_failures(str(lake.path), "the leases of the lake"):
-                watch(str(lake.path), [*stages, *map(writing_of, stages)])
-            for stage in stages:
-                held.enter_context(leased(str(lake.path), stage, command=command, wait=False, say=_wait_told))
         folder = locks_folder(lake)
-        if folder is not None:
+        if folder is None:
+            with lake_failures(lake.root, "the leases of the lake"):
+                watch(lake.root, [*stages, *map(writing_of, stages)])
+            for stage in stages:
+                held.enter_context(leased(lake.root, stage, command=command, wait=False, say=_wait_told))
+        else:
             unread_folder(folder.parent)
             folder.mkdir(exist_ok=True)
             for stage in stages:
@@ -110,13 +110,10 @@ def writing(lake: Lake, layer: str) -> Iterator[None]:
 
     A cycle holds it, and maintenance while it works on one table, so both may belong to different processes.
     """
-    if lake.in_store:
-        with leased(str(lake.path), writing_of(layer), command=f"writing {layer}", wait=True):
-            yield
-        return
     folder = locks_folder(lake)
     if folder is None:
-        yield
+        with leased(lake.root, writing_of(layer), command=f"writing {layer}", wait=True):
+            yield
         return
     unread_folder(folder.parent)
     folder.mkdir(exist_ok=True)

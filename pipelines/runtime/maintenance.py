@@ -41,7 +41,7 @@ from pipelines.runtime import maintenance_errors
 from pipelines.runtime.clustering import ORDERED_FILES, cluster_as_wanted, written_again
 from pipelines.runtime.locks import writing
 from pipelines.runtime.log_entries import committed_at, cut_log, data_files
-from pipelines.runtime.other_tables import OTHERS, others_of
+from pipelines.runtime.other_tables import OTHERS, is_young, others_of
 from pipelines.runtime.stated_retention import positions, state_retention
 from pipelines.runtime.table_files import FILE_BYTES, SMALL, Files, files_of
 from silver.run.pauses import Pauses
@@ -248,6 +248,8 @@ class Maintenance:
         remove = now - last.removed_at >= _EVERY
         if table is None or not (remove or table.version() - last.version >= _COMMITS):
             return None
+        if remove and layer in OTHERS and is_young(table):
+            last.removed_at, remove = now, False
         files = files_of(self._spark, table, self._lake.sql(layer, name))
         done = None
         if remove or files.many_small or files.many_deleted_rows:

@@ -8,6 +8,7 @@ refused, and tried again.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final
 
 from bronze.lake import delta
@@ -15,10 +16,13 @@ from bronze.lake.named.owned import is_made_by_us
 from silver.sql import quote
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
     from bronze.lake.location import Lake, Layer
 
+_YOUNG_SECONDS: Final = 86_400.0
+"""So long such a table keeps files that it no longer needs, so nothing can be removed from a younger one."""
 OTHERS: Final[tuple[Layer, ...]] = ("bronze", "control", "quality")
 
 
@@ -41,3 +45,9 @@ def others_of(spark: SparkSession, lake: Lake) -> list[tuple[Layer, str]]:
             if table is not None and is_made_by_us(table.metadata().configuration):
                 found.append((layer, name))
     return found
+
+
+def is_young(table: DeltaTable) -> bool:
+    """Whether a table was made so short a time ago that VACUUM, which takes a while, would find nothing."""
+    made = table.metadata().created_time
+    return made is not None and time.time() - made / 1000 < _YOUNG_SECONDS

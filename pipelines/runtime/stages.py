@@ -98,7 +98,7 @@ class Stages:
         self._control = ControlTables(self._lake)
         self._position = PositionWatch(self._lake)
         self._relations = RelationsWatch(self._lake)
-        self._poll_seconds = POLL_SECONDS_IN_STORES if self._lake.in_store else _POLL_SECONDS
+        self._poll_seconds = POLL_SECONDS_IN_STORES if self._lake.is_remote else _POLL_SECONDS
         self._settings = clustered(pipeline.silver, documents)
         self._observe = observe
         self._after_cycle = after_cycle

@@ -43,7 +43,7 @@ def delta_jars(announce: Callable[[str], None] | None = None) -> list[Path]:
         ConfigurationError: SMELT_JARS lacks a jar, or this Spark version has no known jars.
         DefiniteError: the jars could not be fetched, or their checksums differ.
     """
-    return _jars(delta_set(_line()), announce)
+    return jars_of(delta_set(_line()), announce)
 
 
 def store_jars(scheme: str, announce: Callable[[str], None] | None = None) -> list[Path]:
@@ -62,7 +62,7 @@ def store_jars(scheme: str, announce: Callable[[str], None] | None = None) -> li
     jars = store_set(scheme, _line())
     if jars is None:
         return []
-    return [*_jars(jars, announce), *([LOG_STORE_JAR] if scheme in S3 else [])]
+    return [*jars_of(jars, announce), *([LOG_STORE_JAR] if scheme in S3 else [])]
 
 
 def _line() -> str:
@@ -83,7 +83,8 @@ def _line() -> str:
     return line
 
 
-def _jars(jars: JarSet, announce: Callable[[str], None] | None) -> list[Path]:
+def jars_of(jars: JarSet, announce: Callable[[str], None] | None = None) -> list[Path]:
+    """Paths of a set's jars, resolving them on first use; see `delta_jars`."""
     given = os.environ.get("SMELT_JARS")
     if given:
         return _from_folder(Path(given), jars.checksums)

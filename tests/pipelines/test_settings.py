@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bronze.config.timing import LEASE_SECONDS_IN_CATALOGS
 from bronze.errors import ConfigurationError
-from bronze.lake.stores import all_options, options_of
+from bronze.lake.location import Lake
+from bronze.lake.stores import all_options, lease_of, options_of
 from pipelines.settings import load_pipeline
 from pipelines.terminal.failures import without_secrets
 
@@ -140,10 +142,17 @@ def test_a_mistake_is_named_with_file_and_line(tmp_path: Path, text: str, line: 
     assert said in str(raised.value)
 
 
-def test_a_setting_without_effect_yet_is_refused_rather_than_ignored(tmp_path: Path) -> None:
-    path = written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{catalog: main}}\n")
-    with pytest.raises(ConfigurationError, match=r"without lake\.path is not supported") as raised:
+def test_a_lake_in_a_catalog_has_a_pace_and_leases_of_its_own_and_no_store(tmp_path: Path) -> None:
+    pipeline = load_pipeline(written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{catalog: main}}\n"))
+    assert pipeline.lake_address() == Lake(catalog="main")
+    assert pipeline.bronze.flush_interval == 10
+    assert lease_of("catalog://main", LEASE_SECONDS_IN_CATALOGS) == 120
+    load_pipeline(written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{catalog: main, lease: 5s}}\n"))
+    assert lease_of("catalog://main", LEASE_SECONDS_IN_CATALOGS) == 5
+    path = written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{catalog: main, options: {{a: b}}}}\n")
+    with pytest.raises(ConfigurationError, match="options are for object stores") as raised:
         load_pipeline(path)
+    assert raised.value.code == "lake-store"
     assert f"{path}:3" in str(raised.value)
 
 

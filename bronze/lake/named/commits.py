@@ -19,6 +19,7 @@ before doing anything, as with `deltalake`.
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -46,14 +47,16 @@ _ALONE: Final = ("deltasmelt.reader",)
 
 
 def create(uri: str, schema: pa.Schema, description: str, properties: Mapping[str, str]) -> None:
-    """Make a table; nothing where it is there. The schema it lies in is made, too.
+    """Make a table; nothing where it is there, or another process makes it at this moment.
+
+    The schema it lies in is made, too.
 
     Raises:
         OSError: Spark, or the catalog, refuses.
     """
     options = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
     make_schema(uri)
-    with failures(uri):
+    with suppress(CommitFailedError), failures(uri):
         spark = session_for(uri)
         columns = ", ".join(f"{quoted(field.name)} {sql_type(field.type)}" for field in schema)
         spark.sql(
@@ -81,6 +84,21 @@ def append_files(table: NamedTable, files: Sequence[Path], marks: Mapping[str, i
     """Add the rows of local Parquet files, which Spark reads by itself (`sees_local_files`); see `append`."""
     paths = [file.as_uri() for file in files]
     _write(table, lambda spark: spark.read.parquet(*paths), marks)
+
+
+def extend(uri: str, rows: pa.Table) -> None:
+    """Add rows to a table that nobody else writes, and that has no marks.
+
+    Raises:
+        OSError: Spark cannot write.
+    """
+    with failures(uri):
+        session_for(uri).createDataFrame(plain(rows)).writeTo(address_of(uri)).append()
+
+
+def append_rows_of(table: NamedTable, other: str, marks: Mapping[str, int]) -> None:
+    """Add the rows of another table of the catalog; see `append`."""
+    _write(table, lambda spark: spark.table(address_of(other)), marks)
 
 
 def sees_local_files(uri: str) -> bool:

@@ -18,7 +18,12 @@ SCRATCH: Final = "deltasmelt_scratch"
 
 def location_of(catalog: str, layer: str, name: str) -> str:
     """The location that stands for a name."""
-    return SCHEME + "/".join(quote(part, safe="") for part in (catalog, layer, name))
+    return "/".join((root_of(catalog), *(quote(part, safe="") for part in (layer, name))))
+
+
+def root_of(catalog: str) -> str:
+    """The location below which all tables of a catalog stand."""
+    return SCHEME + quote(catalog, safe="")
 
 
 def is_named(location: str) -> bool:

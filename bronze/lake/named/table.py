@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from bronze.errors import DefiniteError
 from bronze.lake.named import said
 from bronze.lake.named.place import address_of, layer_of
 from bronze.lake.named.sql import failures, run
@@ -42,12 +43,13 @@ _TOKEN: Final = "@"  # noqa: S105 - of a name that stands for all rows, see `Nam
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What `deltalake.DeltaTable.metadata` says of a table."""
+    """What `deltalake.DeltaTable.metadata` says of a table; times in milliseconds since 1970."""
 
     configuration: dict[str, str]
     description: str | None
     partition_columns: list[str]
     id: str
+    created_time: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ class NamedTable:
     Raises:
         TableNotFoundError: there is none.
         OSError: Spark cannot read it.
+        DefiniteError: ``marks-gone``, by what asks for marks.
     """
 
     def __init__(self, uri: str, version: int | None = None) -> None:
@@ -179,15 +182,16 @@ class NamedTable:
         text = literal(json.dumps(marks, separators=(",", ":")))
         run(self.table_uri, f"ALTER TABLE {{}} SET TBLPROPERTIES ({literal(said.MARKS_PROPERTY)} = {text})")
 
-    def rows(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows of this version.
+    def rows(self, columns: Sequence[str] | None = None, *, condition: str = "true") -> pa.Table:
+        """All rows of this version, or those that fulfil a condition, as SQL.
 
         Raises:
             OSError: Spark cannot read them.
         """
         listed = "*" if columns is None else ", ".join(map(quoted, columns))
         with failures(self.table_uri):
-            return run(self.table_uri, f"SELECT {listed} FROM {{}} VERSION AS OF {self._version}").toArrow()
+            text = f"SELECT {listed} FROM {{}} VERSION AS OF {self._version} WHERE {condition}"
+            return run(self.table_uri, text).toArrow()
 
     def count(self, condition: str) -> int:
         """How many rows of this version fulfil a condition, as SQL.
@@ -249,9 +253,12 @@ class NamedTable:
         properties, oldest = self.metadata().configuration, told[-1].version if told else self._version + 1
         as_of = said.as_of(properties)
         if as_of is None or not oldest - 1 <= as_of <= self._version:
-            raise OSError(
-                f"{address_of(self.table_uri)}: its history begins at version {oldest}, and nothing that is "
-                f"left says the marks of version {self._version} before that"
+            raise DefiniteError(
+                f"{address_of(self.table_uri)} no longer says how far it is: its history begins at version "
+                f"{oldest}, and its property {said.MARKS_PROPERTY} was not set since",
+                code="marks-gone",
+                where=self.table_uri,
+                remedy="see the error's page; let nobody shorten delta.logRetentionDuration of this table",
             )
         return said.marks_of(properties)
 
@@ -265,7 +272,8 @@ class NamedTable:
     @cached_property
     def _detail(self) -> dict[str, Any]:
         with failures(self.table_uri):
-            row = run(self.table_uri, "DESCRIBE DETAIL {}").first()
+            found = run(self.table_uri, "DESCRIBE DETAIL {}")
+            row = found.selectExpr("*", "unix_millis(createdAt) AS created").first()
         return {} if row is None else row.asDict()
 
     @cached_property
@@ -273,7 +281,11 @@ class NamedTable:
         detail = self._detail
         properties = dict(detail["properties"] or {})
         return Metadata(
-            properties, detail["description"], list(detail["partitionColumns"] or []), detail["id"]
+            properties,
+            detail["description"],
+            list(detail["partitionColumns"] or []),
+            detail["id"],
+            detail["created"],
         )
 
     @cached_property

@@ -6,6 +6,7 @@ import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.Iterator;
 import java.util.List;
 import org.apache.hadoop.conf.Configuration;
@@ -16,10 +17,12 @@ import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.RemoteIterator;
+import org.apache.hadoop.fs.s3a.AWSServiceIOException;
 import org.apache.hadoop.fs.s3a.Listing;
 import org.apache.hadoop.fs.s3a.S3AFileStatus;
 import org.apache.hadoop.fs.s3a.S3AFileSystem;
 import org.apache.hadoop.fs.s3a.S3ListRequest;
+import software.amazon.awssdk.core.exception.SdkException;
 import software.amazon.awssdk.services.s3.model.ListObjectsV2Request;
 
 /**
@@ -108,18 +111,23 @@ public class ConditionalS3LogStore extends S3SingleDriverLogStore {
               .delimiter("/")
               .startAfter(key.substring(0, key.length() - 1)) // what it names is left out, and is no entry
               .build();
-      RemoteIterator<S3AFileStatus> statuses =
-          s3a.getListing()
-              .createFileStatusListingIterator(
-                  log,
-                  S3ListRequest.v2(request),
-                  each -> each.getName().compareTo(from.getName()) >= 0,
-                  new Listing.AcceptAllButSelfAndS3nDirs(log),
-                  s3a.getActiveAuditSpan());
       List<FileStatus> found = new ArrayList<>();
-      while (statuses.hasNext()) {
-        found.add(statuses.next());
+      try {
+        RemoteIterator<S3AFileStatus> statuses =
+            s3a.getListing()
+                .createFileStatusListingIterator(
+                    log,
+                    S3ListRequest.v2(request),
+                    each -> each.getName().compareTo(from.getName()) >= 0,
+                    new Listing.AcceptAllButSelfAndS3nDirs(log),
+                    s3a.getActiveAuditSpan());
+        while (statuses.hasNext()) {
+          found.add(statuses.next());
+        }
+      } catch (SdkException | AWSServiceIOException refused) {
+        return List.of(); // S3's directory buckets know no beginning; what else it was, the whole list tells
       }
+      Collections.sort(found); // by name, as Delta asks for; a directory bucket has an order of its own
       return found;
     }
   }

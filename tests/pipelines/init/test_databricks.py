@@ -121,7 +121,6 @@ next:
         ),
         ("lake: {path: 's3://${B}/l'}", [], ("aws", "main", None)),
         ("lake: {path: '${LAKE}'}", ["--cloud", "gcp"], ("gcp", "main", None)),
-        ("lake: {catalog: z}", ["--cloud", "aws"], ("aws", "z", None)),
     ],
 )
 def test_cloud_and_catalog_are_those_of_the_file_unless_said_otherwise(
@@ -152,6 +151,7 @@ def test_what_no_bundle_can_be_written_for_is_said_in_one_message(tmp_path: Path
 
     assert "[databricks-lake]" in refused("pipeline: a\nlake: {path: ./lake}\n")
     assert "shop.yml:2" in refused("pipeline: a\nlake: {path: /data/lake}\n")
+    assert "[databricks-lake]" in refused("pipeline: a\nlake: {catalog: z}\n", "--cloud", "aws")
     assert "[databricks-cloud]" in refused("pipeline: a\nlake: {path: '${LAKE}'}\n")
     assert "[databricks-cloud]" in refused("- a\n")
     assert "[yaml-syntax]" in refused("pipeline: [\n")

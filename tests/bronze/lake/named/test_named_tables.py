@@ -9,12 +9,13 @@ import pyarrow as pa
 import pytest
 
 from bronze.errors import DefiniteError
-from bronze.lake import delta
+from bronze.lake import delta, named_files
 from bronze.lake.client import CommitFailedError
 from bronze.lake.control import Cut, OpenError
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.named import commits, said
 from bronze.lake.named.aside import aside
+from bronze.lake.named.place import SCRATCH
 from bronze.lake.named.sql import TableChangedError, failures, run
 from bronze.lake.named.table import NamedTable
 from bronze.lsn import Lsn
@@ -183,10 +184,11 @@ def test_a_failing_task_is_an_error_that_every_opener_knows(spark: SparkSession,
         spark.sql("SELECT raise_error('deliberate')").collect()
 
 
-def test_many_rows_are_read_from_their_files(
-    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("sees", [True, False], ids=["read from their files", "sent in pieces"])
+def test_many_rows_are_one_commit(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, *, sees: bool
 ) -> None:
-    uri = lake.uri("bronze", "many")
+    uri = lake.uri("bronze", f"many_{sees}")
     delta.open_or_create(uri, CHANGES_SCHEMA, description="")
     now = datetime.now(UTC)
     each = dict.fromkeys(CHANGES_SCHEMA.names) | {
@@ -195,9 +197,15 @@ def test_many_rows_are_read_from_their_files(
     }  # fmt: skip
     some = pa.Table.from_pylist([{**each, "seq": number} for number in range(3)], schema=CHANGES_SCHEMA)
     delta.append(delta.open_existing(uri), some)
-    monkeypatch.setattr(delta, "HELD_BYTES", 0)
+    monkeypatch.setattr(named_files, "HELD_BYTES", 0)
+    monkeypatch.setattr(named_files, "_PIECE_BYTES", 1)
     monkeypatch.setattr(commits, "append", None)
+    if not sees:
+        monkeypatch.setattr(commits, "sees_local_files", lambda _: False)
+    before = NamedTable(uri).version()
     delta.append(delta.open_existing(uri), some)
+    assert NamedTable(uri).version() == before + 1
+    assert not spark.catalog.databaseExists(f"{CATALOG}.{SCRATCH}"), "what was beside is gone"
     found = NamedTable(uri).rows().cast(CHANGES_SCHEMA).sort_by([("seq", "ascending")])
     assert found.num_rows == 6
     assert found.slice(0, 1) == found.slice(1, 1)

@@ -1,0 +1,94 @@
+"""Files that were written aside, committed as rows of a catalog's table; they go once the commit is there.
+
+A transaction of any size is one commit, and this process never holds all its rows. Where Spark's tasks run on
+this machine, they read the files themselves. Elsewhere the rows are sent, piece by piece, into a table beside
+(`bronze.lake.scratch`), and the commit reads that one. A kill leaves the table beside, which a later commit
+of that kind drops after a day. It leaves nothing in the table.
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bronze.lake.location import Lake
+from bronze.lake.named import commits
+from bronze.lake.named.aside import aside
+from bronze.lake.named.place import location_of, parts_of, scratch_name
+from bronze.lake.parquet import HELD_BYTES, delete_files, open_whole
+from bronze.lake.scratch import NUMBERED, remove, remove_left, scratch_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bronze.lake.client import AddAction, RemoveAction, Transaction
+    from bronze.lake.named.table import NamedTable
+
+PURPOSE: Final = "landing"
+_PIECE_BYTES: Final = 64 * 1024 * 1024
+"""Of rows in memory that are sent at once; they may be spread over many files, or part of one."""
+
+
+def append_written(
+    table: NamedTable,
+    actions: Sequence[AddAction | RemoveAction],
+    schema: pa.Schema,
+    marks: Sequence[Transaction],
+) -> None:
+    """Add the rows of files in one commit, with marks.
+
+    Raises:
+        CommitFailedError: one of the marks' ids was written since the handle's version.
+        OSError: Spark cannot write; whether the commit came about is then not known.
+    """
+    uri, paths = table.table_uri, [action.path for action in actions]
+    said = {mark.app_id: mark.version for mark in marks}
+    if sum(action.size or 0 for action in actions) <= HELD_BYTES:
+        rows = [schema.empty_table(), *(piece for path in paths for piece in _row_groups(uri, path))]
+        commits.append(table, pa.concat_tables(rows), said)
+    elif commits.sees_local_files(uri):
+        commits.append_files(table, [aside(uri) / path for path in paths], said)
+    else:
+        _append_in_pieces(table, paths, schema, said)
+    delete_files(uri, paths)
+
+
+def _append_in_pieces(
+    table: NamedTable, paths: Sequence[str], schema: pa.Schema, marks: dict[str, int]
+) -> None:
+    catalog, layer, name = parts_of(table.table_uri)
+    lake = Lake(catalog=catalog)
+    remove_left(lake, PURPOSE)
+    purpose = PURPOSE + uuid.uuid4().hex[:NUMBERED]
+    beside = location_of(catalog, *scratch_name(purpose, layer, name))
+    try:
+        commits.create(beside, schema, "", {})
+        for piece in _pieces(table.table_uri, paths):
+            commits.extend(beside, piece)
+        commits.append_rows_of(table, beside, marks)
+    finally:
+        with suppress(OSError):  # it stays for a day, as after a kill
+            remove(scratch_of(lake, purpose))
+
+
+def _pieces(uri: str, paths: Sequence[str]) -> Iterator[pa.Table]:
+    """All rows of the files, some of them at a time."""
+    held: list[pa.Table] = []
+    for path in paths:
+        for rows in _row_groups(uri, path):
+            held.append(rows)
+            if sum(one.nbytes for one in held) >= _PIECE_BYTES:
+                yield pa.concat_tables(held)
+                held = []
+    if held:
+        yield pa.concat_tables(held)
+
+
+def _row_groups(uri: str, path: str) -> Iterator[pa.Table]:
+    with open_whole(uri, path) as file, pq.ParquetFile(file) as parquet:
+        for number in range(parquet.num_row_groups):
+            yield parquet.read_row_group(number)

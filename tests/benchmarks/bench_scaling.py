@@ -1,0 +1,195 @@
+"""`make bench-scaling`: how each stage grows with tables, rows and transactions; slopes for docs/scaling.md.
+
+**tables**: twenty updates on each of 1 to 200 tables, folded by silver in a session that is up and warm.
+**rows**: snapshots of a table of 10⁵ to 10⁷ rows; then silver's first copy of such a table, and updates of
+10,000 neighbouring keys on it.
+**rate**: single-row transactions at 10 to thousands a second, then as fast as pgbench commits them. The
+reader's CPU time is that of its process, and a row's delay is as in `bench_latency`.
+
+A slope is the least-squares line through the medians. There are no bars: it says what grows, and with what.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import psycopg
+
+from pipelines.demo.embedded_postgres import EmbeddedServer
+from tests.benchmarks.bench_latency import delays_of, wait_for_slot
+from tests.benchmarks.bench_silver import clients, line
+from tests.benchmarks.bench_snapshot import ROWS, TABLE, run_snapshot
+from tests.benchmarks.measuring import bench_server, machine, say
+from tests.benchmarks.silver_work import Changes, Work, orders
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_PARTS: Final = ("tables", "rows", "rate")
+_TABLES: Final = (1, 20, 50, 200)
+_ROWS: Final = (100_000, 1_000_000, 10_000_000)
+_RATES: Final = (10, 100, 1_000, 3_000, 0)
+"""Transactions a second; 0: as many as pgbench commits."""
+_CHANGED: Final = 10_000
+_INSERT: Final = "INSERT INTO events (place, said) VALUES (random() * 1000, md5(random()::text));\n"
+_WARM_UP_SECONDS: Final = 3.0
+
+
+def main() -> int:
+    """Measure and print the tables."""
+    parser = argparse.ArgumentParser(prog="bench-scaling")
+    parser.add_argument("parts", nargs="*", default=_PARTS, help=", ".join(_PARTS))
+    parser.add_argument("--quick", action="store_true", help="smaller tables, fewer of them")
+    parser.add_argument("--seconds", type=int, default=15, help="of load at each rate")
+    options = parser.parse_args()
+    say(f"{machine()}\n")
+    with tempfile.TemporaryDirectory() as folder:
+        if "tables" in options.parts:
+            by_tables(Path(folder, "tables"), _TABLES[:2] if options.quick else _TABLES)
+        if "rows" in options.parts:
+            sizes = (20_000, 100_000) if options.quick else _ROWS
+            snapshots(sizes)
+            by_rows(Path(folder, "rows"), sizes)
+    if "rate" in options.parts:
+        say(f"{'asked tx/s':>10} {'got':>9} {'CPU s/1,000':>11} {'p50 s':>7} {'p99 s':>7} {'drained s':>9}")
+        for rate in _RATES[1:3] if options.quick else _RATES:
+            at_rate(rate, options.seconds)
+    return 0
+
+
+def by_tables(folder: Path, counts: Sequence[int]) -> None:
+    """Silver's cycle over some tables with a few changes each."""
+    shapes = [orders(f"orders_{number}", 10 + number) for number in range(max(counts))]
+    work, ids = Work(folder, shapes), np.arange(1, 1001)
+    walls: dict[int, list[float]] = {count: [] for count in counts}
+    cpus: dict[int, list[float]] = {count: [] for count in counts}
+    with clients(folder, "silver") as (silver,):
+        work.write(*(Changes(shape, "insert", ids) for shape in shapes))
+        line(f"first fold of {len(shapes)} tables of 1,000 rows", "silver", silver.fold(), "orders_0")
+        for window in range(4):
+            for count in counts:
+                some = shapes[:count]
+                work.write(*(Changes(one, "update", ids[:20], status="paid", raised=window) for one in some))
+                cost = line(f"20 updates on each of {count} tables", "silver", silver.fold(), "orders_0")
+                if window:
+                    walls[count].append(cost.wall)
+                    cpus[count].append(cost.cpu)
+    slope("silver, wall s", walls, "table")
+    slope("silver, CPU s", cpus, "table")
+
+
+def snapshots(sizes: Sequence[int]) -> None:
+    """Snapshots of tables of these sizes, each in a process of its own."""
+    walls: dict[int, list[float]] = {}
+    cpus: dict[int, list[float]] = {}
+    for size in sizes:
+        with bench_server() as server:
+            with psycopg.connect(server.dsn(), autocommit=True) as connection:
+                connection.execute(TABLE.encode())
+                connection.execute(ROWS.format(rows=size).encode())
+                connection.execute("VACUUM (FREEZE, ANALYZE) orders")
+            runs = [run_snapshot(server, 2) for _ in range(3)]
+        walls[size], cpus[size] = [run.wall for run in runs], [run.cpu for run in runs]
+        say(f"snapshot of {size:,} rows: {', '.join(f'{run.wall:.2f} s' for run in runs)}")
+    slope("snapshot, wall s", walls, "row")
+    slope("snapshot, CPU s", cpus, "row")
+
+
+def by_rows(folder: Path, sizes: Sequence[int]) -> None:
+    """Silver's first copy of tables of these sizes, and windows of neighbouring keys on them."""
+    shapes = {size: orders(f"orders_{size}", number) for number, size in enumerate(sizes, 2)}
+    work, rng = Work(folder, list(shapes.values())), np.random.default_rng(3)
+    first: dict[int, list[float]] = {}
+    windows: dict[int, list[float]] = {size: [] for size in sizes}
+    with clients(folder, "silver") as (silver,):
+        for size, shape in shapes.items():
+            work.take(shape, np.arange(1, size + 1))
+            cost = line(f"first copy of {size:,} rows", "silver", silver.fold(), shape.table.name)
+            first[size] = [cost.wall]
+        for window in range(5):
+            for size, shape in shapes.items():
+                count = min(_CHANGED, size // 2)
+                low = int(rng.integers(1, size - count))
+                work.write(
+                    Changes(shape, "update", np.arange(low, low + count), status="paid", raised=window)
+                )
+                cost = line(f"{count:,} updates on {size:,} rows", "silver", silver.fold(), shape.table.name)
+                if window:
+                    windows[size].append(cost.wall)
+    slope("first copy, wall s", first, "row")
+    slope("window, wall s", windows, "row")
+
+
+def at_rate(rate: int, seconds: int) -> None:
+    """The reader under a load that it follows, and how long it takes after the load ends."""
+    with EmbeddedServer() as server, tempfile.TemporaryDirectory() as lake:
+        with psycopg.connect(server.dsn(), autocommit=True) as connection:
+            connection.execute("CREATE TABLE events (id bigserial PRIMARY KEY, place int, said text)")
+        reader = subprocess.Popen(
+            [sys.executable, "-m", "tests.benchmarks.bench_latency", "--read", server.dsn(), "--lake", lake],
+            stdin=subprocess.PIPE,
+        )
+        wait_for_slot(server.dsn())
+        script = Path(lake, "script.sql")
+        script.write_text(_INSERT)
+        spent, begun = cpu_seconds(reader.pid), time.time()
+        paced = ["-R", str(rate)] if rate else []
+        load = [str(server.bin / "pgbench"), "-n", "-f", str(script), "-c", "8", "-j", "1"]
+        subprocess.run([*load, *paced, "-T", str(seconds), server.dsn()], check=True, capture_output=True)
+        ended = time.time()
+        wait_for_confirmation(server.dsn())
+        drained = time.time() - ended
+        spent = cpu_seconds(reader.pid) - spent
+        assert reader.stdin is not None
+        reader.stdin.close()
+        assert reader.wait(60) == 0
+        with psycopg.connect(server.dsn()) as connection:
+            row = connection.execute("SELECT count(*) FROM events").fetchone()
+        delays, _ = delays_of(Path(lake, "bronze", "changes"), begun + _WARM_UP_SECONDS, ended)
+    count = 0 if row is None else int(row[0])
+    say(
+        f"{rate or 'all':>10} {count / (ended - begun):9,.0f} {1000 * spent / count:11.3f} "
+        f"{np.percentile(delays, 50):7.2f} {np.percentile(delays, 99):7.2f} {drained:9.1f}"
+    )
+
+
+def wait_for_confirmation(dsn: str) -> None:
+    """Return once the reader has confirmed all that is committed now."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        row = connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()
+        assert row is not None
+        for _ in range(1200):
+            said = connection.execute(
+                "SELECT bool_and(confirmed_flush_lsn >= %s::pg_lsn) FROM pg_replication_slots", row
+            ).fetchone()
+            if said is not None and said[0]:
+                return
+            time.sleep(0.1)
+    raise TimeoutError("the reader did not catch up within two minutes")
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system seconds of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def slope(what: str, measured: Mapping[int, Sequence[float]], unit: str) -> None:
+    """Print the medians and the line through them."""
+    medians = {size: statistics.median(found) for size, found in measured.items()}
+    grows, fixed = np.polyfit(list(medians), list(medians.values()), 1)
+    said = ", ".join(f"{size:,}: {one:.2f}" for size, one in medians.items())
+    say(f"{what}: {said}; {fixed:.2f} and {grows:.3g} for each {unit}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

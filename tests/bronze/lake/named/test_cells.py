@@ -1,0 +1,76 @@
+"""Texts that are put on condition, and leases made of them, in a catalog of a real session."""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.errors import DefiniteError, TransientError
+from bronze.lake.leases import leased, object_of, still_holding, still_writing, writing_of
+from bronze.lake.named import cells
+from tests.gold.catalog_world import lake_in_catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from bronze.lake.location import Lake
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    with lake_in_catalog(spark, tmp_path_factory.mktemp("cells")) as made:
+        yield made
+
+
+def another(once: str) -> bytes:
+    """What a process elsewhere says, which renews its lease within three seconds."""
+    said = {"holder": "x", "command": "smelt silver", "pid": 1, "host": "h", "put": "now", "seconds": 3}
+    return json.dumps({**said, "once": once}).encode()
+
+
+def test_of_those_who_put_at_once_over_the_same_one_comes_about(lake: Lake) -> None:
+    root = lake.root
+    assert cells.read(root, "one") is None, "there is no table yet"
+    with ThreadPoolExecutor(4) as pool:
+        for over in (None, "what the first round left"):
+            before = None if over is None else cells.read(root, "one")
+            bodies = [f"{over} it's {number} \\ ü".encode() for number in range(4)]
+            put = list(
+                pool.map(lambda body, before=before: cells.put(root, "one", body, over=before), bodies)
+            )
+            (found,) = [each for each in put if each is not None]
+            assert cells.read(root, "one") == found
+            assert found.body in bodies
+        names = ["two", "three", "four", "five"]
+        rows = list(pool.map(lambda name: cells.put(root, name, b"{}", over=None), names))
+    assert None not in rows, "each has a name of its own"
+    assert cells.put(root, "gone", b"{}", over=found) is None
+
+
+def test_a_lease_is_taken_told_lost_and_given_back(lake: Lake) -> None:
+    root, name = lake.root, object_of("silver")
+    with leased(root, "silver", command="smelt run", wait=False) as lease:
+        lease.check()
+        mine = cells.read(root, name)
+        lease.renew()
+        assert cells.read(root, name) != mine
+        assert cells.put(root, name, another("1"), over=cells.read(root, name)) is not None
+        lease.renew()
+        with pytest.raises(TransientError, match="taken over by `smelt silver`, process 1 on h"):
+            lease.check()
+        with pytest.raises(DefiniteError, match="no longer belongs to this process"):
+            still_holding(lake, ["silver"])
+    begun = time.monotonic()
+    with leased(root, "silver", command="smelt run", wait=False) as lease:
+        assert time.monotonic() - begun > 3, "it may be alive"
+        lease.check()
+    begun = time.monotonic()
+    with leased(root, writing_of("silver"), command="smelt run", wait=True):
+        still_writing(lake, "silver")
+    assert time.monotonic() - begun < 60, "else it would have waited for two minutes and more"
