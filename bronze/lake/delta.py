@@ -29,7 +29,7 @@ from bronze.lake.folders import local_folder
 from bronze.lake.named import commits as named
 from bronze.lake.named.owned import MADE_PROPERTY, require_ours
 from bronze.lake.named.place import is_named
-from bronze.lake.named.table import STATED_AFTER, NamedTable
+from bronze.lake.named.table import NamedTable
 from bronze.lake.named_files import append_written
 from bronze.lake.parquet import PartWriter, delete_files, open_whole
 from bronze.lake.stores import options_of
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 CHECKPOINT_INTERVAL: Final = 50
 """Versions of a table between two checkpoints."""
+_LOG_OF_NAMED: Final = "interval 30 days"
+"""How long a catalog's table keeps its log, in which marks stand: they are said again long before."""
 CHECKPOINT_INTERVAL_IN_STORES: Final = 10
 """The same in an object store, where who opens a table asks for each entry since the checkpoint."""
 
@@ -137,8 +139,9 @@ def _create(uri: str, schema: pa.Schema, description: str, properties: dict[str,
     """Make a table, unless another process does at the same moment."""
     if is_named(uri):
         said = {
-            MADE_PROPERTY: "true",
             **{name: value for name, value in properties.items() if value is not None},
+            MADE_PROPERTY: "true",
+            "delta.logRetentionDuration": _LOG_OF_NAMED,
         }
         through(Door.CREATE_TABLE, uri, lambda: named.create(uri, schema, description, said))
         return
@@ -268,9 +271,10 @@ def state_marks(table: DeltaTable) -> None:
     """Have a catalog's table say its marks where its newest commits are all that is looked back over.
 
     Other tables have checkpoints for it. A history does not last for ever, and who opens a table looks back
-    over few commits at first. So this is due after few, whoever made them; it is a commit without rows.
+    over few commits at first. So this is due after few, whoever made them, and after a day; it is a commit
+    without rows.
     """
-    if isinstance(table, NamedTable) and table.unstated() >= STATED_AFTER:
+    if isinstance(table, NamedTable) and table.is_unstated():
         with suppress(CommitFailedError):  # after the next commit it is due again
             through(Door.COMMIT, table.table_uri, table.create_checkpoint)
         refresh(table)
@@ -318,7 +322,7 @@ def batches(
     """
     column, value = after or ("", 0)
     if isinstance(table, NamedTable):
-        said = ["true", *([f"{column} > {value}"] if column else []), *([ending] if ending else [])]
+        said = ["true", *([f"{column} > {int(value)}"] if column else []), *([ending] if ending else [])]
         yield from table.rows(columns, condition=" AND ".join(said)).to_batches()
         return
     wanted = pc.scalar(True)

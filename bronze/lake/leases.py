@@ -57,6 +57,10 @@ if TYPE_CHECKING:
     from bronze.lake.location import Lake
 
 FOLDER: Final = "_leases"
+_GIVING_SECONDS: Final = 15.0
+"""For the statement that gives a lease back."""
+_FUTILE: Final = 10
+"""Puts in a row that were refused though nothing had changed."""
 
 _LOGGER = logging.getLogger("deltasmelt.run")
 
@@ -139,8 +143,23 @@ class Lease:
         return None
 
     def give_back(self) -> None:
-        """The next one need not wait."""
+        """The next one need not wait.
+
+        In a catalog another thread does it, and is not waited for very long. This one may have been
+        interrupted while it waits for Spark, and would read that statement's answer as its own. And tasks of
+        other statements may keep all cores.
+        """
         self._ended.set()
+        if not is_named(self.root):
+            self._give_back()
+            return
+        giver = threading.Thread(target=self._give_back, name=f"smelt-lease-{self.name}-ends", daemon=True)
+        giver.start()
+        giver.join(_GIVING_SECONDS)
+        if giver.is_alive():
+            _LOGGER.warning("the lease of %s was not given back in time: the next one waits", self.name)
+
+    def _give_back(self) -> None:
         with self._one:
             if self.lost is not None:
                 return
@@ -150,7 +169,7 @@ class Lease:
                 if given is None and (ours := self._ours()) is not None:
                     given = cells_of(self.root).put(self.root, self.name_of, free, over=ours)
                 self.given = None if given is None else given.tag
-            except (OSError, BaseError) as error:
+            except Exception as error:  # noqa: BLE001 - of whatever kind: what was done under it is done
                 _LOGGER.warning("the lease of %s could not be given back: %s", self.name, words_of(error))
 
     @property
@@ -255,7 +274,7 @@ def still_holding(lake: Lake, stages: Iterable[str]) -> None:
                 f"this lake's {stage} stage no longer belongs to this process: {lease.lost}",
                 code="lease-lost",
                 where=lake.root,
-                remedy="this process stood still, or could not reach the lake, for more than a minute; the "
+                remedy="this process stood still, or could not reach the lake, for longer than that; the "
                 "other one goes on",
             )
 
@@ -310,11 +329,15 @@ def _taken(
     """
     tried: dict[bytes, float] = {}
     before: Found | None = None
+    refused: list[Found | None] = []
     told, failed = False, 0
     while True:
         try:
             found = _look(root, name)
             renewed, before = before is not None and found is not None and found.tag != before.tag, found
+            refused = [over for over in refused if over == found]
+            if len(refused) > _FUTILE:
+                raise OSError("it is refused, although nobody puts it")  # noqa: TRY301 - as below
             if found is not None and found.body in tried:
                 return Lease(root, name, command, pace, found, tried[found.body] + pace.seconds)
             free = found is None or is_free(found) or _since(root, name) > patience_of(found)
@@ -324,6 +347,7 @@ def _taken(
                 body = body_of(command, pace)
                 tried[body] = began = _now()
                 put = cells_of(root).put(root, object_of(name), body, over=found)
+                refused.append(found)
                 if put is not None:
                     over = None if found is None else found.tag
                     return Lease(root, name, command, pace, put, began + pace.seconds, over=over)

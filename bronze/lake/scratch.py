@@ -36,7 +36,7 @@ def scratch_of(lake: Lake, purpose: str) -> Lake:
 
 
 def remove(scratch: Lake) -> None:
-    """Drop all tables of a purpose, and the schema where nothing else is in it.
+    """Drop all tables of a purpose; the schema stays, with what others were granted on it.
 
     Raises:
         OSError: the catalog refuses.
@@ -57,19 +57,15 @@ def _drop(catalog: str, ours: re.Pattern[str], *, older: float) -> None:
         if not spark.catalog.databaseExists(schema):
             return
         names = [row["tableName"] for row in spark.sql(f"SHOW TABLES IN {schema}").collect()]
-        gone = 0
         for name in filter(ours.match, names):
             each = location_of(catalog, SCRATCH, name)
             with suppress(TableNotFoundError):  # somebody dropped it just now
                 if not older or _age(each) > older:
                     run(each, "DROP TABLE IF EXISTS {}")
-                    gone += 1
-    if gone == len(names):
-        with suppress(OSError), failures(uri):  # not ours to drop, or no longer empty
-            spark.sql(f"DROP SCHEMA IF EXISTS {schema}")
 
 
 def _age(uri: str) -> float:
     """Seconds since a table was made."""
-    row = run(uri, "DESCRIBE DETAIL {}").selectExpr("unix_millis(createdAt)").first()
+    with failures(uri):
+        row = run(uri, "DESCRIBE DETAIL {}").selectExpr("unix_millis(createdAt)").first()
     return 0.0 if row is None or row[0] is None else time.time() - row[0] / 1000

@@ -73,6 +73,8 @@ class ChangesTable:
             uri, CHANGES_SCHEMA, description="Every change, in commit order", properties=properties
         )
         _refuse_foreign(self._table, properties, uri)
+        with lake_failures(uri, "bronze"):
+            delta.state_marks(self._table)
         self._position = self._attempted = position_of(self._table)
         self._flushed = self._table.version()
         self._owner = transaction_version(self._table, READER_APP)

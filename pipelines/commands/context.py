@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError, DefiniteError
 from bronze.lake.control_tables import ControlTables
+from pipelines.spark.catalog_session import cancel, is_ours
 from pipelines.spark.jvm_death import death_told
 from pipelines.spark.remote import end_remote
 from pipelines.spark.session import active_session, lent, spark_session, stop_session
@@ -41,8 +42,13 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
     failure: BaseException | None = None
     with terminable():
         if given is not None:
-            with lent(given, pipeline.spark):
-                yield given
+            try:
+                told = death_told(pipeline.spark, log) if is_ours(given) else nullcontext()
+                with told, lent(given, pipeline.spark):
+                    yield given
+            except (KeyboardInterrupt, Terminated):
+                cancel(given)
+                raise
             return
         spark = spark_session(
             pipeline.spark, log=log, announce=output.say, brief=True, lake=pipeline.lake_address().path

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from bronze.catalog.publication import read_publication
 from bronze.errors import DefiniteError
 from bronze.identifiers import quote_identifier, quote_literal
-from bronze.lake import objects
+from bronze.lake import delta, objects
 from bronze.lake.failures import lake_opened
+from bronze.lake.named.cells import LEASES
 from bronze.postgres.connection import connect, translated
 from bronze.postgres.conninfo import address_of
 from bronze.setup.publication import is_ours
@@ -98,6 +99,8 @@ def _is_there(lake: Lake) -> bool:
             if error.code != "lake-bucket":
                 raise
             return False
+    if lake.path is None:
+        return delta.open_table(lake.uri("control", LEASES)) is not None
     locks = locks_folder(lake)
     return locks is not None and locks.parent.is_dir()
 

@@ -9,7 +9,7 @@ holds it. Some network file systems have no locks; that is said.
 table.
 
 In an object store or a catalog both are leases (`bronze.lake.leases`). On S3 they are what keeps commits:
-Spark's are not safe there. One that a crash left holds for another minute, in a catalog for two.
+Spark's are not safe there. One that a crash left holds for another minute, in a catalog for two and a half.
 """
 
 from __future__ import annotations

@@ -272,6 +272,8 @@ class Maintenance:
             files = files_of(self._spark, table, address)
             result = MaintenanceResult(layer, name, files, files)
             still_writing(self._lake, layer)
+            if layer not in OTHERS:  # what is committed here may have Delta remove the entries that say them
+                delta.state_marks(table)
             if remove and layer in OTHERS:
                 still_writing(self._lake, layer)
                 self._spark.sql(f"VACUUM {address}").collect()

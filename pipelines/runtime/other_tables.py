@@ -8,6 +8,7 @@ refused, and tried again.
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 
     from bronze.lake.location import Lake, Layer
 
-_YOUNG_SECONDS: Final = 86_400.0
-"""So long such a table keeps files that it no longer needs, so nothing can be removed from a younger one."""
+_HOURS: Final = re.compile(r"interval (\d+) (hour|day)s?")
+_A_WEEK: Final = 7 * 24
+"""Hours that a table keeps files which left it, unless it says another time."""
 OTHERS: Final[tuple[Layer, ...]] = ("bronze", "control", "quality")
 
 
@@ -49,5 +51,7 @@ def others_of(spark: SparkSession, lake: Lake) -> list[tuple[Layer, str]]:
 
 def is_young(table: DeltaTable) -> bool:
     """Whether a table was made so short a time ago that VACUUM, which takes a while, would find nothing."""
-    made = table.metadata().created_time
-    return made is not None and time.time() - made / 1000 < _YOUNG_SECONDS
+    said = table.metadata()
+    kept = _HOURS.fullmatch(said.configuration.get("delta.deletedFileRetentionDuration", ""))
+    hours = _A_WEEK if kept is None else int(kept[1]) * (24 if kept[2] == "day" else 1)
+    return said.created_time is not None and time.time() - said.created_time / 1000 < hours * 3600

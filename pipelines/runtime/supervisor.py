@@ -25,6 +25,7 @@ from bronze.store.position import PositionWatch
 from pipelines.runtime.locks import lake_lock
 from pipelines.runtime.reader_supervision import ReaderProcess
 from pipelines.runtime.volume import is_little
+from pipelines.spark.catalog_session import cancel
 from pipelines.spark.jvm_death import death_told
 from pipelines.spark.meaning import meaning
 from pipelines.spark.session import active_session, lent, spark_session, stop_session
@@ -130,7 +131,12 @@ class Supervisor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         failure = None if error is None else in_words(error)
-        self._end()
+        try:
+            self._end()
+        except Exception as also:
+            if failure is None:
+                raise
+            _LOGGER.warning("the end of the run failed, too: %s", also)
         if failure is not None and failure is not error:
             raise failure
 
@@ -265,6 +271,8 @@ class Supervisor:
         if spark is not None:
             if self._own_session:
                 stop_session(spark)
+            elif self._worker is not None and self._worker.is_alive():
+                cancel(spark)
             if self._worker is not None:
                 self._worker.join(_WORKER_SECONDS)
         self._held.close()

@@ -2,11 +2,15 @@
 
 Commands look at the lake before they know whether they need Spark. Of a catalog's tables nothing can be seen
 without it. So the first look starts the session, or takes the one that is there, and whatever the command
-does afterwards finds it as the active one. It ends with the process.
+does afterwards finds it as the active one. One that was started here ends with the process (`is_ours`).
+
+The tables are opened in a session beside it (`silver.run.sessions.own_session`). An owner's own settings may
+change what is written; its own mark would have Delta skip all commits but the first.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +22,11 @@ if TYPE_CHECKING:
     from pipelines.settings import Pipeline
 
 _LOCK: Final = threading.Lock()
+_CANCEL_SECONDS: Final = 5.0
+_LOGGER = logging.getLogger("deltasmelt.run")
+_started: SparkSession | None = None
+_beside: tuple[SparkSession, SparkSession] | None = None
+"""A session that is active, and the one beside it."""
 
 
 def serve_catalog(pipeline: Pipeline) -> None:
@@ -33,9 +42,46 @@ def serve_catalog(pipeline: Pipeline) -> None:
     def session() -> SparkSession:
         from pipelines.spark.session import active_session, spark_session  # noqa: PLC0415 - loads Spark
         from pipelines.terminal.logs import spark_log  # noqa: PLC0415
+        from silver.run.sessions import own_session  # noqa: PLC0415
 
+        global _started, _beside  # noqa: PLW0603 - of the process, as Spark's active session is
         with _LOCK:  # of two threads that look first, one starts it
             found = active_session()
-            return spark_session(pipeline.spark, log=spark_log(pipeline.pipeline)) if found is None else found
+            if found is None:
+                found = _started = spark_session(pipeline.spark, log=spark_log(pipeline.pipeline))
+            if _beside is None or _beside[0] is not found:
+                _beside = found, own_session(found)
+            return _beside[1]
 
     serve(lake.catalog, session)
+
+
+def is_ours(session: SparkSession) -> bool:
+    """Whether a session was started here, and is nobody else's."""
+    return session is _started
+
+
+def cancel(session: SparkSession) -> None:
+    """Have a session that was started here run nothing any more; others are left alone.
+
+    A thread of its own asks for it: the caller's may have been interrupted within a call of Spark.
+    """
+    if not is_ours(session):
+        return
+    asking = threading.Thread(target=_cancel, args=(session,), name="smelt-cancel", daemon=True)
+    asking.start()
+    asking.join(_CANCEL_SECONDS)
+
+
+def _cancel(session: SparkSession) -> None:
+    from silver.run.masters import is_remote  # noqa: PLC0415 - loads Spark
+    from silver.run.sessions import interrupt_clones  # noqa: PLC0415
+
+    try:
+        if is_remote(session):
+            session.interruptAll()
+            interrupt_clones()
+        else:
+            session.sparkContext.cancelAllJobs()
+    except Exception as error:  # noqa: BLE001 - this process ends anyhow
+        _LOGGER.info("what still runs could not be cancelled: %s", error)

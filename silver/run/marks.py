@@ -16,7 +16,8 @@ and carries no ``txn`` action. Why no window is applied twice there either:
 * Within it, whoever runs a statement has read the table's newest version and mark first. So it is where a
   statement failed, or its answer was lost: the next attempt finds the mark, and the window is done.
 * Another process that writes in spite of all that has its MERGE meet ours in Delta. Of two that overlap, the
-  later one is refused, as it read files that the other replaced. One that begins between the other's end and
+  later one is refused, as it read files that the other replaced; where rows are ordered one by one, as it
+  changed the same row. One that begins between the other's end and
   its own look at the mark applies a window again. A fold's values follow from the version before the window,
   so a MERGE by key leaves the same rows again. Of a history that does not hold: the lock alone guards it.
 

@@ -172,7 +172,7 @@ def test_marks_are_said_again_before_a_first_look_no_longer_finds_them(world: Wo
     table = NamedTable(world.lake.uri("silver", "customers"))
     assert said.marks_of(table.metadata().configuration) == {SILVER_APP: mark}
     assert table.transaction_version(SILVER_APP) == mark
-    assert table.unstated() < STATED_AFTER
+    assert not table.is_unstated()
 
 
 def test_a_table_is_derived_again_from_bronze_and_nothing_of_that_is_left(world: World) -> None:

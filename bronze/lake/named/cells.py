@@ -2,29 +2,38 @@
 
 A row is a name, a body, and a tag that names this very body. A put changes the row whose tag is the one that
 the caller read; Delta's own conflict check lets one of two such statements commit. The other one is run
-again, by then finds another tag, and changes nothing. A row that is not there yet is put by a MERGE. It reads
-the table, so of two the later one conflicts as well; a plain append would not.
+again, by then finds another tag, and changes nothing.
+
+A row that is not there yet is put by a MERGE. It reads the table, so of two the later one conflicts as well;
+a plain append would not. Where a server orders single rows, as Databricks does by deletion vectors, two such
+statements have no row in common. So the table has none, and is serializable. And who has put a first row
+looks again: of several the one with the least tag counts, for every reader, and the others are taken back.
 
 `control.leases` is such a table, and a lease (`bronze.lake.leases`) is one row. Who renews it writes a commit
-each time. So it keeps its log for an hour alone, and `smelt maintain` removes its old files.
+each time. So log and files are kept for an hour; Delta counts the log's hours from midnight, and files go
+when the table is maintained.
 """
 
 from __future__ import annotations
 
 import uuid
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from bronze.lake.client import CommitFailedError, TableNotFoundError
 from bronze.lake.conditional import Found
 from bronze.lake.named import commits
-from bronze.lake.named.owned import MADE_PROPERTY
-from bronze.lake.named.sql import run
+from bronze.lake.named.owned import MADE_PROPERTY, require_ours
+from bronze.lake.named.sql import failures, run
+from bronze.lake.named.table import NamedTable
 from bronze.lake.spark_text import literal
 
-LEASES: Final = "control/leases"
-"""The table, below the catalog's location."""
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+
+LEASES: Final = "leases"
+"""The table, in `control`."""
 _SCHEMA: Final = pa.schema([pa.field(name, pa.string()) for name in ("name", "body", "tag")])
 _DESCRIPTION: Final = (
     "Who may write which layer of this lake: one row for each lease, renewed while it is held"
@@ -34,6 +43,8 @@ _PROPERTIES: Final = {
     "delta.logRetentionDuration": "interval 1 hours",
     "delta.deletedFileRetentionDuration": "interval 1 hours",
     "delta.checkpointInterval": "50",
+    "delta.enableDeletionVectors": "false",
+    "delta.isolationLevel": "Serializable",
 }
 _ATTEMPTS: Final = 20
 """Others put other rows of the same table, each by one commit; so many in a row come first by ill luck."""
@@ -50,10 +61,11 @@ def read(root: str, name: str) -> Found | None:
         OSError: Spark, or the catalog, refuses.
     """
     try:
-        row = run(_table(root), f"SELECT body, tag FROM {{}} WHERE name = {literal(name)}").first()
+        rows = _rows(root, f"SELECT body, tag FROM {{}} WHERE name = {literal(name)}")
     except TableNotFoundError:
         return None
-    return None if row is None else Found(row["body"].encode(), row["tag"])
+    found = [Found(row["body"].encode(), row["tag"]) for row in rows]
+    return min(found, key=lambda one: one.tag, default=None)
 
 
 def put(root: str, name: str, body: bytes, *, over: Found | None) -> Found | None:
@@ -66,22 +78,57 @@ def put(root: str, name: str, body: bytes, *, over: Found | None) -> Found | Non
         over: what it replaces and nothing else; None: it must not be there yet.
 
     Raises:
+        DefiniteError: ``catalog-name-taken``: the table is somebody else's.
         OSError: Spark, or the catalog, refuses. Whether it was put is not known then.
     """
+    _require_ours(root)
     tag = uuid.uuid4().hex
     text = _insert(name, body, tag) if over is None else _update(name, body, tag, over)
     for _ in range(_ATTEMPTS):
         try:
-            row = run(_table(root), text).first()
+            changed = _rows(root, text)[0]["num_affected_rows"]
         except TableNotFoundError:
+            _known.discard(root)  # the lake was removed
             if over is not None:
                 return None
-            commits.create(_table(root), _SCHEMA, _DESCRIPTION, _PROPERTIES)
+            _require_ours(root)
         except CommitFailedError:
             continue  # another row was put meanwhile, or this one: the tag tells
         else:
-            return Found(body, tag) if row is not None and row["num_affected_rows"] else None
+            mine = Found(body, tag)
+            return mine if changed and (over is not None or _is_first(root, name, mine)) else None
     raise OSError(f"{name} was not put: other processes put theirs all the time")
+
+
+def _is_first(root: str, name: str, mine: Found) -> bool:
+    """Whether a row that was put where none was is the one that counts; else it is taken back."""
+    if read(root, name) == mine:
+        return True
+    _rows(root, f"DELETE FROM {{}} WHERE name = {literal(name)} AND tag = {literal(mine.tag)}")
+    return False
+
+
+_known: set[str] = set()
+"""Locations whose table was seen to be the pipeline's."""
+
+
+def _require_ours(root: str) -> None:
+    if root in _known:
+        return
+    try:
+        properties = NamedTable(_table(root)).metadata().configuration
+    except TableNotFoundError:
+        commits.create(_table(root), _SCHEMA, _DESCRIPTION, _PROPERTIES)
+        properties = NamedTable(_table(root)).metadata().configuration
+    require_ours(_table(root), properties)
+    _known.add(root)
+
+
+def _rows(root: str, text: str) -> list[Row]:
+    """What a statement on the table gives."""
+    uri = _table(root)
+    with failures(uri):
+        return run(uri, text).collect()
 
 
 def _insert(name: str, body: bytes, tag: str) -> str:
@@ -100,4 +147,4 @@ def _update(name: str, body: bytes, tag: str, over: Found) -> str:
 
 
 def _table(root: str) -> str:
-    return f"{root}/{LEASES}"
+    return f"{root}/control/{LEASES}"

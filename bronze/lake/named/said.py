@@ -156,6 +156,20 @@ def as_of(properties: Mapping[str, str]) -> int | None:
     return _numbers(_object(properties.get(MARKS_PROPERTY))).get(AS_OF)
 
 
+def joins(as_of: int | None, oldest: int, version: int) -> bool:
+    """Whether what the property says and the commits that are left say all marks together.
+
+    No commit that set the property is among those that are left. So where a single one is missing between,
+    it was that.
+
+    Args:
+        as_of: the version that the property's marks were read of.
+        oldest: of the commits that are left.
+        version: that is asked for.
+    """
+    return as_of is not None and oldest - 2 <= as_of <= version
+
+
 def _object(text: Any) -> dict[str, Any]:
     """A JSON object; empty where the text is none, for anybody may set a text of his own."""
     try:

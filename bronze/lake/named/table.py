@@ -14,6 +14,7 @@ seems to have none would be filled again.
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +34,8 @@ _FIRST_LOOK: Final = 16
 """Commits to look back over at first; mostly one of them says all that is asked."""
 STATED_AFTER: Final = 12
 """Commits after which all marks are said again, so that the first look finds them."""
+_STATED_SECONDS: Final = 86_400.0
+"""And so long after they were said, where anything came since: entries are removed by their age."""
 _MOST: Final = 100_000
 _ENTRY: Final = (
     "version", "unix_millis(timestamp) AS timestamp", "operation", "operationParameters", "operationMetrics",
@@ -107,7 +110,7 @@ class NamedTable:
         self._pinned = version is not None and version != newest
         self._marks: dict[str, int] | None = None
         self._marks_of = -1
-        self._stated = 0
+        self._stated, self._stated_at = 0, 0.0
 
     def version(self) -> int:
         """The version at which the table is open."""
@@ -126,10 +129,11 @@ class NamedTable:
             self._marks, self._marks_of = self._read_marks(), self._version
         return self._marks.get(app_id)
 
-    def unstated(self) -> int:
-        """How many commits came since the property had all marks: so many a reader looks back over."""
+    def is_unstated(self) -> bool:
+        """Whether the property should have all marks again: so many commits, or so much time, came since."""
         self.transaction_version("")
-        return self._version - self._stated
+        since = self._version - self._stated
+        return since >= STATED_AFTER or (since > 0 and time.time() - self._stated_at > _STATED_SECONDS)
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """What the newest commits say, newest first, as of this version; times in milliseconds since 1970."""
@@ -251,14 +255,13 @@ class NamedTable:
     def _marks_before(self, told: Sequence[said.Said]) -> dict[str, int]:
         """The marks in the table's property, where the history goes back to when they were read."""
         properties, oldest = self.metadata().configuration, told[-1].version if told else self._version + 1
-        as_of = said.as_of(properties)
-        if as_of is None or not oldest - 1 <= as_of <= self._version:
+        if not said.joins(said.as_of(properties), oldest, self._version):
             raise DefiniteError(
                 f"{address_of(self.table_uri)} no longer says how far it is: its history begins at version "
                 f"{oldest}, and its property {said.MARKS_PROPERTY} was not set since",
                 code="marks-gone",
                 where=self.table_uri,
-                remedy="see the error's page; let nobody shorten delta.logRetentionDuration of this table",
+                remedy="see the error's page; let nobody shorten delta.logRetentionDuration of these tables",
             )
         return said.marks_of(properties)
 
@@ -266,7 +269,9 @@ class NamedTable:
         """What commits say, newest first; notes where the property was set."""
         app = f"deltasmelt.{layer_of(self.table_uri)}"  # the one whose MERGEs say marks in their condition
         told = [said.read(entry, app=app) for entry in entries]
-        self._stated = max([self._stated, *(one.version for one in told if one.complete)])
+        newest = next((at for at, one in enumerate(told) if one.complete), None)
+        if newest is not None and told[newest].version > self._stated:
+            self._stated, self._stated_at = told[newest].version, entries[newest]["timestamp"] / 1000
         return told
 
     @cached_property

@@ -67,7 +67,7 @@ def test_a_pipeline_that_is_killed_is_gone_on_with_by_other_drivers(database: st
             assert running.process.poll() is None, running.text()
             with Command("silver", file, "--until-caught-up", folder=tmp_path) as second:
                 assert second.wait() != 0, second.text()
-                assert "this lake's silver stage is already running: held by `smelt run`" in second.text()
+                assert "this lake's silver stage is already running: by `smelt run`" in second.text()
             folded = commits(tmp_path, "silver.orders")
             execute(
                 source,

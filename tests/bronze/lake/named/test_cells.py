@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.errors import DefiniteError, TransientError
+from bronze.lake.conditional import Found
 from bronze.lake.leases import leased, object_of, still_holding, still_writing, writing_of
 from bronze.lake.named import cells
-from tests.gold.catalog_world import lake_in_catalog
+from tests.fix_spark import rows_of
+from tests.gold.catalog_world import CATALOG, lake_in_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,6 +55,18 @@ def test_of_those_who_put_at_once_over_the_same_one_comes_about(lake: Lake) -> N
     assert cells.put(root, "gone", b"{}", over=found) is None
 
 
+def test_of_two_first_rows_the_same_one_counts_for_everybody_and_the_other_goes(
+    spark: SparkSession, lake: Lake
+) -> None:
+    mine = cells.put(lake.root, "first", b"mine", over=None)
+    assert mine is not None
+    spark.sql(f"INSERT INTO {CATALOG}.control.leases VALUES ('first', 'theirs', '0')")
+    assert cells.read(lake.root, "first") == Found(b"theirs", "0")
+    assert not cells._is_first(lake.root, "first", mine)
+    rows = rows_of(spark, f"SELECT body FROM {CATALOG}.control.leases WHERE name = 'first'")
+    assert [row["body"] for row in rows] == ["theirs"]
+
+
 def test_a_lease_is_taken_told_lost_and_given_back(lake: Lake) -> None:
     root, name = lake.root, object_of("silver")
     with leased(root, "silver", command="smelt run", wait=False) as lease:
@@ -74,3 +88,16 @@ def test_a_lease_is_taken_told_lost_and_given_back(lake: Lake) -> None:
     with leased(root, writing_of("silver"), command="smelt run", wait=True):
         still_writing(lake, "silver")
     assert time.monotonic() - begun < 60, "else it would have waited for two minutes and more"
+
+
+def test_a_table_of_others_is_left_as_it_is(spark: SparkSession, lake: Lake) -> None:
+    spark.sql(f"DROP TABLE {CATALOG}.control.leases")
+    cells._known.clear()
+    spark.sql(f"CREATE TABLE {CATALOG}.control.leases (name STRING, body STRING, tag STRING) USING DELTA")
+    with (
+        pytest.raises(DefiniteError, match="not a table of this pipeline") as raised,
+        leased(lake.root, "gold", command="smelt gold", wait=False),
+    ):
+        pass
+    assert raised.value.code == "catalog-name-taken"
+    assert not rows_of(spark, f"SELECT * FROM {CATALOG}.control.leases")
