@@ -7,7 +7,7 @@ again, by then finds another tag, and changes nothing.
 A row that is not there yet is put by a MERGE. It reads the table, so of two the later one conflicts as well;
 a plain append would not. Where a server orders single rows, as Databricks does by deletion vectors, two such
 statements have no row in common. So the table has none, and is serializable. And who has put a first row
-looks again: of several the one with the least tag counts, for every reader, and the others are taken back.
+looks again, and takes it back where another one is there, too. Of two, the later one sees both in any case.
 
 `control.leases` is such a table, and a lease (`bronze.lake.leases`) is one row. Who renews it writes a commit
 each time. So log and files are kept for an hour; Delta counts the log's hours from midnight, and files go
@@ -101,8 +101,12 @@ def put(root: str, name: str, body: bytes, *, over: Found | None) -> Found | Non
 
 
 def _is_first(root: str, name: str, mine: Found) -> bool:
-    """Whether a row that was put where none was is the one that counts; else it is taken back."""
-    if read(root, name) == mine:
+    """Whether a row that was put where none was is alone; else it is taken back.
+
+    Which was first is not known, so also who sees the other one only now has not put it. Both may have to.
+    """
+    rows = _rows(root, f"SELECT tag FROM {{}} WHERE name = {literal(name)}")
+    if [row["tag"] for row in rows] == [mine.tag]:
         return True
     _rows(root, f"DELETE FROM {{}} WHERE name = {literal(name)} AND tag = {literal(mine.tag)}")
     return False
