@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bronze.lake.named.session import serve
 
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 _LOCK: Final = threading.Lock()
 _CANCEL_SECONDS: Final = 5.0
 _LOGGER = logging.getLogger("deltasmelt.run")
-_started: SparkSession | None = None
-_beside: tuple[SparkSession, SparkSession] | None = None
-"""A session that is active, and the one beside it."""
+_started: str | None = None
+"""What was started here (`_name_of`)."""
+_beside: tuple[str, SparkSession] | None = None
+"""What is active, and a session beside it."""
 
 
 def serve_catalog(pipeline: Pipeline) -> None:
@@ -48,17 +49,26 @@ def serve_catalog(pipeline: Pipeline) -> None:
         with _LOCK:  # of two threads that look first, one starts it
             found = active_session()
             if found is None:
-                found = _started = spark_session(pipeline.spark, log=spark_log(pipeline.pipeline))
-            if _beside is None or _beside[0] is not found:
-                _beside = found, own_session(found)
+                found = spark_session(pipeline.spark, log=spark_log(pipeline.pipeline))
+                _started = _name_of(found)
+            if _beside is None or _beside[0] != _name_of(found):
+                _beside = _name_of(found), own_session(found)
             return _beside[1]
 
     serve(lake.catalog, session)
 
 
+def _name_of(session: SparkSession) -> str:
+    """Names an application, or a session at a server; PySpark gives another object for it each time."""
+    from silver.run.masters import is_remote  # noqa: PLC0415 - loads Spark
+
+    remote: Any = session
+    return str(remote.session_id if is_remote(session) else session.sparkContext.applicationId)
+
+
 def is_ours(session: SparkSession) -> bool:
     """Whether a session was started here, and is nobody else's."""
-    return session is _started
+    return _started is not None and _name_of(session) == _started
 
 
 def cancel(session: SparkSession) -> None:

@@ -272,6 +272,8 @@ class NamedTable:
         newest = next((at for at, one in enumerate(told) if one.complete), None)
         if newest is not None and told[newest].version > self._stated:
             self._stated, self._stated_at = told[newest].version, entries[newest]["timestamp"] / 1000
+        elif not self._stated_at and entries and entries[-1]["version"] == 0:
+            self._stated_at = entries[-1]["timestamp"] / 1000  # as a table that was made says all there is
         return told
 
     @cached_property
