@@ -20,6 +20,7 @@ import json
 import logging
 import os
 import socket
+import sys
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +30,7 @@ from bronze.lake.failures import lake_failures
 from bronze.lake.folders import local_folder
 from bronze.lake.leases import leased, watch, writing_of
 from pipelines.private import unread_folder
+from pipelines.terminal import lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,7 +49,13 @@ def locks_folder(lake: Lake) -> Path | None:
 
 
 def _wait_told(said: str) -> None:
+    """Also to who waits before a terminal: after a crash it is a minute or two."""
     _LOGGER.warning("%s", said)
+    if lines.as_json():
+        lines.say(said, level="warning")
+    else:
+        sys.stderr.write(f"{said}\n")
+        sys.stderr.flush()
 
 
 @contextmanager

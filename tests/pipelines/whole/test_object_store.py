@@ -83,6 +83,7 @@ def test_a_pipeline_killed_within_a_commit_and_refused_for_a_while_is_equal_to_i
         until(lambda: "starting Spark" in again.text() or again.process.poll() is not None)
         store.set_faults(Faults(unavailable=8.0))
         assert again.wait() == 0, again.text()
+        assert "see whether it is alive" in again.text()
     store.set_faults()
     execute(source, "INSERT INTO orders VALUES (900, 9, 5)")
     count = "SELECT count(*) AS orders FROM silver.orders"
