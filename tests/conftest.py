@@ -11,7 +11,7 @@ from tests.fix_spark import spark
 from tests.fix_store import place, store, store_of_all
 from tests.marks import hold, mark_by_needs
 from tests.progress import FileByFile
-from tests.scheduling import LONGEST_FIRST, FromBothEnds, in_order
+from tests.scheduling import LONGEST_FIRST, FromBothEnds, in_order, needs_spark
 
 __all__ = [
     "database", "database18", "lake_path", "own_server", "place", "server18", "server_dsn", "spark", "store",
@@ -46,6 +46,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = in_order(items, from_both_ends=config.getoption("dist", "no") == "loadfile")
     for item in items:
         mark_by_needs(item)
+        if item.get_closest_marker("spark") is not None and not needs_spark(item.path):
+            # By its text it would go to the process without Spark, and start one more JVM there.
+            raise pytest.UsageError(f"{item.path} needs Spark: mark it, or say `spark: SparkSession`")
         long = item.path.as_posix().endswith(LONGEST_FIRST) or item.get_closest_marker("torture") is not None
         if long and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LONG_FIXTURE_SECONDS))

@@ -6,6 +6,7 @@ processes take the files with Spark, the longest first, and one more takes those
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,37 +22,39 @@ SPARK_PROCESSES: Final = 2
 LONGEST_FIRST: Final = (
     "pipelines/whole/test_end_to_end.py",
     "silver/fold/test_random_histories.py",
+    "pipelines/quality/test_quality_run.py",
+    "silver/fold/test_shapes_within_transactions.py",
     "gold/test_cycle.py",
+    "pipelines/whole/test_object_store.py",
+    "pipelines/runtime/test_run.py",
     "pipelines/runtime/test_maintenance.py",
     "gold/builder/test_operation.py",
-    "pipelines/sql_shell/test_shell.py",
-    "pipelines/whole/test_odd_names.py",
-    "gold/language/test_random_schemas.py",
-    "pipelines/runtime/test_run.py",
     "gold/builder/test_silver_changes_shape.py",
-    "silver/fold/test_versions.py",
+    "silver/run/test_tables_stop_and_change.py",
+    "pipelines/whole/test_odd_names.py",
     "gold/builder/test_starts.py",
-    "silver/fold/test_shapes_within_transactions.py",
-    "pipelines/quality/test_quality_run.py",
     "pipelines/proof/test_against_source.py",
-    "pipelines/whole/test_object_store.py",
-    "pipelines/quality/test_quality_documents.py",
-    "pipelines/quality/test_quality_examples.py",
+    "silver/fold/test_versions.py",
+    "pipelines/jobs/test_jobs_spark_submit.py",
+    "gold/language/test_random_schemas.py",
+    "pipelines/whole/test_spark_connect.py",
+    "silver/run/test_versions_killed.py",
+    "pipelines/sql_shell/test_shell.py",
+    "bronze/lake/named/test_named_tables.py",
     "silver/run/test_taken_beside_silver.py",
     "gold/language/test_language.py",
-    "pipelines/jobs/test_jobs_spark_submit.py",
+    "pipelines/commands/test_commands.py",
     "silver/run/test_killed.py",
     "silver/run/test_one_tables_trouble.py",
-    "silver/run/test_tables_stop_and_change.py",
-    "silver/run/test_versions_killed.py",
-    "pipelines/runtime/test_clustering.py",
-    "pipelines/commands/test_commands.py",
-    "pipelines/spark/test_fresh_sql.py",
     "pipelines/runtime/test_maintenance_lag.py",
+    "pipelines/runtime/test_clustering.py",
+    "deltasmelt/test_open_lake.py",
     "silver/fold/test_shape_histories.py",
-    "silver/fold/test_scenarios.py",
+    "pipelines/spark/test_fresh_sql.py",
+    "pipelines/quality/test_quality_examples.py",
+    "gold/builder/test_memory.py",
 )
-"""Files with Spark that take a minute and more, from the front of the queue."""
+"""Files with Spark that take half a minute and more, from the front of the queue."""
 
 LONG_WITHOUT_SPARK: Final = (
     "pipelines/test_cli.py",
@@ -76,10 +79,14 @@ LONG_ALONE: Final = (
 """The longest of those that need neither server nor JVM; `make check` begins with them."""
 
 
+_SPARK: Final = re.compile(r"\bmark\.spark\b|\bspark: SparkSession\b")
+"""Words of a file whose tests start a JVM, by a mark, or use that of their process, by the fixture."""
+
+
 @cache
 def needs_spark(file: Path) -> bool:
-    """Whether tests of a file start a JVM or use that of their process: some are marked so."""
-    return "mark.spark" in file.read_text(encoding="utf-8")
+    """Whether tests of a file start a JVM or use that of their process."""
+    return _SPARK.search(file.read_text(encoding="utf-8")) is not None
 
 
 def in_order(items: list[pytest.Item], *, from_both_ends: bool) -> list[pytest.Item]:
