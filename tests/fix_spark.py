@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 SECRET: Final = {"spark.hadoop.fs.s3a.secret.key": f"a {uuid.uuid4().hex}\\"}
 """A setting that no other account may see."""
 
+_CODE: Final = {"spark.sql.codegen.cache.maxEntries": "2000"}
+"""Pieces of generated code that are kept. Spark keeps 100, and the tests' tables have some hundred shapes."""
+
 _ZONED: Final = re.compile(r'(?<=[tT]ype":)"timestamp"')
 _READING: Final = {
     # A test's SELECT is run once over few rows: code made for it would cost more than all of them.
@@ -62,6 +65,7 @@ def _without_zones(frame: DataFrame) -> DataFrame:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session the product itself would start, on two cores."""
-    session = spark_session({"spark.driver.memory": "3g", "spark.master": "local[2]", **SECRET})
+    given = {"spark.driver.memory": "3g", "spark.master": "local[2]", **_CODE, **SECRET}
+    session = spark_session(given)
     yield session
     stop_session(session)
