@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final, Self
 
 import pyspark
 
+from pipelines.spark import class_archive
 from pipelines.spark.jars import delta_jars
 from pipelines.spark.java import check_java
-from pipelines.spark.launch import log_settings, properties_text
+from pipelines.spark.launch import JVM_OPTIONS, jvm_options, log_settings, properties_text
 from pipelines.spark.session import server_settings
 from tests.patience import until
 
@@ -40,11 +41,7 @@ class ConnectServer:
                 {
                     **server_settings("local[2]"),
                     "spark.driver.memory": heap,
-                    "spark.driver.extraJavaOptions": (
-                        f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={log_settings()} "
-                        f"-Dsmelt.log={self.log}"
-                    ),
-                    "spark.jars": ",".join(map(str, delta_jars())),
+                    **_classes(f"-Dlog4j2.configurationFile={log_settings()} -Dsmelt.log={self.log}"),
                     "spark.connect.grpc.binding.address": "127.0.0.1",
                     "spark.connect.grpc.binding.port": str(self.port),
                     "spark.sql.warehouse.dir": str(folder / "warehouse"),
@@ -52,7 +49,6 @@ class ConnectServer:
             )
         )
         home = Path(pyspark.__file__).parent
-        check_java()
         self._said = (folder / "server.out").open("wb")
         self.process = subprocess.Popen(
             [
@@ -89,6 +85,19 @@ class ConnectServer:
     def _answers(self) -> bool:
         with closing(socket.socket()) as one:
             return one.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+def _classes(given: str) -> dict[str, str]:
+    """Delta's jars, and options of a JVM of few statements: over the archive of classes if that is there."""
+    java, jars = check_java(), delta_jars()
+    options = jvm_options(given, brief=True)
+    archive = class_archive.archive_of({}, java, jars)
+    if archive is None or not class_archive.usable(archive):
+        return {"spark.jars": ",".join(map(str, jars)), JVM_OPTIONS: options}
+    return {
+        class_archive.CLASS_PATH: os.pathsep.join(map(str, jars)),
+        JVM_OPTIONS: f"{options} {class_archive.options(archive)}",
+    }
 
 
 def free_port() -> int:

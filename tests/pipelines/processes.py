@@ -99,12 +99,15 @@ class Command:
         return found
 
 
-def in_turn(*commands: list[str], folder: Path) -> list[tuple[int, str]]:
+def in_turn(
+    *commands: list[str], folder: Path, variables: Mapping[str, str] | None = None
+) -> list[tuple[int, str]]:
     """The exit code of each command and what it said; one process runs them, one after the other.
 
     For commands whose process is not what is tested: to start one takes as long as most of them.
     """
-    with Command(json.dumps(commands), folder=folder, python=("-c", _IN_TURN)) as process:
+    python = ("-c", _IN_TURN)
+    with Command(json.dumps(commands), folder=folder, python=python, variables=variables) as process:
         assert process.wait() == 0, process.text()
         said, found = process.text(), []
     for name, *_ in commands:

@@ -1,4 +1,4 @@
-"""The rows of a silver table at a version, right from the files that its log names, without Spark.
+"""The rows of a table of silver or gold at a version, right from the files that its log names, without Spark.
 
 A test that has Spark read each of its tables in the end may look at earlier versions this way: a plan and
 some jobs for a few rows cost a hundred times as much.
@@ -16,14 +16,16 @@ from tests.fix_spark import rows_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bronze.lake.location import Lake
+    from bronze.lake.location import Lake, Layer
 
 _PHYSICAL = "delta.columnMapping.physicalName"
 
 
-def stored_rows(lake: Lake, name: str, version: int) -> list[dict[str, Any]] | None:
+def stored_rows(
+    lake: Lake, name: str, version: int, *, layer: Layer = "silver"
+) -> list[dict[str, Any]] | None:
     """By the table's names, moments in UTC without a zone; None where files alone do not say what counts."""
-    plain = plain_files(lake, "silver", name, version)
+    plain = plain_files(lake, layer, name, version)
     if plain is None:
         return None
     struct = {"type": "struct", "fields": list(plain.fields)}
@@ -40,11 +42,13 @@ def rows_by_spark(spark: SparkSession, table: str) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in rows]
 
 
-def rows_at(spark: SparkSession, lake: Lake, name: str, version: int) -> list[dict[str, Any]]:
+def rows_at(
+    spark: SparkSession, lake: Lake, name: str, version: int, *, layer: Layer = "silver"
+) -> list[dict[str, Any]]:
     """A version's rows: from its files, or by Spark where Delta has to read them."""
-    rows = stored_rows(lake, name, version)
+    rows = stored_rows(lake, name, version, layer=layer)
     if rows is None:
-        rows = rows_by_spark(spark, f"{lake.sql('silver', name)} VERSION AS OF {version}")
+        rows = rows_by_spark(spark, f"{lake.sql(layer, name)} VERSION AS OF {version}")
     return rows
 
 
