@@ -20,6 +20,7 @@ from deltalake import DeltaTable, QueryBuilder
 from bronze.lake import objects
 from bronze.lake.stores import register
 from pipelines.spark.hadoop import LOG_STORE
+from pipelines.spark.launch import JVM_OPTIONS, jvm_options
 from silver.rebuild import SCRATCH
 from tests.bronze.replaying import execute, fetch, source_of
 from tests.object_store import Faults
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.process, pytest.mark.timeout(900)]
 
-SETTINGS: Final = {"spark.driver.memory": "1g"}
+# How much is in a store is not known, so a job there would not take a JVM of few statements by itself.
+SETTINGS: Final = {"spark.driver.memory": "1g", JVM_OPTIONS: jvm_options("", brief=True)}
 DRIVER: Final = """
 import sys
 from bronze.lake.stores import register
@@ -41,7 +43,8 @@ from pipelines.spark.session import spark_session
 from tests.object_store import options_of
 name, root, url = sys.argv[1:]
 register(root, options_of(url))
-spark = spark_session({"spark.driver.memory": "700m", "spark.sql.shuffle.partitions": "1"}, lake=root)
+few = {"spark.driver.memory": "700m", "spark.sql.shuffle.partitions": "1"}
+spark = spark_session(few, lake=root, brief=True)
 spark.range(1).count()
 print("ready", flush=True)
 for line in sys.stdin:
