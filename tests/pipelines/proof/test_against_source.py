@@ -16,6 +16,7 @@ from pipelines.settings import load_pipeline
 from silver.cycle import Silver
 from tests.bronze.replaying import read_all
 from tests.fix_postgres import drop_database, make_database
+from tests.fix_spark import reading
 from tests.pipelines.in_process import smelt_here
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ class Source:
     def harm(self, statement: str) -> None:
         """Run a statement on silver's tables as somebody might by hand: ``{cells}`` is a table."""
         names = ("cells", "counted", "kept", "kept__history", "large", "typed")
-        self.spark.sql(statement.format(**{name: self.lake.sql("silver", name) for name in names}))
+        with reading(self.spark):
+            self.spark.sql(statement.format(**{name: self.lake.sql("silver", name) for name in names}))
 
     def verify(self, *more: str) -> tuple[int, dict[str, Any]]:
         """The exit code, and by table what was found."""
@@ -144,22 +146,25 @@ def test_a_sample_is_of_the_same_keys_each_time(source: Source) -> None:
 
 def test_each_kind_of_harm_is_found_and_repaired(source: Source) -> None:
     source.carry()
-    source.harm("UPDATE {cells} SET note = '' WHERE id = 1")
-    source.harm("UPDATE {cells} SET note = NULL, other = note WHERE id = 2")
-    source.harm("UPDATE {cells} SET f = double('-0.0') WHERE id = 3")
-    source.harm("UPDATE {cells} SET tags = array(NULL, 4) WHERE id = 4")
-    source.harm("UPDATE {cells} SET _unrepresentable = map('n', 'NaN') WHERE id = 5")
-    source.harm("UPDATE {cells} SET n = n + 0.01 WHERE id = 6")
+    source.harm(
+        "UPDATE {cells} SET note = CASE id WHEN 1 THEN '' WHEN 2 THEN NULL ELSE note END,"
+        " other = IF(id = 2, note, other), f = IF(id = 3, double('-0.0'), f),"
+        " tags = IF(id = 4, array(NULL, 4), tags), n = IF(id = 6, n + 0.01, n),"
+        " _unrepresentable = IF(id = 5, map('n', 'NaN'), _unrepresentable) WHERE id <= 6"
+    )
     source.harm("DELETE FROM {counted} WHERE a = 100")
-    source.harm("INSERT INTO {counted} SELECT * FROM {counted} WHERE a = 101")
-    source.harm("INSERT INTO {counted} SELECT 7, 'b7', v, _commit_lsn, _commit_ts, _unrepresentable "
-                "FROM {counted} WHERE a = 102")  # fmt: skip
+    source.harm(
+        "INSERT INTO {counted} SELECT * FROM {counted} WHERE a = 101 "
+        "UNION ALL SELECT 7, 'b7', v, _commit_lsn, _commit_ts, _unrepresentable FROM {counted} WHERE a = 102"
+    )
     source.harm("UPDATE {counted} SET _commit_lsn = 9223372036854775807 WHERE a = 103")
     source.harm("UPDATE {typed} SET _unrepresentable = NULL WHERE id = 2")
     source.harm("DELETE FROM {large} WHERE id = -3")
-    source.harm("UPDATE {kept__history} SET v = 'forged' WHERE id = 3")
-    source.harm("UPDATE {kept__history} SET _valid_to_lsn = 9223372036854775806 WHERE id = 2 "
-                "AND _valid_to_lsn IS NOT NULL")  # fmt: skip
+    source.harm(
+        "UPDATE {kept__history} SET v = IF(id = 3, 'forged', v),"
+        " _valid_to_lsn = IF(id = 2, 9223372036854775806, _valid_to_lsn)"
+        " WHERE id = 3 OR (id = 2 AND _valid_to_lsn IS NOT NULL)"
+    )
     code, found = source.verify()
     assert code == 1
     wrong = {name: one["counts"] for name, one in found.items() if not one["equal"]}
