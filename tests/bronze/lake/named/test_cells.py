@@ -55,9 +55,7 @@ def test_of_those_who_put_at_once_over_the_same_one_comes_about(lake: Lake) -> N
     assert cells.put(root, "gone", b"{}", over=found) is None
 
 
-def test_who_has_put_a_first_row_and_sees_another_one_takes_it_back(
-    spark: SparkSession, lake: Lake
-) -> None:
+def test_who_has_put_a_first_row_and_sees_another_one_takes_it_back(spark: SparkSession, lake: Lake) -> None:
     mine = cells.put(lake.root, "first", b"mine", over=None)
     assert mine is not None
     spark.sql(f"INSERT INTO {CATALOG}.control.leases VALUES ('first', 'theirs', '0')")
