@@ -100,7 +100,7 @@ class Command:
 
 
 def in_turn(
-    *commands: list[str], folder: Path, variables: Mapping[str, str] | None = None
+    *commands: list[str], folder: Path, variables: Mapping[str, str] | None = None, seconds: float = 500
 ) -> list[tuple[int, str]]:
     """The exit code of each command and what it said; one process runs them, one after the other.
 
@@ -108,7 +108,7 @@ def in_turn(
     """
     python = ("-c", _IN_TURN)
     with Command(json.dumps(commands), folder=folder, python=python, variables=variables) as process:
-        assert process.wait() == 0, process.text()
+        assert process.wait(seconds) == 0, process.text()
         said, found = process.text(), []
     for name, *_ in commands:
         text, end, said = said.partition(f"{name} ended with ")

@@ -63,7 +63,7 @@ def test_a_pipeline_that_is_killed_is_gone_on_with_by_other_drivers(database: st
     with Metastore(tmp_path) as metastore:
         file = pipeline_in(tmp_path, database, source.slot, metastore)
         with Command("run", file, folder=tmp_path) as running:
-            until(lambda: commits(tmp_path, "gold.customer") > 1 or running.process.poll() is not None)
+            until(lambda: commits(tmp_path, "gold.customer") > 1 or running.process.poll() is not None, 900)
             assert running.process.poll() is None, running.text()
             with Command("silver", file, "--until-caught-up", folder=tmp_path) as second:
                 assert second.wait() != 0, second.text()
@@ -88,7 +88,7 @@ def test_a_pipeline_that_is_killed_is_gone_on_with_by_other_drivers(database: st
             "UPDATE orders SET id = 901 WHERE id = 3",
         )
         with Command("run", file, "--until-caught-up", folder=tmp_path) as again:
-            assert again.wait() == 0, again.text()
+            assert again.wait(900) == 0, again.text()
             assert "see whether it is alive" in again.text()
         execute(source, "INSERT INTO orders VALUES (902, 9, 5, 'y')", "TRUNCATE orders CASCADE",
                 "INSERT INTO orders SELECT i, i % 20 + 1, i FROM generate_series(1, 40) i")  # fmt: skip
@@ -107,7 +107,7 @@ def test_a_pipeline_that_is_killed_is_gone_on_with_by_other_drivers(database: st
             ["check", str(file)],
             ["drop", str(file)],
         ]
-        said = in_turn(*each, folder=tmp_path)
+        said = in_turn(*each, folder=tmp_path, seconds=1500)
     told = "\n".join(f"== {one[0]}: {code}\n{text}" for one, (code, text) in zip(each, said, strict=True))
     assert [code for code, _ in said] == [0] * len(each), told
     text = {one[0]: text for one, (_, text) in zip(each, said, strict=True)}
