@@ -10,6 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from pipelines.conf_files import conf_folder
 from pipelines.runtime import reader_supervision
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDER = conf_folder() / "systemd"
+PAGE = (conf_folder().parent / "docs" / "how-to" / "run-the-reader-as-a-service.md").read_text()
 SMELT = "/opt/smelt/bin/smelt"
 KNOWN = {
     "Unit": {"Description", "After", "Wants", "StartLimitIntervalSec"},
@@ -121,6 +123,17 @@ def test_the_reader_is_started_again_unless_its_command_line_is_wrong() -> None:
     assert int(service["TimeoutStopSec"][0]) >= reader_supervision._STOP_SECONDS + 10
     _, params = parsed(shlex.split(service["ExecStart"][0])[1:])
     assert params["http"].startswith("127.0.0.1:"), "for this machine alone, so it needs no token"
+
+
+def test_the_connection_string_of_unit_and_page_verifies_the_server_against_a_file() -> None:
+    texts = [(FOLDER / "deltasmelt-reader.service").read_text(), PAGE]
+    found = [
+        line for text in texts for line in re.findall(r"^(?:#\s+)?SMELT_DSN='(.+)'$", text, re.MULTILINE)
+    ]
+    assert len(found) == 2
+    for dsn in found:
+        given = conninfo_to_dict(dsn)
+        assert (given["sslmode"], given["sslrootcert"]) == ("verify-full", "/etc/deltasmelt/ca.pem")
 
 
 def test_gold_follows_silver_although_some_tables_are_left_out() -> None:
