@@ -226,6 +226,7 @@ def test_stages_run_one_at_a_time_and_a_failure_is_left_to_the_next_schedule() -
         spec, inner = job["spec"], job["spec"]["jobTemplate"]["spec"]
         assert spec["concurrencyPolicy"] == "Forbid"
         assert inner["backoffLimit"] == 0
+        assert inner["activeDeadlineSeconds"] >= 12 * 3600, "of what hangs, or no later run would start"
         assert inner["template"]["spec"]["restartPolicy"] == "Never", "which podFailurePolicy demands"
         command, params = parsed(container(inner["template"])["args"])
         commands[command] = params.get("until_caught_up")
