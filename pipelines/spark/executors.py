@@ -40,9 +40,9 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
+from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.lake.named.session import is_local
-from pipelines.spark.remote import DATABRICKS, address_of, remote_session
+from pipelines.spark.remote import address_of, remote_session, require_server
 from pipelines.spark.session import active_session, require_pyspark, spark_session, stop_session
 from pipelines.terminal.failures import foreign_text, without_secrets
 from pipelines.terminal.jvm_errors import in_words, spark_message
@@ -166,13 +166,8 @@ def executors_of(pipeline: Pipeline) -> ExecutorsAtHand | None:
     if pipeline.snapshot.engine != "spark":
         return None
     require_pyspark()
-    if address_of(pipeline.spark) is None and DATABRICKS in os.environ:
-        raise ConfigurationError(
-            "on Databricks the reader's process has no Spark session for snapshots",
-            code="executors-unfit",
-            where="snapshot.engine",
-            remedy="leave snapshot.engine at local, or name a Spark Connect server by SPARK_REMOTE",
-        )
+    otherwise = "leave snapshot.engine at local"
+    require_server(pipeline.spark, code="executors-unfit", where="snapshot.engine", otherwise=otherwise)
 
     def ready() -> AbstractContextManager[Executors]:
         workers, log = pipeline.snapshot.workers, spark_log(pipeline.pipeline)

@@ -106,6 +106,27 @@ def is_elsewhere(settings: Mapping[str, str]) -> bool:
     return DATABRICKS in os.environ or address_of(settings) is not None
 
 
+def require_server(settings: Mapping[str, str], *, code: str, where: str, otherwise: str) -> None:
+    """See that on Databricks a server is named: the runtime gives the reader's process no session.
+
+    Args:
+        settings: the pipeline file's `spark` section.
+        code: of the error.
+        where: the key of the pipeline file that asks for a session.
+        otherwise: what to do where no server can be named.
+
+    Raises:
+        ConfigurationError: there is none, or what is named is no address of one.
+    """
+    if address_of(settings) is None and DATABRICKS in os.environ:
+        raise ConfigurationError(
+            "on Databricks the reader is a process beside the driver's, to which no Spark session is given",
+            code=code,
+            where=where,
+            remedy=f"{otherwise}, or name a Spark Connect server by {VARIABLE}",
+        )
+
+
 def remote_session(settings: Mapping[str, str]) -> SparkSession:
     """A session at the server, or the one that Databricks gives.
 

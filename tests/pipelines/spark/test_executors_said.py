@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from io import StringIO
 from typing import TYPE_CHECKING
 
 import pytest
 
 from bronze.errors import ConfigurationError, TransientError
+from pipelines.runtime.reader_process import _read
 from pipelines.settings import load_pipeline
 from pipelines.spark.executors import answer_of, executors_of, said_of
 
@@ -61,6 +63,19 @@ def test_only_the_engine_spark_has_executors_and_on_databricks_only_at_a_server(
     monkeypatch.setenv("SPARK_REMOTE", "h:15002")
     with pytest.raises(ConfigurationError, match="sc://"):
         executors_of(load_pipeline(file))
+
+
+def test_on_databricks_no_reader_of_a_lake_in_a_catalog_starts_without_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.1")
+    file = tmp_path / "shop.yml"
+    file.write_text(PIPELINE.replace("path: ./lake", "catalog: main"))
+    with pytest.raises(ConfigurationError, match="on Databricks") as caught:
+        _read(str(file), None, threading.Event(), StringIO())
+    assert caught.value.code == "catalog-session"
+    assert "SPARK_REMOTE" in str(caught.value)
 
 
 def test_an_answer_that_never_comes_is_given_up_and_others_are_waited_for() -> None:
