@@ -43,7 +43,8 @@ FLUSH_INTERVAL_IN_STORES: Final = 5.0
 """Seconds between commits to a lake in an object store, unless the file says otherwise."""
 FLUSH_INTERVAL_IN_CATALOGS: Final = 10.0
 """The same to a lake in a catalog, where each commit is a statement of Spark."""
-_WILDCARDS = frozenset("*?[")
+WILDCARDS: Final = frozenset("*?[")
+"""Of file patterns; what has none of them is a name."""
 _CONNECTION_FILES = ("sslrootcert", "sslcert", "sslkey", "passfile")
 _SECRETS = (("source", "dsn"), ("source", "password"), ("source", "sslpassword"), ("alerts", "webhook"))
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?:\}|:-)")
@@ -171,14 +172,14 @@ class Pipeline(Section):
             (key, pattern)
             for key, patterns in keys.items()
             for pattern in patterns
-            if _WILDCARDS & set(pattern) and not self._matching(pattern)
+            if WILDCARDS & set(pattern) and not self._matching(pattern)
         ]
 
     def _files(self, patterns: list[str], key: str) -> list[Path]:
         found: set[Path] = set()
         for pattern in patterns:
             files = self._matching(pattern)
-            if not files and not _WILDCARDS & set(pattern):
+            if not files and not WILDCARDS & set(pattern):
                 raise ConfigurationError(
                     f"{key} names {pattern}, which does not exist",
                     code="file-missing",
@@ -191,7 +192,7 @@ class Pipeline(Section):
 
     def _matching(self, pattern: str) -> list[Path]:
         path = self.folder / Path(pattern).expanduser()
-        if not _WILDCARDS & set(pattern):
+        if not WILDCARDS & set(pattern):
             return [path] if path.is_file() else []
         base = Path(path.anchor) if Path(pattern).expanduser().is_absolute() else self.folder
         return [found for found in base.glob(str(path.relative_to(base))) if found.is_file()]

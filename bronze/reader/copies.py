@@ -8,8 +8,8 @@ round after.
 
 A fault that heals (lost connection, lock) is retried with growing pauses; tables that were complete before it
 stay complete. A definite error of one table, and a lock that others hold on it, is recorded for that table
-alone. Its copy is tried again at later looks, ever more rarely, or when it is asked for. Any other error
-stops the reader, through `raise_failure`.
+alone. So are executors that a large table needs and that cannot be had. Its copy is tried again at later
+looks, ever more rarely, or when it is asked for. Any other error stops the reader, through `raise_failure`.
 
 With ``snapshot.mode: never`` a table starts empty, but one that was asked for is copied: whoever asks wants
 its rows.

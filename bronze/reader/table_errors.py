@@ -32,6 +32,7 @@ SOURCE_CODES: Final = frozenset(
         "column-name-reserved",
         "columns-differ-only-in-case",
         "copy-failed",
+        "executors-unfit",
         "identity-generated",
         "key-column-unknown",
         "key-generated",

@@ -28,7 +28,6 @@ import threading
 import time
 import uuid
 from collections import deque
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -37,30 +36,24 @@ import pyarrow as pa
 from pyarrow.fs import FileSelector
 
 from bronze.doors import Door, through
-from bronze.errors import TableError, TransientError
+from bronze.errors import DefiniteError, TableError, TransientError
 from bronze.lake.folders import local_folder
 from bronze.lake.parquet import delete_files, file_system
-from bronze.lake.stores import all_options, lease_of
-from bronze.postgres.conninfo import address_of, pinned
-from bronze.snapshot.chunks import chunks_of
-from bronze.snapshot.executors import examine, not_shared
-from bronze.snapshot.range_task import Place, RangeTask, copy_ranges, results_of
+from bronze.postgres.conninfo import address_of
+from bronze.snapshot.executors import run_fit
+from bronze.snapshot.fitness import not_shared, unfit, versions, without_executors
+from bronze.snapshot.range_task import RangeTask, copy_ranges, place_of, results_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
 
-    import psycopg
-    from psycopg.rows import TupleRow
-
-    from bronze.catalog.source_table import SourceTable
-    from bronze.config.sections import SnapshotSettings, SourceSettings
+    from bronze.config.sections import SourceSettings
     from bronze.snapshot.chunks import Chunk
-    from bronze.snapshot.executors import Executors, ExecutorsAtHand
+    from bronze.snapshot.executors import Executors
     from bronze.snapshot.locks import Leaf, Worker
     from bronze.snapshot.range_task import RangeResult
     from bronze.snapshot.table_copy import TableCopy
-    from bronze.store.landing import Landing
 
     Begin: TypeAlias = Callable[[Worker, datetime], "Elsewhere"]
     """Begins a round, given the holder of the snapshot and the server's clock when that was taken."""
@@ -90,89 +83,6 @@ class Hooks:
     failed: Callable[[BaseException], None]
     cancelled: Callable[[], bool]
     tick: Callable[[], None]
-
-
-class Help:
-    """Executors for snapshots, if there are any.
-
-    Args:
-        at_hand: makes them ready; None: there are none.
-        source: the server, as the pipeline file says it.
-        settings: size of ranges, jobs at once.
-        landing: where rows go.
-    """
-
-    def __init__(
-        self,
-        at_hand: ExecutorsAtHand | None,
-        source: SourceSettings,
-        settings: SnapshotSettings,
-        landing: Landing,
-    ) -> None:
-        self._at_hand = at_hand
-        self._source = source
-        self._settings = settings
-        self._landing = landing
-
-    @contextmanager
-    def ready(
-        self, tables: Sequence[SourceTable], watcher: psycopg.Connection[TupleRow], stop: threading.Event
-    ) -> Iterator[Begin | None]:
-        """Executors, started and examined, where a table has more than one range; None elsewhere.
-
-        Before anything is locked, since an engine may take long to start; and only for as long as there is
-        something to copy.
-
-        Args:
-            tables: to be copied.
-            watcher: a session of the reader, at the server that the tasks are to reach.
-            stop: gives up what is tried; a cluster may have no executor for a long time.
-
-        Raises:
-            SmeltError: they cannot be had, or cannot copy.
-        """
-        rows = self._settings.chunk_rows
-        ranges = (len(chunks_of([(one.table, one.pages)], one.rows_estimate, rows)) for one in tables)
-        if self._at_hand is None or max(ranges, default=0) <= 1:
-            yield None
-            return
-        progress = self._landing.progress
-        progress.set(copies_wait="large tables wait for executors")
-        with self._at_hand() as executors:
-            uri, workers = self._landing.sink.uri, self._settings.workers
-            with _cancelled_by(stop, executors):
-                examine(executors, pinned(self._source, watcher.info), place_of(uri))
-            progress.set(copies_wait="")
-
-            def begin(holder: Worker, taken_at: datetime) -> Elsewhere:
-                source = pinned(self._source, holder.connection.info)
-                return Elsewhere(
-                    executors, holder, source=source, taken_at=taken_at, uri=uri, workers=workers
-                )
-
-            yield begin
-
-
-@contextmanager
-def _cancelled_by(stop: threading.Event, executors: Executors) -> Iterator[None]:
-    """In this block, jobs are cancelled when `stop` is set."""
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.wait(_LOOK):
-            if stop.is_set():
-                executors.cancel()
-
-    threading.Thread(target=watch, name="smelt-executors-stop", daemon=True).start()
-    try:
-        yield
-    finally:
-        over.set()
-
-
-def place_of(uri: str) -> Place:
-    """Where files go, and how an executor gets there."""
-    return Place(uri, all_options(uri), lease_of(uri))
 
 
 class Elsewhere:
@@ -260,12 +170,19 @@ class Elsewhere:
                 except IndexError:  # another thread took the last one
                     return
                 if copy.error is None:
-                    task = self._task(copy, [(leaves[chunk.source], chunk) for chunk in chunks])
-                    results = results_of(self._executors.run(partial(copy_ranges, task)))
+                    results = self._results(copy, [(leaves[chunk.source], chunk) for chunk in chunks])
                     self._take(copy, chunks, results, hooks)
         except BaseException as error:  # noqa: BLE001 - the round ends with it
             if not hooks.cancelled():
                 hooks.failed(error)
+
+    def _results(self, copy: TableCopy, ranges: Sequence[tuple[Leaf, Chunk]]) -> list[RangeResult]:
+        """What an executor made of ranges; none where it could not even begin, which fails the table."""
+        try:
+            return results_of(run_fit(self._executors, partial(copy_ranges, self._task(copy, ranges))))
+        except DefiniteError as error:
+            copy.error = copy.error or without_executors(copy.table, error)
+            return []
 
     def _task(self, copy: TableCopy, ranges: Sequence[tuple[Leaf, Chunk]]) -> RangeTask:
         return RangeTask(
@@ -278,6 +195,7 @@ class Elsewhere:
             ranges=tuple(ranges),
             place=place_of(self._uri),
             prefix=self._prefix(copy),
+            versions=versions(),
         )
 
     def _prefix(self, copy: TableCopy) -> str:
@@ -296,8 +214,10 @@ class Elsewhere:
         by_number = {chunk.number: chunk for chunk in chunks}
         waiting = deque(results)
         try:
-            for result in results:
-                self._require_seen(result)
+            if not all(map(self._is_seen, results)):
+                copy.error = copy.error or without_executors(copy.table, not_shared(self._uri))
+                self._remove([part["path"] for result in results for part in result.parts])
+                return
             while waiting:
                 self._take_one(copy, by_number, waiting.popleft(), hooks)
         except BaseException:
@@ -319,6 +239,9 @@ class Elsewhere:
                     code=error["code"] or "copy-failed",
                     remedy=error["remedy"],
                 )
+            case "unfit":
+                lacks = unfit(result.error["message"] or "", result.error["remedy"] or "")
+                copy.error = copy.error or without_executors(copy.table, lacks)
             case "renamed":
                 raise TransientError(
                     f"a table or its schema got another name before its copy: {result.error['message']}",
@@ -335,15 +258,11 @@ class Elsewhere:
                     remedy="nothing; tables that are not complete are copied again under a new snapshot",
                 )
 
-    def _require_seen(self, result: RangeResult) -> None:
-        """See that the files are where the reader's commit will name them; of a store that is certain."""
+    def _is_seen(self, result: RangeResult) -> bool:
+        """Whether the files are where the reader's commit will name them; of a store that is certain."""
         folder = local_folder(self._uri)
-        if folder is None:
-            return
-        for part in result.parts:
-            file = folder / part["path"]
-            if not file.is_file() or file.stat().st_size != part["size"]:
-                raise not_shared(self._uri)
+        files = [] if folder is None else [(folder / part["path"], part["size"]) for part in result.parts]
+        return all(file.is_file() and file.stat().st_size == size for file, size in files)
 
     def _remove_strays(self, copies: Sequence[TableCopy]) -> None:
         """Remove what attempts wrote that gave no result."""

@@ -4,6 +4,7 @@ bronze knows no engine. Whoever runs the reader hands in something that runs a f
 its text (`Executors`). `examine` has them try all that copying needs, before anything is locked or copied.
 One small job finds out whether our packages are there, in our version. Another one connects to the server and
 writes a file into the lake, which the reader must see then. A folder of one machine is no lake for several.
+What else is found, and when, `bronze.snapshot.fitness` says.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import json
 import uuid
 from contextlib import suppress
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ import pyarrow as pa
 from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.lake.parquet import delete_files, file_system
 from bronze.postgres.conninfo import address_of
+from bronze.snapshot.fitness import CODE, not_shared, require_same, unfit, versions
 from bronze.snapshot.range_task import Place, reach
 
 if TYPE_CHECKING:
@@ -35,10 +36,6 @@ _UNFIT: Final = ("PYTHON_VERSION_MISMATCH", "Cannot run program", "ModuleNotFoun
 """What a job says that no Python of ours could even begin."""
 _NO_WAY: Final = frozenset({"server-unreachable", "host-unknown"})
 """Codes of a server that cannot be reached from where it is tried."""
-_REMEDY: Final = (
-    "give the executors the reader's environment (page executors-unfit): PYSPARK_PYTHON where it is "
-    "installed, an archive of it by spark.archives, or addArtifacts of Spark Connect"
-)
 
 
 class Executors(Protocol):
@@ -62,7 +59,7 @@ class Executors(Protocol):
 
 if TYPE_CHECKING:
     ExecutorsAtHand: TypeAlias = Callable[[], AbstractContextManager[Executors]]
-    """Makes executors ready for a block; starting may take long, and be a `DefiniteError`."""
+    """Makes executors ready for a block; starting may take long, and raises `SmeltError` alone."""
 
 
 def examine(executors: Executors, source: SourceSettings, place: Place) -> None:
@@ -77,13 +74,7 @@ def examine(executors: Executors, source: SourceSettings, place: Place) -> None:
         DefiniteError: ``executors-unfit``, or what else keeps them from server or lake.
         TransientError: what may heal, such as a server without a free connection.
     """
-    try:
-        told = executors.run(_look(PACKAGES))
-    except TransientError as error:
-        if any(sign in error.message for sign in _UNFIT):
-            raise unfit(error.message, _REMEDY) from error
-        raise
-    _require_packages(json.loads(told))
+    _require_packages(json.loads(run_fit(executors, _look(PACKAGES))))
     name = f"snapshot-probe-{uuid.uuid4()}"
     try:
         tried = json.loads(executors.run(partial(reach, source, place, name)))
@@ -96,18 +87,19 @@ def examine(executors: Executors, source: SourceSettings, place: Place) -> None:
             delete_files(place.uri, [name])
 
 
-def unfit(what: str, remedy: str) -> DefiniteError:
-    """The error ``executors-unfit``."""
-    return DefiniteError(what, code="executors-unfit", where="snapshot.engine", remedy=remedy)
+def run_fit(executors: Executors, work: Callable[[], str]) -> str:
+    """Run a function; where no Python of ours could begin it, no other attempt will.
 
-
-def not_shared(uri: str) -> DefiniteError:
-    """The error ``executors-unfit`` of a lake that is another one on the executors' machines."""
-    return unfit(
-        f"a file that an executor wrote into {uri} is not there for the reader",
-        "a lake in a local folder needs a folder that all machines share; else use an object store, or "
-        "snapshot.engine: local",
-    )
+    Raises:
+        DefiniteError: ``executors-unfit``.
+        TransientError: as `Executors.run`.
+    """
+    try:
+        return executors.run(work)
+    except TransientError as error:
+        if any(sign in error.message for sign in _UNFIT):
+            raise unfit(error.message) from error
+        raise
 
 
 def _look(packages: tuple[str, ...]) -> Callable[[], str]:
@@ -138,27 +130,11 @@ def _look(packages: tuple[str, ...]) -> Callable[[], str]:
 
 
 def _require_packages(told: dict[str, Any]) -> None:
-    host, failed, found = told["host"], told["failed"], told["found"]
+    host, failed = told["host"], told["failed"]
     if failed:
         said = "; ".join(f"{package}: {error}" for package, error in sorted(failed.items()))
-        raise unfit(f"the executor {host} lacks packages ({said}); its Python is {told['python']}", _REMEDY)
-    ours = _version("deltasmelt")
-    if found["deltasmelt"] != ours:
-        raise unfit(
-            f"the executor {host} has deltasmelt {found['deltasmelt']}, the reader {ours}",
-            _REMEDY,
-        )
-    for package in ("psycopg", "pyarrow", "deltalake"):
-        theirs, here = found[package], _version(package)
-        if theirs != here:
-            raise unfit(f"the executor {host} has {package} {theirs}, the reader {here}", _REMEDY)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+        raise unfit(f"the executor {host} lacks packages ({said}); its Python is {told['python']}")
+    require_same(host, told["found"], versions())
 
 
 def _of_executor(told: dict[str, Any], source: SourceSettings) -> SmeltError:
@@ -168,7 +144,7 @@ def _of_executor(told: dict[str, Any], source: SourceSettings) -> SmeltError:
     if error["code"] in _NO_WAY:  # the reader is connected, so the server is there
         return DefiniteError(
             message,
-            code="executors-unfit",
+            code=CODE,
             where=address_of(source),
             remedy="let the executors' machines reach the server, or leave snapshot.engine at local",
         )

@@ -8,8 +8,8 @@ another attempt left is removed when the tables are done (`bronze.snapshot.elsew
 (`bronze.store.leftovers`).
 
 **What ends an attempt.** What concerns the table (a privilege, a partition that was rewritten) is a result,
-since trying again would meet it again. So is a snapshot that is gone. What may heal, such as a lost line or a
-full disk, is raised: the engine tries the task again.
+since trying again would meet it again. So is a snapshot that is gone, and what this executor lacks. What may
+heal, such as a lost line or a full disk, is raised: the engine tries the task again.
 
 **Secrets.** The task holds the source's password and the store's keys. It travels inside the function that
 the engine sends to its executors. No text form of it, of its errors or of its results has them.
@@ -34,9 +34,10 @@ from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
 from bronze.identifiers import quote_literal
 from bronze.lake.failures import lake_failures
 from bronze.lake.parquet import delete_files, file_system
-from bronze.lake.stores import register
+from bronze.lake.stores import all_options, lease_of, register
 from bronze.postgres.connection import connect, translated, within
 from bronze.snapshot.copy_out import enlarge_buffer
+from bronze.snapshot.fitness import CODE, require_same, unfit, versions
 from bronze.snapshot.locks import Leaf, LeafLostError, Worker
 from bronze.snapshot.ranges import (
     RENAMED,
@@ -50,13 +51,14 @@ from bronze.snapshot.rows import SnapshotRows
 from bronze.store.sink import snapshot_writer
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from bronze.config.sections import SourceSettings
     from bronze.shapes import Relation
     from bronze.snapshot.chunks import Chunk
 
-Status: TypeAlias = Literal["copied", "locked", "failed", "renamed", "gone"]
+Status: TypeAlias = Literal["copied", "locked", "failed", "renamed", "gone", "unfit"]
 
 _GONE: Final = (
     psycopg.errors.ObjectNotInPrerequisiteState,
@@ -90,6 +92,11 @@ class Place:
             register(self.uri, self.options, lease=self.lease)
 
 
+def place_of(uri: str) -> Place:
+    """Where files go, and how an executor gets there."""
+    return Place(uri, all_options(uri), lease_of(uri))
+
+
 @dataclass(frozen=True, slots=True)
 class RangeTask:
     """Ranges of one table, and all that is needed to copy them.
@@ -104,6 +111,7 @@ class RangeTask:
         ranges: each with the table or partition it lies in.
         place: where files go.
         prefix: begins their names.
+        versions: the reader's, of `bronze.snapshot.fitness.versions`.
     """
 
     source: SourceSettings
@@ -115,6 +123,7 @@ class RangeTask:
     ranges: tuple[tuple[Leaf, Chunk], ...]
     place: Place
     prefix: str
+    versions: Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +133,12 @@ class RangeResult:
     Attributes:
         number: of its chunk; -1: the result concerns all of the task.
         status: ``copied``; ``locked``: it is left to the session that holds the table; ``failed``: the table
-            has an error; ``renamed``: a table or schema got another name; ``gone``: the snapshot is.
+            has an error; ``renamed``: a table or schema got another name; ``gone``: the snapshot is;
+            ``unfit``: this executor cannot copy.
         rows: copied.
         size: bytes of text that they came as.
         parts: files, as fields of `AddAction`.
-        error: what the server or we said; of ``failed`` the fields of a `TableError`.
+        error: what the server or we said; of ``failed`` and ``unfit`` the fields of an error.
     """
 
     number: int
@@ -152,32 +162,50 @@ def copy_ranges(task: RangeTask) -> str:
     """Copy the task's ranges over a session of its own; a text that `results_of` reads.
 
     Raises:
-        SmeltError, OSError: the attempt failed, and another one may not; its files are removed.
+        TransientError, OSError: the attempt failed, and another one may not; its files are removed.
     """
-    task.place.enter()
-    require_files(task.source)
     results: list[RangeResult] = []
     try:
-        with (
-            translated(task.source),
-            closing(connect(task.source, application_name=_NAME)) as connection,
-        ):
-            gone = _enter_snapshot(connection, task)
-            if gone is not None:
-                results.append(gone)
-            else:
-                enlarge_buffer(connection.pgconn)
-                worker = Worker(connection, task.source.timing, shared=task.shared)
-                for leaf, chunk in task.ranges:
-                    results.append(_copy(worker, task, leaf, chunk))
-                    if results[-1].status in {"failed", "renamed"}:
-                        break  # nothing of the table is wanted any more, and COPY may be under way
+        _copy_all(task, results)
+    except DefiniteError as error:
+        _remove(task, results)
+        results = [_unfit(error)]
     except BaseException:
-        names = [part["path"] for result in results for part in result.parts]
-        with suppress(OSError, pa.ArrowException):  # the reader removes what is left
-            delete_files(task.place.uri, names)
+        _remove(task, results)
         raise
     return json.dumps([asdict(result) for result in results])
+
+
+def _copy_all(task: RangeTask, results: list[RangeResult]) -> None:
+    """Copy range after range; each result is added as soon as it is there."""
+    require_same(socket.gethostname(), versions(), task.versions)
+    task.place.enter()
+    require_files(task.source)
+    with translated(task.source), closing(connect(task.source, application_name=_NAME)) as connection:
+        gone = _enter_snapshot(connection, task)
+        if gone is not None:
+            results.append(gone)
+            return
+        enlarge_buffer(connection.pgconn)
+        worker = Worker(connection, task.source.timing, shared=task.shared)
+        for leaf, chunk in task.ranges:
+            results.append(_copy(worker, task, leaf, chunk))
+            if results[-1].status in {"failed", "renamed"}:
+                return  # nothing of the table is wanted any more, and COPY may be under way
+
+
+def _remove(task: RangeTask, results: Sequence[RangeResult]) -> None:
+    names = [part["path"] for result in results for part in result.parts]
+    if names:
+        with suppress(OSError, pa.ArrowException):  # the reader removes what is left
+            delete_files(task.place.uri, names)
+
+
+def _unfit(error: DefiniteError) -> RangeResult:
+    """What keeps this executor from copying, and would at each attempt."""
+    named = error.code == CODE  # the host is
+    message = error.message if named else f"the executor {socket.gethostname()}: {error.message}"
+    return RangeResult(-1, "unfit", error={"message": message, "remedy": error.remedy})
 
 
 def reach(source: SourceSettings, place: Place, name: str) -> str:
@@ -220,12 +248,9 @@ def require_files(source: SourceSettings) -> None:
     for key in _FILES:
         name = str(given.get(key) or "")
         if name and name != "system" and not Path(name).is_file():
-            raise DefiniteError(
-                f"{name} ({key}) is not on the executor {socket.gethostname()}",
-                code="executors-unfit",
-                where=f"source.{key}",
-                remedy="put the file at the same path of every executor's machine, or leave "
-                "snapshot.engine at local",
+            raise unfit(
+                f"{name} (source.{key}) is not on the executor {socket.gethostname()}",
+                "put the file at the same path of each executor's machine, or leave snapshot.engine at local",
             )
 
 

@@ -11,6 +11,7 @@ Why it is right:
   may be minutes old. One that is made later is filled through the stream.
 * **No deadlock with a session that waits for these locks**: while the slot is made it goes first (`_let_go`).
 * **A table that is locked by others waits alone** (`_lock`), and whom the slot waits for is named (`_say`).
+* **Large tables wait alone for executors** that cannot be had (`bronze.snapshot.help`); all others go on.
 * **Nothing half-visible.** Rows go to parquet files that no version names. One commit per table names them,
   with the `snapshot_end` row and the mark `snapshot_app(table)`. A crash before that leaves files without a
   name and a table without a mark, which the next start copies again.
@@ -47,7 +48,7 @@ from bronze.postgres.lock_holders import said_of_holder, waiting_for
 from bronze.postgres.replication import ReplicationConnection
 from bronze.snapshot.chunks import chunks_of
 from bronze.snapshot.copy_out import enlarge_buffer
-from bronze.snapshot.elsewhere import Help
+from bronze.snapshot.help import Help
 from bronze.snapshot.locks import Leaf, Worker, groups, held_by, leaves_of, lock_budget, weight
 from bronze.snapshot.table_copy import TableCopy
 from bronze.snapshot.workers import SnapshotCopy
@@ -153,7 +154,8 @@ class Snapshot:
         outcome = Outcome() if outcome is None else outcome
         with translated(self._source):
             try:
-                with self._session() as watcher, self._help.ready(tables, watcher, stop) as begin:
+                with self._session() as watcher, ExitStack() as stack:
+                    begin, tables = self._help.begin(stack, tables, watcher, stop, outcome.fail)
                     budget = lock_budget(watcher)
                     for group in groups(tables, budget):
                         if stop.is_set():

@@ -4,6 +4,10 @@ Each task is one command in a shell of the worker. There deltasmelt is in /opt/s
 the pipeline file in /etc/deltasmelt. Beside it lies `environment`, with a line NAME='value' for each variable
 that the file takes. A secret that came by Airflow's templates would be stored with each run.
 
+The shell runs as the worker's account. It must be able to read `environment` (mode 640, of root and a group
+of the account), to write into /var/log/deltasmelt, and into the lake if that is a folder. Or add
+``"run_as_user": "deltasmelt"`` to SHARED, for which the worker's account needs sudo without a password.
+
 How exit codes become states:
 
 * 0: success.
@@ -31,6 +35,7 @@ SHARED = {
     "trigger_rule": "none_failed",
     "retries": 1,
     "retry_delay": timedelta(minutes=1),
+    "execution_timeout": timedelta(hours=24),  # of what hangs; a first load may need more
 }
 
 with DAG(

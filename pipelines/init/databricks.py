@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from bronze.config.yaml_file import YamlFile, read_yaml
@@ -25,6 +26,7 @@ from pipelines.init.bundle import (
 )
 from pipelines.init.file import pipeline_name
 from pipelines.init.new_files import write_new
+from pipelines.settings import WILDCARDS
 from pipelines.terminal.output import counted
 
 if TYPE_CHECKING:
@@ -140,8 +142,12 @@ def _say_next(output: Output, yaml: YamlFile, folder: Path, choices: BundleChoic
     output.line(
         f"  databricks fs cp {shlex.quote(str(yaml.path))} {shlex.quote(f'{volume}/{yaml.path.name}')}"
     )
-    for path in _beside(yaml):
-        output.line(f"  databricks fs cp -r {shlex.quote(str(path))} {shlex.quote(f'{volume}/{path.name}')}")
+    for path, is_folder in _beside(yaml):
+        copy = "cp -r" if is_folder else "cp"
+        output.line(f"  databricks fs {copy} {shlex.quote(str(path))} {shlex.quote(f'{volume}/{path.name}')}")
+    for key, pattern in _patterns(yaml):
+        if not _is_beside(pattern):
+            output.line(f"not copied: {pattern} of {key}; put it beside the pipeline file, and name it there")
     output.line(
         "the reader starts at the deployment, and again until it finds the pipeline file; "
         "what each target runs: docs/how-to/databricks.md"
@@ -153,14 +159,38 @@ def _say_next(output: Output, yaml: YamlFile, folder: Path, choices: BundleChoic
         )
 
 
-def _beside(yaml: YamlFile) -> list[Path]:
-    """Folders of documents and suites, which belong beside the pipeline file."""
-    found = []
+def _patterns(yaml: YamlFile) -> Iterator[tuple[str, str]]:
+    """Keys of documents and suites, each with a pattern of it."""
     for section, key in (("gold", "documents"), ("quality", "suites")):
         data = yaml.data.get(section) if isinstance(yaml.data, dict) else None
         patterns = data.get(key) if isinstance(data, dict) else None
         for pattern in patterns if isinstance(patterns, list) else []:
-            top = str(pattern).split("/")[0]
-            if "/" in str(pattern) and top not in {"", "..", "."} and "*" not in top:
-                found.append(yaml.path.parent / top)
-    return list(dict.fromkeys(found))
+            yield f"{section}.{key}", str(pattern)
+
+
+def _is_beside(pattern: str) -> bool:
+    """Whether what a pattern selects is in the pipeline file's folder, or below, wherever that is. Pure."""
+    path = PurePath(pattern)
+    known = not any(variables_in(pattern)) and not pattern.startswith("~")
+    return known and not path.is_absolute() and ".." not in path.parts
+
+
+def _beside(yaml: YamlFile) -> list[tuple[Path, bool]]:
+    """Documents and suites in the pipeline file's folder: files, and folders, which are marked by True.
+
+    What is named is named also if it is not there yet; of wildcards it is what they select now.
+    """
+    folder = yaml.path.parent
+    found: dict[Path, bool] = {}
+    for _, pattern in _patterns(yaml):
+        parts = PurePath(without_variables(pattern) or pattern).parts
+        if not parts or not _is_beside(pattern):
+            continue
+        if not WILDCARDS & set(parts[0]):
+            found[folder / parts[0]] = len(parts) > 1
+            continue
+        for match in sorted(folder.glob(str(PurePath(*parts)))):
+            top = folder / match.relative_to(folder).parts[0]
+            found[top] = top.is_dir()
+    found.pop(yaml.path, None)
+    return list(found.items())

@@ -107,7 +107,9 @@ def _read(file: str, until: Lsn | None, stop: threading.Event, events: TextIO) -
     pipeline = load_pipeline(file)
     if pipeline.lake.path is None:
         from pipelines.spark.catalog_session import serve_catalog  # noqa: PLC0415 - no other reader needs Spark
+        from pipelines.spark.remote import require_server  # noqa: PLC0415
 
+        require_server(pipeline.spark, code="catalog-session", where="lake", otherwise="give lake.path")
         serve_catalog(pipeline)
     start_logging(pipeline.pipeline)
 

@@ -16,9 +16,17 @@ SPARK_REMOTE over Spark Connect, else by the pipeline file's section `spark`. In
 that one is used and left as it is. A reader below spark-submit is a process of its own. The driver that was
 submitted is not within its reach, so it starts its own application.
 
+On Databricks the reader is a process beside the driver's, which no session is given to. There a Spark Connect
+server has to be named.
+
 **When it fails.** An attempt that fails is run again by Spark, as often as ``spark.task.maxFailures`` says (a
 local master: its second number, ``local[4,3]``). After the last one, or when the JVM is gone, the round of
-copies ends with an error that heals, and the next round starts another session.
+copies ends with an error that heals, and the next round starts another session. Where Spark cannot be had at
+all, the large tables wait for it, and nothing else (`bronze.snapshot.help`).
+
+**When nobody answers.** A request to a server has no deadline, and may wait in a line that is dead. So it is
+waited for on a thread of its own, and given up some seconds after it was cancelled. A task that still runs
+then leaves files that the next reader removes.
 """
 
 from __future__ import annotations
@@ -26,15 +34,21 @@ from __future__ import annotations
 import os
 import re
 import sys
+import threading
+import time
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from bronze.errors import SmeltError, TransientError
+from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.lake.named.session import is_local
+from pipelines.spark.remote import address_of, remote_session, require_server
 from pipelines.spark.session import active_session, require_pyspark, spark_session, stop_session
-from pipelines.terminal.failures import without_secrets
+from pipelines.terminal.failures import foreign_text, without_secrets
 from pipelines.terminal.jvm_errors import in_words, spark_message
 from pipelines.terminal.logs import spark_log
+from silver.run.masters import is_remote
+from silver.run.spark_errors import of_grpc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,6 +69,9 @@ _OURS: Final = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 """Of a session of our own; the pipeline file's win."""
+_GIVE_UP_SECONDS: Final = 5.0
+"""After a job was cancelled, for its answer; and for the end of a session at a server."""
+_LOOK_SECONDS: Final = 0.2
 _SUBMITTED: Final = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_SUBMIT_ARGS")
 _RAISED: Final = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)(?:: (?P<said>.*))?$")
 
@@ -68,6 +85,8 @@ class SparkExecutors:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+        self._cancelled_at: float | None = None
+        self._cancelling = threading.Lock()
 
     def run(self, work: Callable[[], str]) -> str:
         """As the protocol says; one job.
@@ -75,6 +94,18 @@ class SparkExecutors:
         Raises:
             TransientError: ``snapshot-task-failed``.
         """
+        if not is_remote(self._spark):
+            return self._said(work)
+        return answer_of(lambda: self._said(work), self._is_given_up)
+
+    def cancel(self) -> None:
+        """End all jobs of the session, without waiting; where it is gone, they have ended."""
+        if self._cancelled_at is None:
+            self._cancelled_at = time.monotonic()
+        if self._cancelling.acquire(blocking=False):  # one request at a time
+            threading.Thread(target=self._interrupt, name="smelt-executors-cancel", daemon=True).start()
+
+    def _said(self, work: Callable[[], str]) -> str:
         from pyspark.sql.functions import col, udf  # noqa: PLC0415 - the reader must not load Spark
 
         def snapshot_task(_: int) -> str:
@@ -88,21 +119,55 @@ class SparkExecutors:
             raise _failure(error) from None
         return said
 
-    def cancel(self) -> None:
-        """End all jobs of the session; where it is gone, they have ended."""
-        with suppress(Exception):
-            self._spark.interruptAll()
+    def _interrupt(self) -> None:
+        try:
+            with suppress(Exception):
+                self._spark.interruptAll()
+        finally:
+            self._cancelling.release()
+
+    def _is_given_up(self) -> bool:
+        at = self._cancelled_at
+        return at is not None and time.monotonic() - at > _GIVE_UP_SECONDS
+
+
+def answer_of(ask: Callable[[], str], given_up: Callable[[], bool]) -> str:
+    """What a call returns or raises, unless it is given up before.
+
+    Args:
+        ask: is called on a thread of its own, which then may go on for nobody.
+        given_up: whether nobody waits for it any more; asked now and then.
+
+    Raises:
+        TransientError: ``snapshot-task-failed``: it is given up.
+    """
+    answer: Future[str] = Future()
+
+    def call() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            answer.set_exception(error)
+
+    threading.Thread(target=call, name="smelt-executors-job", daemon=True).start()
+    while not wait([answer], _LOOK_SECONDS).done:
+        if given_up():
+            raise _task_failed("it was cancelled, and the Spark Connect server did not answer")
+    return answer.result()
 
 
 def executors_of(pipeline: Pipeline) -> ExecutorsAtHand | None:
     """What makes Spark's executors ready for a pipeline's snapshots; None where its engine is another one.
 
     Raises:
-        ConfigurationError: pyspark is not installed.
+        ConfigurationError: pyspark is not installed, what names a Spark Connect server is no address, or on
+            Databricks there is none.
     """
     if pipeline.snapshot.engine != "spark":
         return None
     require_pyspark()
+    otherwise = "leave snapshot.engine at local"
+    require_server(pipeline.spark, code="executors-unfit", where="snapshot.engine", otherwise=otherwise)
 
     def ready() -> AbstractContextManager[Executors]:
         workers, log = pipeline.snapshot.workers, spark_log(pipeline.pipeline)
@@ -123,24 +188,28 @@ def spark_executors(settings: dict[str, str], *, workers: int, log: Path) -> Ite
     Raises:
         ConfigurationError, DefiniteError: as `spark_session`.
     """
-    session = active_session()
-    if session is not None:
-        yield SparkExecutors(session)
-        return
-    session = _start(settings, workers, log)
+    try:
+        given = active_session()
+        session = _start(settings, workers, log) if given is None else given
+    except SmeltError:
+        raise
+    except Exception as error:
+        raise DefiniteError(
+            f"Spark cannot be started for snapshots: {foreign_text(in_words(error))}",
+            code="executors-unfit",
+            where="snapshot.engine",
+            remedy="read Spark's log, or leave snapshot.engine at local",
+        ) from error
     try:
         yield SparkExecutors(session)
     finally:
-        stop_session(session)
+        if given is None:
+            _end(session)
 
 
 def _start(settings: dict[str, str], workers: int, log: Path) -> SparkSession:
-    remote = os.environ.get("SPARK_REMOTE") or settings.get("spark.remote")
-    if remote:
-        from pyspark.sql import SparkSession  # noqa: PLC0415 - the reader must not load Spark
-
-        session: SparkSession = SparkSession.builder.remote(remote).create()
-        return session
+    if address_of(settings) is not None:
+        return remote_session(settings)
     for name in _SUBMITTED:  # of a driver that is another process
         os.environ.pop(name, None)
     master = settings.get("spark.master", f"local[{workers},{_ATTEMPTS}]")
@@ -150,10 +219,28 @@ def _start(settings: dict[str, str], workers: int, log: Path) -> SparkSession:
     return spark_session({**_OURS, **settings, "spark.master": master}, log=log, brief=True)
 
 
+def _end(session: SparkSession) -> None:
+    """Stop a session of ours; one at a server that does not answer is left to the server."""
+    if not is_remote(session):
+        stop_session(session)
+        return
+    ending = threading.Thread(target=stop_session, args=(session,), name="smelt-executors-end", daemon=True)
+    ending.start()
+    ending.join(_GIVE_UP_SECONDS)
+    if ending.is_alive():
+        remote: Any = session
+        remote.client._channel.close()  # noqa: SLF001 - all that ends what is asked without a deadline
+        ending.join(_GIVE_UP_SECONDS)
+
+
 def _failure(error: Exception) -> SmeltError:
     """What kept a job from its end."""
+    return _task_failed(said_of(_text(error)))
+
+
+def _task_failed(why: str) -> TransientError:
     return TransientError(
-        f"a task of a snapshot failed: {said_of(_text(error))}",
+        f"a task of a snapshot failed: {why}",
         code="snapshot-task-failed",
         where="Spark",
         remedy="tables that are not complete are copied again; if it persists, read Spark's log and the "
@@ -162,12 +249,15 @@ def _failure(error: Exception) -> SmeltError:
 
 
 def _text(error: Exception) -> str:
-    from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]  # noqa: PLC0415 - it is loaded
-    from pyspark.errors import PySparkException  # noqa: PLC0415
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
 
+    of_request = of_grpc(error)
+    if of_request is not None:
+        return ": ".join(of_request)
     if isinstance(error, PySparkException):
         return spark_message(error)
-    if isinstance(error, Py4JNetworkError | OSError):
+    py4j: Any = sys.modules.get("py4j.protocol")  # the client of Spark Connect may come without it
+    if isinstance(error, OSError) or (py4j is not None and isinstance(error, py4j.Py4JNetworkError)):
         return "Spark no longer answers: its JVM has ended, or cannot be reached"
     return str(in_words(error))
 

@@ -5,7 +5,8 @@ and its own master, memory and credentials. A setting that it refuses is left as
 matters of these is told apart by `silver.run.pinned` and `silver.run.marks`.
 
 The address is `SPARK_REMOTE`_, or ``spark.remote`` of the pipeline file. It may hold a token, so messages
-name host and port alone.
+name host and port alone. Spark's client repeats what it cannot read of an address, a token too. So it is read
+here first. Of what the client still refuses no more is told than the name of its condition.
 
 .. _SPARK_REMOTE: https://spark.apache.org/docs/latest/spark-connect-overview.html
 """
@@ -37,7 +38,13 @@ VARIABLE: Final = "SPARK_REMOTE"
 DATABRICKS: Final = "DATABRICKS_RUNTIME_VERSION"
 """Variable of every process on Databricks, where a session is there already or is given."""
 
-_ADDRESS: Final = re.compile(r"sc://([^/;]+)(?:/.*)?")
+_ADDRESS: Final = re.compile(
+    r"sc://(?P<host>(?:\[[0-9A-Fa-f:.]+\]|[^\s/;:@?#\[\]]+)(?::(?P<port>[0-9]{1,5}))?)"
+    r"(?:/(?:;(?P<parameters>.*))?)?",
+    re.DOTALL,
+)
+_PARAMETER: Final = re.compile(r"[^\s=/?#]+=[^\s=/?#]*")
+_PORTS: Final = 65_535
 _TRIES: Final = (3, 6)
 """Of the first request, and of a later one, which is repeated for a minute. The client would take ten."""
 
@@ -61,9 +68,10 @@ def address_of(settings: Mapping[str, str]) -> str | None:
     address = given or settings.get(REMOTE)
     if not address:
         return None
-    if _ADDRESS.fullmatch(address) is None:
+    problem = problem_of(address)
+    if problem is not None:
         raise ConfigurationError(
-            "the address of the Spark Connect server does not begin with sc://HOST",
+            f"what names the Spark Connect server is no address of one: {problem}",
             code="spark-remote",
             where=VARIABLE if given else REMOTE,
             remedy="name a server, e.g. sc://spark.example.org:15002; without one, Spark runs here",
@@ -71,9 +79,52 @@ def address_of(settings: Mapping[str, str]) -> str | None:
     return address
 
 
+def problem_of(address: str) -> str | None:
+    """Why a text is no address of a Spark Connect server, without a word of it; None where it is one. Pure.
+
+    The client reads it as a URL, and each parameter as a name and a value around its only ``=``.
+    """
+    found = _ADDRESS.fullmatch(address)
+    if found is None and not address.startswith("sc://"):
+        return "it does not begin with sc://"
+    if found is None:
+        return "it is not sc://HOST:PORT, with /;NAME=VALUE;NAME=VALUE after it where there are parameters"
+    if found["port"] is not None and int(found["port"]) > _PORTS:
+        return f"its port is above {_PORTS}"
+    parameters = found["parameters"].split(";") if found["parameters"] else []
+    for number, parameter in enumerate(parameters, 1):
+        if _PARAMETER.fullmatch(parameter) is None:
+            return (
+                f"its parameter {number} is not NAME=VALUE; in a value = is written as %3D, / as %2F, ? as "
+                "%3F, # as %23, ; as %3B"
+            )
+    return None
+
+
 def is_elsewhere(settings: Mapping[str, str]) -> bool:
     """Whether something else than this process runs Spark."""
     return DATABRICKS in os.environ or address_of(settings) is not None
+
+
+def require_server(settings: Mapping[str, str], *, code: str, where: str, otherwise: str) -> None:
+    """See that on Databricks a server is named: the runtime gives the reader's process no session.
+
+    Args:
+        settings: the pipeline file's `spark` section.
+        code: of the error.
+        where: the key of the pipeline file that asks for a session.
+        otherwise: what to do where no server can be named.
+
+    Raises:
+        ConfigurationError: there is none, or what is named is no address of one.
+    """
+    if address_of(settings) is None and DATABRICKS in os.environ:
+        raise ConfigurationError(
+            "on Databricks the reader is a process beside the driver's, to which no Spark session is given",
+            code=code,
+            where=where,
+            remedy=f"{otherwise}, or name a Spark Connect server by {VARIABLE}",
+        )
 
 
 def remote_session(settings: Mapping[str, str]) -> SparkSession:
@@ -83,7 +134,7 @@ def remote_session(settings: Mapping[str, str]) -> SparkSession:
         settings: the pipeline file's `spark` section.
 
     Raises:
-        ConfigurationError: the client's packages are not installed.
+        ConfigurationError: the client's packages are not installed, or it refuses the address.
         DefiniteError: the server does not answer.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - the reader must not load Spark
@@ -100,9 +151,24 @@ def remote_session(settings: Mapping[str, str]) -> SparkSession:
             code="spark-missing",
             remedy="pip install 'deltasmelt[connect]'",
         ) from None
+    except Exception as error:
+        if address is None:
+            raise
+        raise _refused_address(error) from None
     if address is not None and is_remote(session):
         _check_answers(session, address)
     return session
+
+
+def _refused_address(error: Exception) -> ConfigurationError:
+    """What the client does not take of an address; its words repeat values."""
+    condition = getattr(error, "getCondition", lambda: None)() or type(error).__name__
+    return ConfigurationError(
+        f"the client of Spark Connect does not take the address of the server ({condition})",
+        code="spark-remote",
+        where=VARIABLE if os.environ.get(VARIABLE) else REMOTE,
+        remedy="name a server, e.g. sc://spark.example.org:15002, and only parameters that Spark knows",
+    )
 
 
 def _check_answers(session: SparkSession, address: str) -> None:
@@ -147,7 +213,7 @@ def end_remote(spark: SparkSession) -> None:
 def host_of(address: str) -> str:
     """Host and port of an address, without what else it may hold."""
     found = _ADDRESS.fullmatch(address)
-    return found[1] if found is not None else "Spark Connect"
+    return found["host"] if found is not None else "Spark Connect"
 
 
 def said_by(error: PySparkException) -> str:

@@ -62,7 +62,9 @@ _MARKED: Final = {"error": ERROR, "remedy": TITLE, "more": QUIET}
 _LOGGER = logging.getLogger("deltasmelt")
 _WORD: Final = re.compile(r"\S+")
 _LOGIN: Final = re.compile(r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://[^:/@]*:", re.IGNORECASE)
-_PASSWORD: Final = re.compile(r"""(password\s*=\s*)('(?:\\.|[^'\\])*'|(?:\\.|[^\s\\])+)""", re.IGNORECASE)
+_PASSWORD: Final = re.compile(
+    r"""(password\s*=\s*|token=)('(?:\\.|[^'\\])*'|(?:\\.|[^\s\\])+)""", re.IGNORECASE
+)
 
 
 class Failure(Exception):  # noqa: N818 - no error, but the end of a command with this exit code
@@ -95,7 +97,7 @@ def tables_stopped(names: Sequence[str], *, waiting: Sequence[str] = ()) -> Fail
 
 
 def without_secrets(text: str) -> str:
-    """The text with passwords of connection strings and keys of the lake's store blanked out.
+    """The text with passwords and tokens of addresses, and keys of the lake's store, blanked out.
 
     In time linear in its length.
     """

@@ -10,6 +10,7 @@ import pickle
 import socket
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,16 +22,26 @@ from pydantic import SecretStr
 from pyspark import cloudpickle
 
 from bronze.config.sections import SnapshotSettings, SourceSettings
-from bronze.errors import DefiniteError, SmeltError, TransientError
+from bronze.config.timing import Timing
+from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
+from bronze.identifiers import TableName
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.postgres.connection import connect
 from bronze.postgres.conninfo import conninfo, pinned
 from bronze.snapshot.elsewhere import _batches
 from bronze.snapshot.executors import _look, _require_packages, examine
-from bronze.snapshot.range_task import Place, RangeTask, copy_ranges, require_files
+from bronze.snapshot.range_task import Place, RangeTask, copy_ranges, require_files, results_of
 from bronze.snapshot.snapshot import Outcome
-from tests.bronze.replaying import assert_bronze_equals_source, bronze_rows, execute, read_all, source_of
+from tests.bronze.replaying import (
+    assert_bronze_equals_source,
+    bronze_rows,
+    execute,
+    read_all,
+    read_snapshot,
+    source_of,
+)
+from tests.bronze.running import Running, wait_for
 from tests.bronze.snapshot.test_snapshot import Altering, take
 
 if TYPE_CHECKING:
@@ -204,6 +215,85 @@ def test_a_snapshot_whose_holder_ended_is_gone_and_the_reader_takes_another(
     assert_bronze_equals_source(source, lake_path, "public.t")
     assert ControlTables(Lake(lake_path)).open_errors() == []
     assert_no_stray(lake_path)
+
+
+def test_an_executor_that_was_not_examined_fails_the_table_it_was_given_and_no_other(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(
+        source,
+        *(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in "abcde"),
+        *(f"INSERT INTO {name} SELECT generate_series(1, 5000)" for name in "abcde"),
+        "ANALYZE",
+    )
+
+    class OneOfThem(Here):
+        def run(self, work: Callable[[], str]) -> str:
+            task = work.args[0] if isinstance(work, partial) else None
+            if not isinstance(task, RangeTask):
+                return super().run(work)
+            match task.relation.table.name:
+                case "a":
+                    raise TransientError("ModuleNotFoundError: no module named bronze", code="x")
+                case "b":
+                    return super().run(partial(copy_ranges, replace(task, versions={"pyarrow": "1.0"})))
+                case "c":
+                    dsn = SecretStr("host=127.0.0.1 sslcert=/nowhere/cert")
+                    given = SourceSettings(dsn=dsn, slot="s", publication="p")
+                    return super().run(partial(copy_ranges, replace(task, source=given)))
+                case "d":
+                    said = super().run(work)
+                    for name in [part["path"] for one in results_of(said) for part in one.parts]:
+                        Path(lake_path, "bronze", "changes", name).unlink()
+                    return said
+                case _:
+                    return super().run(work)
+
+    outcome = take(source, lake_path, settings=SMALL, executors=OneOfThem().ready)
+    assert [table.name for table in outcome.taken] == ["e"]
+    said = {error.table.name: error.message for error in outcome.failed}
+    assert {error.code for error in outcome.failed} == {"executors-unfit"}
+    assert "no module named bronze" in said["a"]
+    assert f"the executor {socket.gethostname()} has pyarrow" in said["b"]
+    assert "/nowhere/cert (source.sslcert)" in said["c"]
+    assert "is not there for the reader" in said["d"]
+    assert_bronze_equals_source(source, lake_path, "public.e")
+    assert_no_stray(lake_path)
+
+
+def test_without_executors_only_large_tables_wait_and_the_stream_goes_on(
+    source: SourceSettings, lake_path: str
+) -> None:
+    source = source.with_timing(Timing(look=0.3))
+    execute(
+        source,
+        "CREATE TABLE large (id int PRIMARY KEY)",
+        "INSERT INTO large SELECT generate_series(1, 5000)",
+        "CREATE TABLE small (id int PRIMARY KEY)",
+        "INSERT INTO small VALUES (1)",
+        "ANALYZE",
+    )
+    control, there = ControlTables(Lake(lake_path)), threading.Event()
+
+    @contextmanager
+    def perhaps() -> Iterator[Here]:
+        if not there.is_set():
+            raise ConfigurationError("no Java", code="java-missing", where="JAVA_HOME", remedy="get it")
+        yield Here()
+
+    read_all(source, lake_path, snapshot=SMALL, executors=perhaps)
+    (error,) = control.open_errors()
+    assert (error.name, error.code, error.remedy) == ("public.large", "executors-unfit", "get it")
+    assert error.message == "JAVA_HOME: no Java"
+    assert_bronze_equals_source(source, lake_path, "public.small")
+    with Running(source, lake_path, snapshot=SMALL, executors=perhaps) as running:
+        execute(source, "INSERT INTO small VALUES (2)")
+        wait_for(lambda: [row["new"] for row in bronze_rows(lake_path) if row["op"] == "insert"] == [["2"]])
+        there.set()
+        wait_for(lambda: read_snapshot(Lake(lake_path), TableName("public", "large")) is not None)
+        assert running.error is None
+    assert control.open_errors() == []
+    assert_bronze_equals_source(source, lake_path, "public.small", "public.large")
 
 
 def test_what_keeps_executors_from_copying_is_said_before_anything_is_locked(

@@ -21,6 +21,7 @@ GIVEN: Final = {"run_as": "0000", "warehouse_id": "abc"}
 TARGETS: Final = ("dev", "aws", "azure", "gcp", "serverless")
 MACHINES: Final = {"aws": "m5d.xlarge", "azure": "Standard_D4ds_v5", "gcp": "n2-standard-4"}
 VOLUME: Final = "dbfs:/Volumes/sales/smelt_shop_eu/config"
+BESIDE: Final = "put it beside the pipeline file, and name it there"
 LAST: Final = (
     "the reader starts at the deployment, and again until it finds the pipeline file; what each target runs: "
     "docs/how-to/databricks.md\nfor -t serverless write ${secret:shop_eu/SHOP_DSN} instead of ${SHOP_DSN} "
@@ -38,7 +39,7 @@ lake:
   path: abfss://lake@account.dfs.core.windows.net/shop/
   catalog: ${CATALOG:-sales}
   options: {a: '$${X}'}
-gold: {documents: [documents/*.yml, one.yml]}
+gold: {documents: [documents/*.yml, one.yml, ./*.document.yml, ../shared/*.yml, "/etc/all.yml", "~/x.yml"]}
 quality: {suites: [expectations/*.yml]}
 alerts: {webhook: 'https://chat/${HOOK}/${SHOP_DSN}'}
 """
@@ -61,6 +62,8 @@ def clusters(folder: Path, target: str) -> list[dict[str, Any]]:
 
 
 def test_a_bundle_is_written_for_a_pipeline_without_its_secrets(tmp_path: Path) -> None:
+    for name in ("b.document.yml", "a.document.yml"):
+        (tmp_path / name).touch()
     said = smelt_here("init", "--databricks", written(tmp_path), folder=tmp_path)
     assert (said.returncode, said.stderr) == (0, "")
     folder = tmp_path / "databricks"
@@ -102,7 +105,13 @@ next:
   (cd {folder} && databricks bundle deploy -t azure --var run_as=$PRINCIPAL --var warehouse_id=…)
   databricks fs cp {tmp_path}/shop.yml {VOLUME}/shop.yml
   databricks fs cp -r {tmp_path}/documents {VOLUME}/documents
+  databricks fs cp {tmp_path}/one.yml {VOLUME}/one.yml
+  databricks fs cp {tmp_path}/a.document.yml {VOLUME}/a.document.yml
+  databricks fs cp {tmp_path}/b.document.yml {VOLUME}/b.document.yml
   databricks fs cp -r {tmp_path}/expectations {VOLUME}/expectations
+not copied: ../shared/*.yml of gold.documents; {BESIDE}
+not copied: /etc/all.yml of gold.documents; {BESIDE}
+not copied: ~/x.yml of gold.documents; {BESIDE}
 {LAST}
 """
     )

@@ -161,11 +161,12 @@ def test_what_follows_what_and_what_runs_for_ever(target: str) -> None:
         words = [word for task in job["tasks"] for word in task["python_wheel_task"]["parameters"]]
         if "continuous" in job:  # has no order of tasks, no schedule, and no end by which to measure
             assert job["continuous"]["task_retry_mode"] == "ON_FAILURE"
-            assert not {"schedule", "health"} & set(job)
+            assert not {"schedule", "health", "timeout_seconds"} & set(job)
             assert "--until-caught-up" not in words
         else:
             assert job["health"]["rules"][0]["metric"] == "RUN_DURATION_SECONDS"
             assert job["email_notifications"]["on_duration_warning_threshold_exceeded"]
+            assert job["timeout_seconds"] > job["health"]["rules"][0]["value"]
         assert job["email_notifications"]["on_failure"] == ["somebody@example.com"]
     assert found["maintain"]["schedule"]["quartz_cron_expression"] == "0 30 3 * * ?"
 

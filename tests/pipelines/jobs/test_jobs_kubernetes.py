@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import kubernetes_validate
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 from ruamel.yaml import YAML
 
 from bronze.config.sections import parse_size
@@ -171,7 +172,8 @@ def test_what_a_pod_takes_is_there(pod: dict[str, Any]) -> None:
     text = (FOLDER / "reader.yml").read_text()
     made = re.search(r"kubectl create secret generic (\S+) (.*?)kubectl", text, re.DOTALL)
     assert made is not None
-    keys = set(re.findall(r"--from-literal=([\w-]+)=", made[2]))
+    keys = set(re.findall(r"--from-(?:literal=([\w-]+)=|file=([\w.-]+))", made[2]))
+    keys = {key for pair in keys for key in pair if key}
     taken = {one["valueFrom"]["secretKeyRef"]["key"] for one in container(pod)["env"]}
     for volume in pod["spec"]["volumes"]:
         if "secret" in volume:
@@ -183,6 +185,19 @@ def test_what_a_pod_takes_is_there(pod: dict[str, Any]) -> None:
     assert {one["valueFrom"]["secretKeyRef"]["name"] for one in container(pod)["env"]} == {made[1]}
     variables = {one["name"] for one in container(pod)["env"]}
     assert set(re.findall(r"\$\{(\w+)\}", config["data"]["pipeline.yml"])) == variables
+
+
+def test_the_authority_that_the_connection_string_names_is_mounted() -> None:
+    text = (FOLDER / "reader.yml").read_text()
+    found = re.search(r"dsn='(\S+)'", text)
+    assert found is not None
+    given = conninfo_to_dict(found[1])
+    (mount,) = (one for one in container(READER)["volumeMounts"] if one["name"] == "secret")
+    (volume,) = (one for one in READER["spec"]["volumes"] if one["name"] == "secret")
+    files = {f"{mount['mountPath']}/{item['path']}" for item in volume["secret"]["items"]}
+    assert given["sslmode"] == "verify-full"
+    assert given["sslrootcert"] in files
+    assert found[0] in (conf_folder().parent / "docs/how-to/run-the-reader-as-a-service.md").read_text()
 
 
 def test_the_files_of_the_config_map_fit_the_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,6 +226,7 @@ def test_stages_run_one_at_a_time_and_a_failure_is_left_to_the_next_schedule() -
         spec, inner = job["spec"], job["spec"]["jobTemplate"]["spec"]
         assert spec["concurrencyPolicy"] == "Forbid"
         assert inner["backoffLimit"] == 0
+        assert inner["activeDeadlineSeconds"] >= 12 * 3600, "of what hangs, or no later run would start"
         assert inner["template"]["spec"]["restartPolicy"] == "Never", "which podFailurePolicy demands"
         command, params = parsed(container(inner["template"])["args"])
         commands[command] = params.get("until_caught_up")

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import re
 import shlex
 import subprocess
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pipelines.conf_files import conf_folder
 from pipelines.terminal import failures
 from tests.pipelines.jobs.command_lines import parsed
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CRON = (conf_folder() / "cron" / "deltasmelt.cron").read_text()
 DAG = (conf_folder() / "airflow" / "deltasmelt_dag.py").read_text()
@@ -47,22 +51,43 @@ def test_each_line_of_the_crontab_has_a_time_an_account_and_commands_that_parse(
     assert seen == [("silver", True), ("gold", True), ("maintain", None), ("quality", None)]
 
 
-def test_a_line_of_cron_says_what_failed_and_goes_on(tmp_path: Any) -> None:
+def by_shell(folder: Path) -> subprocess.CompletedProcess[str]:
+    """The first line of the crontab, run with the environment, the lock and the `smelt` of a folder."""
+    shell = lines()[0][-1].replace("/etc/deltasmelt", str(folder)).replace("/var/log/deltasmelt", str(folder))
+    return subprocess.run(
+        ["sh", "-c", shell],
+        env={"PATH": f"{folder}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_line_of_cron_says_what_failed_and_goes_on(tmp_path: Path) -> None:
     """By a shell, with a command in the place of ours: silver leaves tables out, gold does not fail."""
     smelt = tmp_path / "smelt"
     smelt.write_text('#!/bin/sh\necho "$1 $SMELT_DSN" >&2\n[ "$1" = gold ] || exit 3\n')
     smelt.chmod(0o755)
     (tmp_path / "environment").write_text("SMELT_DSN='postgresql://smelt@db/shop?sslmode=require&x=1'\n")
-    shell = lines()[0][-1].replace("/etc/deltasmelt/environment", str(tmp_path / "environment"))
-    done = subprocess.run(
-        ["sh", "-c", shell],
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = by_shell(tmp_path)
     assert done.stdout == "silver postgresql://smelt@db/shop?sslmode=require&x=1\n"
     assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_while_a_run_of_cron_goes_on_the_next_one_ends_without_a_word(tmp_path: Path) -> None:
+    (tmp_path / "environment").touch()
+    (tmp_path / "smelt").write_text("#!/bin/sh\necho started >&2\nexit 1\n")
+    (tmp_path / "smelt").chmod(0o755)
+    with (tmp_path / "stages.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert by_shell(tmp_path).stdout == ""
+    assert by_shell(tmp_path).stdout == "started\nstarted\n"
+
+
+def test_each_command_of_cron_and_airflow_has_a_deadline() -> None:
+    for *_, shell in lines():
+        assert len(re.findall(r"timeout -k 60 \d+h smelt ", shell)) == len(called(shell))
+    assert shared()["execution_timeout"] == "timedelta(hours=24)"
 
 
 def calls(name: str) -> list[dict[str, ast.expr]]:

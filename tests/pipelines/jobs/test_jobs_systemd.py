@@ -10,6 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from pipelines.conf_files import conf_folder
 from pipelines.runtime import reader_supervision
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDER = conf_folder() / "systemd"
+PAGE = (conf_folder().parent / "docs" / "how-to" / "run-the-reader-as-a-service.md").read_text()
 SMELT = "/opt/smelt/bin/smelt"
 KNOWN = {
     "Unit": {"Description", "After", "Wants", "StartLimitIntervalSec"},
     "Service": {
         "Type", "User", "Group", "EnvironmentFile", "Environment", "WorkingDirectory", "ExecStart", "Restart",
-        "RestartSec", "RestartPreventExitStatus", "SuccessExitStatus", "KillMode", "TimeoutStopSec",
+        "RestartSec", "RestartPreventExitStatus", "SuccessExitStatus", "KillMode", "TimeoutStartSec",
+        "TimeoutStopSec",
         "StateDirectory", "StateDirectoryMode", "LogsDirectory", "LogsDirectoryMode", "CacheDirectory",
         "CacheDirectoryMode", "UMask", "MemoryHigh", "MemoryMax", "NoNewPrivileges", "CapabilityBoundingSet",
         "AmbientCapabilities", "ProtectSystem", "ProtectHome", "PrivateTmp", "PrivateDevices", "ProtectProc",
@@ -123,8 +126,35 @@ def test_the_reader_is_started_again_unless_its_command_line_is_wrong() -> None:
     assert params["http"].startswith("127.0.0.1:"), "for this machine alone, so it needs no token"
 
 
+def test_the_connection_string_of_unit_and_page_verifies_the_server_against_a_file() -> None:
+    texts = [(FOLDER / "deltasmelt-reader.service").read_text(), PAGE]
+    found = [
+        line for text in texts for line in re.findall(r"^(?:#\s+)?SMELT_DSN='(.+)'$", text, re.MULTILINE)
+    ]
+    assert len(found) == 2
+    for dsn in found:
+        given = conninfo_to_dict(dsn)
+        assert (given["sslmode"], given["sslrootcert"]) == ("verify-full", "/etc/deltasmelt/ca.pem")
+
+
+def test_the_drop_in_for_spark_gives_the_reader_what_the_stages_have() -> None:
+    block = re.search(r"```ini\n\[Service\]\n(.*?)```", PAGE, re.DOTALL)
+    assert block is not None
+    given = dict(line.split("=", 1) for line in block[1].splitlines())
+    assert set(given) <= KNOWN["Service"]
+    stages = read("deltasmelt-stages.service")["Service"]
+    for key in ("MemoryMax", "CacheDirectory", "CacheDirectoryMode"):
+        assert [given[key]] == stages[key]
+    assert given["Environment"] in stages["Environment"][0].split()
+    reader = read("deltasmelt-reader.service")["Service"]
+    assert {key for key in ("MemoryDenyWriteExecute", "MemoryHigh") if reader[key] != stages.get(key)} < set(
+        given
+    )
+
+
 def test_gold_follows_silver_although_some_tables_are_left_out() -> None:
     service = read("deltasmelt-stages.service")["Service"]
+    assert service["TimeoutStartSec"] == ["24h"], "a oneshot has none of its own"
     assert service["Type"] == ["oneshot"], "one ExecStart after the other; a timer starts no second one"
     assert service["SuccessExitStatus"] == [str(failures.TABLES_STOPPED)]
 

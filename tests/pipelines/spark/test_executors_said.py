@@ -1,16 +1,22 @@
-"""What a failed task said, out of what Spark makes of it."""
+"""Executors of Spark, where none is started: what a task said, who has none, an answer that never comes."""
 
 from __future__ import annotations
 
+import threading
+from io import StringIO
 from typing import TYPE_CHECKING
 
 import pytest
 
+from bronze.errors import ConfigurationError, TransientError
+from pipelines.runtime.reader_process import _read
 from pipelines.settings import load_pipeline
-from pipelines.spark.executors import executors_of, said_of
+from pipelines.spark.executors import answer_of, executors_of, said_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+PIPELINE = "pipeline: shop\nsource: {slot: s, publication: p}\nlake: {path: ./lake}\n"
 
 TRACE = """
   An exception was thrown from the Python worker. Please see the stack trace below.
@@ -39,9 +45,51 @@ def test_the_last_error_of_python_is_what_is_said(text: str, said: str) -> None:
     assert said_of(text) == said
 
 
-def test_the_local_engine_has_no_executors(tmp_path: Path) -> None:
+def test_only_the_engine_spark_has_executors_and_on_databricks_only_at_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
     file = tmp_path / "shop.yml"
-    file.write_text("pipeline: shop\nsource: {slot: s, publication: p}\nlake: {path: ./lake}\n")
+    file.write_text(PIPELINE)
     assert executors_of(load_pipeline(file)) is None
-    file.write_text(file.read_text() + "snapshot: {engine: spark}\n")
+    file.write_text(PIPELINE + "snapshot: {engine: spark}\n")
     assert executors_of(load_pipeline(file)) is not None
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.1")
+    with pytest.raises(ConfigurationError, match="on Databricks") as caught:
+        executors_of(load_pipeline(file))
+    assert caught.value.code == "executors-unfit"
+    monkeypatch.setenv("SPARK_REMOTE", "sc://h:15002")
+    assert executors_of(load_pipeline(file)) is not None
+    monkeypatch.setenv("SPARK_REMOTE", "h:15002")
+    with pytest.raises(ConfigurationError, match="sc://"):
+        executors_of(load_pipeline(file))
+
+
+def test_on_databricks_no_reader_of_a_lake_in_a_catalog_starts_without_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.1")
+    file = tmp_path / "shop.yml"
+    file.write_text(PIPELINE.replace("path: ./lake", "catalog: main"))
+    with pytest.raises(ConfigurationError, match="on Databricks") as caught:
+        _read(str(file), None, threading.Event(), StringIO())
+    assert caught.value.code == "catalog-session"
+    assert "SPARK_REMOTE" in str(caught.value)
+
+
+def test_an_answer_that_never_comes_is_given_up_and_others_are_waited_for() -> None:
+    released, asked = threading.Event(), threading.Event()
+
+    def hangs() -> str:
+        asked.set()
+        released.wait()
+        return "late"
+
+    with pytest.raises(TransientError, match="did not answer") as caught:
+        answer_of(hangs, asked.is_set)
+    assert caught.value.code == "snapshot-task-failed"
+    released.set()
+    assert answer_of(lambda: "here", lambda: False) == "here"
+    with pytest.raises(KeyError):
+        answer_of(lambda: {"a": "b"}["c"], lambda: True)

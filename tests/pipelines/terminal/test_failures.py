@@ -70,7 +70,7 @@ def test_what_fails_while_an_interruption_is_carried_out_is_the_interruption(
 @pytest.mark.parametrize(
     "text",
     ["postgresql://me:geheim@db:5432/shop", "host=db password=geheim user=me", "password = 'geheim' host=db",
-     "PASSWORD=geheim"],
+     "PASSWORD=geheim", "sc://h/;use_ssl=true;token=geheim==", "Parameter 'token=geheim==' should be"],
 )  # fmt: skip
 def test_passwords_are_blanked_in_any_spelling_of_a_connection_string(text: str) -> None:
     assert "geheim" not in without_secrets(text)
