@@ -113,7 +113,7 @@ def test_a_pipeline_that_is_killed_is_gone_on_with_by_other_drivers(database: st
     text = {one[0]: text for one, (_, text) in zip(each, said, strict=True)}
     assert "40" in said[1][1], told
     assert "40" in said[4][1], told
-    assert "up to date" in text["status"]
+    assert "lake     catalog spark_catalog" in text["status"]
     assert "silver.orders: equal to PostgreSQL" in text["verify"]
     assert "silver.customers: equal to PostgreSQL" in text["verify"]
     assert "gold.customer: equal to a full rebuild" in text["verify"]
