@@ -32,6 +32,7 @@ from gold.builder.standing import Standing
 from gold.tree.check import resolved
 from silver.run.lazy_session import lazily
 from silver.run.outages import Patience, outage
+from silver.run.spark_settings import GUARDED
 from silver.run.table_log import SilverLog
 
 if TYPE_CHECKING:
@@ -302,9 +303,9 @@ class Gold:
             return None
         try:
             run = self._tried(build, lambda: self._build(build, self._tree(build.document, turn), turn))
-        except TransientError:
-            raise
         except SmeltError as error:
+            if isinstance(error, TransientError) or error.code == GUARDED:
+                raise
             self._put_down(name, error, turn)
             return None
         self._passed(name)

@@ -8,7 +8,8 @@
   the network to it (`silver.run.outages`). That is a `TransientError`, and the cycle is repeated after a
   pause. If one table meets it in several cycles in a row while the lake answers, it counts as that table's
   own failure: the others no longer wait for it.
-* If Spark itself no longer answers, nothing can be carried: the cause is raised as it is.
+* If Spark itself no longer answers, or its server lets no table be written, nothing can be carried: the cause
+  is raised as it is.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from silver.errors import CODES, cause, failure, table_error
 from silver.run.lazy_session import LazySession, lazily
 from silver.run.outages import LOST, Patience, outage
 from silver.run.pauses import Pauses
+from silver.run.spark_settings import GUARDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -100,14 +102,14 @@ class Troubles:
 
         Raises:
             TransientError: a temporary failure.
-            Exception: Spark could not be started, which is no table's failure.
+            Exception: Spark could not be started, or lets no table be written, which is no table's failure.
         """
         try:
             yield
         except TransientError:
             raise
         except SmeltError as error:
-            if error is self._spark.failure:
+            if error is self._spark.failure or error.code == GUARDED:
                 raise
             if error.code in _UNDONE:
                 troubled[table] = error
