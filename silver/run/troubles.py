@@ -28,6 +28,7 @@ from silver.errors import CODES, cause, failure, table_error
 from silver.run.lazy_session import LazySession, lazily
 from silver.run.outages import LOST, Patience, outage
 from silver.run.pauses import Pauses
+from silver.run.spark_errors import is_lost, is_out_of_reach
 from silver.run.spark_settings import GUARDED
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class Troubles:
 
         Raises:
             TransientError: a temporary failure.
-            Exception: Spark could not be started, or lets no table be written, which is no table's failure.
+            Exception: Spark could not be started, is gone, or lets no table be written: no table's failure.
         """
         try:
             yield
@@ -116,7 +117,7 @@ class Troubles:
             else:
                 self._stop(failure(table, error), end)
         except Exception as error:  # of any kind: it must stop this table alone
-            if error is self._spark.failure:
+            if error is self._spark.failure or is_out_of_reach(error):
                 raise
             found = table_error(table, str(error))
             if found is not None:
@@ -208,7 +209,7 @@ class Troubles:
             TransientError: the lake does not.
             Exception: Spark does not; the first cause, which says more.
         """
-        if not answers(self._spark):
+        if not answers(self._spark, after=first):
             raise first
         try:
             open_existing(location(self._lake, "bronze", CHANGES))
@@ -216,11 +217,17 @@ class Troubles:
             raise unreachable(self._lake, cause(error)) from first
 
 
-def answers(spark: SparkSession | LazySession) -> bool:
+def answers(spark: SparkSession | LazySession, *, after: BaseException | None = None) -> bool:
     """Whether Spark answers: if not, a failure says nothing of a table, and no retry helps.
 
     One that was not started has failed nobody.
+
+    Args:
+        spark: a session.
+        after: what failed, maybe in one beside it. If a server ended that one, the session is no witness.
     """
+    if after is not None and is_lost(after):
+        return False
     lazy = lazily(spark)
     if not lazy.started:
         return lazy.failure is None
