@@ -83,7 +83,10 @@ class OpenLake:
         return f"<lake of pipeline {self.pipeline.pipeline} in {self.pipeline.path}>"
 
     def close(self) -> None:
-        """Stop a Spark session that was started for this lake; leave any other as it was."""
+        """Stop a Spark session that was started for this lake; leave any other as it was.
+
+        At a Spark Connect server, DataFrames that this lake's `sql` gave end then, too: their views go.
+        """
         self._held.close()
 
     def at(self, as_of: str | datetime | int | None = None) -> Moment:
@@ -109,7 +112,8 @@ class OpenLake:
             as_of: as for `at`.
 
         Raises:
-            DefiniteError: ``sql-table`` or ``sql``, Spark refuses the statement; or as `at`.
+            DefiniteError: ``sql-table`` or ``sql``, Spark refuses the statement; ``spark-died``, its session
+                has ended, and the next call gets another one; or as `at`.
             ConfigurationError: as `at`.
         """
         return self._moment(as_of, query).sql(query)
@@ -122,7 +126,7 @@ class OpenLake:
             as_of: as for `at`.
 
         Raises:
-            DefiniteError: ``sql-table``, there is none of that name; or as `at`.
+            DefiniteError: ``sql-table``, there is none of that name; ``spark-died``; or as `at`.
             ConfigurationError: as `at`.
         """
         return self._moment(as_of, name).table(name)
@@ -227,14 +231,17 @@ class OpenLake:
         at = moment_of(as_of, where="as_of")
         require_lake(self.pipeline)
         cut = cut_of(self.pipeline, at, statement=statement)
-        return Moment(GuestSql(self._held.get(), self.pipeline, cut))
+        with self._held.told():
+            spark = self._held.get()
+            return Moment(GuestSql(spark, self.pipeline, cut, self._held.views), self._held)
 
 
 class Moment:
     """The lake as of one commit; made by `OpenLake.at`. Everything that it gives is of that commit."""
 
-    def __init__(self, sql: GuestSql) -> None:
+    def __init__(self, sql: GuestSql, held: HeldSession) -> None:
         self._sql = sql
+        self._held = held
 
     def __repr__(self) -> str:
         return f"<moment {self.commit_lsn}, {len(self.tables)} tables>"
@@ -256,8 +263,10 @@ class Moment:
 
     def sql(self, query: str) -> DataFrame:
         """As `OpenLake.sql`, at this moment."""
-        return self._sql.query(query)
+        with self._held.told(self._sql.session):
+            return self._sql.query(query)
 
     def table(self, name: str) -> DataFrame:
         """As `OpenLake.table`, at this moment."""
-        return self._sql.table(name)
+        with self._held.told(self._sql.session):
+            return self._sql.table(name)

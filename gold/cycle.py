@@ -32,6 +32,7 @@ from gold.builder.standing import Standing
 from gold.tree.check import resolved
 from silver.run.lazy_session import lazily
 from silver.run.outages import Patience, outage
+from silver.run.spark_settings import GUARDED
 from silver.run.table_log import SilverLog
 
 if TYPE_CHECKING:
@@ -236,6 +237,7 @@ class Gold:
             SmeltError: there is no such document, the key does not fit, or the definition is wrong.
         """
         from gold.preview import Preview, at_head  # noqa: PLC0415 - they load Spark
+        from silver.run.sessions import beside  # noqa: PLC0415
 
         standing = self._named(name)
         cut = self._control.latest_cut("silver")
@@ -249,8 +251,8 @@ class Gold:
         else:
             tree, seen = at_head(standing.document, fresh)
         _, machine = self._opened()
-        spark = self._spark.get() if fresh is None else fresh.session
-        return Preview(spark, self._lake, machine).document(tree, seen, key)
+        with beside(self._spark.get() if fresh is None else fresh.session) as session:
+            return Preview(session, self._lake, machine).document(tree, seen, key)
 
     def built(self, name: str) -> Built:
         """What the newest gold cut says a document's table was built from.
@@ -302,9 +304,9 @@ class Gold:
             return None
         try:
             run = self._tried(build, lambda: self._build(build, self._tree(build.document, turn), turn))
-        except TransientError:
-            raise
         except SmeltError as error:
+            if isinstance(error, TransientError) or error.code == GUARDED:
+                raise
             self._put_down(name, error, turn)
             return None
         self._passed(name)
@@ -338,7 +340,7 @@ class Gold:
                 raise
             except Exception as error:
                 own = document_error(build.document.name, error)
-                if own is None and not answers(self._spark):
+                if own is None and not answers(self._spark, after=error):
                     raise
                 if (
                     own is None

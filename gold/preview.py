@@ -20,7 +20,6 @@ from gold.builder.weights import Roots
 from gold.compile.column_types import schema_of
 from gold.compile.compiler import compile_tree
 from gold.tree.check import resolved
-from silver.run.sessions import own_session
 from silver.run.spark_settings import settings
 from silver.run.table_log import SilverLog
 from silver.sql import as_json, literal, quote
@@ -57,17 +56,17 @@ class Preview:
     """Makes single documents.
 
     Args:
-        spark: a session.
+        spark: a session of its own.
         lake: where the tables lie.
         machine: where tasks run.
     """
 
     def __init__(self, spark: SparkSession, lake: Lake, machine: Machine) -> None:
-        self._spark = own_session(spark)
-        self._views = CutViews(self._spark, lake)
-        self._kept = Kept(self._spark)
+        self._spark = spark
+        self._views = CutViews(spark, lake)
+        self._kept = Kept(spark)
         self._silver = SilverLog(lake)
-        self._sizing = Sizing(self._spark, machine)
+        self._sizing = Sizing(spark, machine)
 
     def document(self, tree: Tree, seen: Cut | Head, key: str | Sequence[str]) -> str:
         """A document as pretty JSON.

@@ -47,7 +47,7 @@ from silver.plan.steps import distinct_shapes, plan
 from silver.plan.work import Work
 from silver.run.bronze_window import whole
 from silver.run.marks import Mark, write
-from silver.run.sessions import mark_settings, own_session
+from silver.run.sessions import beside, mark_settings
 from silver.run.spark_settings import settings as session_settings
 from silver.run.spark_settings import tune
 from silver.run.step_runner import StepRunner
@@ -111,25 +111,27 @@ def rebuild(
         raise _incomplete(table)
     changes = whole(lake, bronze)
     relation_id, start = table.relation.relation_id, Lsn(snapshot - 1)
-    session = own_session(spark)
-    tune(session, small=False)
-    rows = session.sql(activity_query(changes, {relation_id: start}, end)).collect()
-    activity = activity_of(rows[0].asDict()) if rows else None
-    if activity is None or activity.snapshot != snapshot:
-        raise _incomplete(table)  # the snapshot is of a former table of this name
-    versions = tuple(one for one in relations if one.relation_id == relation_id and one.from_lsn <= end)
-    remove_scratch(lake)
-    with _scratch(lake) as scratch:
-        kept = table.versioned and _keep(session, lake, scratch, table, versions=versions, snapshot=snapshot)
-        work = Work(table, versions, changes, activity, start, end, settings, fresh=not kept)
-        steps = plan_versions(work) if table.versioned else plan(work)
-        runner = StepRunner(scratch, settings, SilverLog(scratch))
-        for step in steps:
-            runner.run(session, step, changes=activity.changes)
+    with beside(spark) as session:
         tune(session, small=False)
-        version = _replace(session, lake, scratch, settings, table, end=end)
-    remove_scratch(lake)
-    return version
+        rows = session.sql(activity_query(changes, {relation_id: start}, end)).collect()
+        activity = activity_of(rows[0].asDict()) if rows else None
+        if activity is None or activity.snapshot != snapshot:
+            raise _incomplete(table)  # the snapshot is of a former table of this name
+        versions = tuple(one for one in relations if one.relation_id == relation_id and one.from_lsn <= end)
+        remove_scratch(lake)
+        with _scratch(lake) as scratch:
+            kept = table.versioned and _keep(
+                session, lake, scratch, table, versions=versions, snapshot=snapshot
+            )
+            work = Work(table, versions, changes, activity, start, end, settings, fresh=not kept)
+            steps = plan_versions(work) if table.versioned else plan(work)
+            runner = StepRunner(scratch, settings, SilverLog(scratch))
+            for step in steps:
+                runner.run(session, step, changes=activity.changes)
+            tune(session, small=False)
+            version = _replace(session, lake, scratch, settings, table, end=end)
+        remove_scratch(lake)
+        return version
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from pipelines.spark.session import server_settings
 from tests.patience import until
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
 _CLASS: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -27,11 +28,18 @@ _CLASS: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 class ConnectServer:
     """A server on a free port of the loopback, in a JVM of its own.
 
+    Args:
+        folder: for its files.
+        heap: of its JVM.
+        settings: more of its own.
+
     Attributes:
         remote: what `SPARK_REMOTE` is to name it.
     """
 
-    def __init__(self, folder: Path, *, heap: str = "1500m") -> None:
+    def __init__(
+        self, folder: Path, *, heap: str = "1500m", settings: Mapping[str, str] | None = None
+    ) -> None:
         self.port = free_port()
         self.remote = f"sc://127.0.0.1:{self.port}"
         self.log = folder / "server.log"
@@ -45,6 +53,7 @@ class ConnectServer:
                     "spark.connect.grpc.binding.address": "127.0.0.1",
                     "spark.connect.grpc.binding.port": str(self.port),
                     "spark.sql.warehouse.dir": str(folder / "warehouse"),
+                    **(settings or {}),
                 }
             )
         )

@@ -22,7 +22,7 @@ from gold.compile.clauses import numbered
 from gold.compile.compiler import compile_tree
 from gold.verify.differences import Difference, first_difference
 from silver.run.masters import computed
-from silver.run.sessions import own_session
+from silver.run.sessions import beside
 from silver.run.small_reads import table_at
 from silver.run.spark_settings import settings
 from silver.sql import as_json, quote
@@ -118,8 +118,7 @@ def verify(
     Raises:
         PySparkException: a version is no longer readable.
     """
-    session = own_session(spark)
-    with settings(session, SORTED):
+    with beside(spark) as session, settings(session, SORTED):
         return _Comparison(session, lake, built, sample).run(most)
 
 

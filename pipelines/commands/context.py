@@ -10,12 +10,14 @@ from bronze.errors import ConfigurationError, DefiniteError
 from bronze.lake.control_tables import ControlTables
 from pipelines.spark.catalog_session import cancel, is_ours
 from pipelines.spark.jvm_death import death_told
+from pipelines.spark.lent_session import lent
 from pipelines.spark.remote import end_remote
-from pipelines.spark.session import active_session, lent, spark_session, stop_session
+from pipelines.spark.session import active_session, spark_session, stop_session
 from pipelines.terminal.failures import without_secrets
 from pipelines.terminal.interrupts import Terminated, terminable
 from pipelines.terminal.jvm_errors import in_words
 from pipelines.terminal.logs import spark_log
+from silver.run.masters import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,13 +44,13 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
     failure: BaseException | None = None
     with terminable():
         if given is not None:
-            try:
-                told = death_told(pipeline.spark, log) if is_ours(given) else nullcontext()
-                with told, lent(given, pipeline.spark):
-                    yield given
-            except (KeyboardInterrupt, Terminated):
-                cancel(given)
-                raise
+            told = death_told(pipeline.spark, log) if is_ours(given) or is_remote(given) else nullcontext()
+            with told, lent(given, pipeline.spark) as session:
+                try:
+                    yield session
+                except (KeyboardInterrupt, Terminated):
+                    cancel(given, session)
+                    raise
             return
         spark = spark_session(
             pipeline.spark, log=log, announce=output.say, brief=True, lake=pipeline.lake_address().path

@@ -46,16 +46,15 @@ def differently_built(
     from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
     from gold.compile.column_types import schema_of  # noqa: PLC0415
     from silver.run.pinned import unpinned  # noqa: PLC0415
-    from silver.run.sessions import own_session  # noqa: PLC0415
+    from silver.run.sessions import beside  # noqa: PLC0415
 
     built = {table.name: _recorded(lake, table) for table in tables if table.layer == "gold"}
     asked = [document for document in documents if document.name in built]
     if not asked:
         return frozenset()
-    session = own_session(spark)
-    settings = unpinned(session)
 
-    def digests(document: Document) -> Iterator[str]:
+    def digests(session: SparkSession, document: Document) -> Iterator[str]:
+        settings = unpinned(session)
         seen = set()
         for catalog in catalogs:
             tree, _ = resolve(document, catalog)
@@ -65,9 +64,10 @@ def differently_built(
             with suppress(*SPARK_ERRORS, SmeltError):  # it could not be built by it now
                 yield digest_of(description, schema_of(session, tree).simpleString())
 
-    return frozenset(
-        document.name for document in asked if built[document.name] not in set(digests(document))
-    )
+    with beside(spark) as session:
+        return frozenset(
+            document.name for document in asked if built[document.name] not in set(digests(session, document))
+        )
 
 
 def _recorded(lake: Lake, table: CutTable) -> str | None:

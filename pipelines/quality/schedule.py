@@ -25,7 +25,7 @@ from pipelines.quality.engine import short_cause
 from pipelines.quality.results import newest_run
 from pipelines.quality.run import run_quality
 from pipelines.terminal.logs import log_folder
-from silver.run.sessions import own_session
+from silver.run.sessions import beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,13 +106,10 @@ class QualityBeside:
     def _run(self, spark: SparkSession) -> None:
         report = log_folder(self._pipeline.pipeline) / "quality.html"
         try:
-            result = run_quality(
-                own_session(spark),
-                self._pipeline,
-                report=report,
-                in_memory=False,
-                ended=self._ended.is_set,
-            )
+            with beside(spark) as session:
+                result = run_quality(
+                    session, self._pipeline, report=report, in_memory=False, ended=self._ended.is_set
+                )
         except Exception as error:  # noqa: BLE001 - whatever it is, the pipeline goes on
             if self._ended.is_set():
                 _LOGGER.info("data quality was cut short by the end of the run")

@@ -209,7 +209,7 @@ class Maintenance:
 
     def _record(self, name: str, error: Exception) -> None:
         """Where Spark answers nothing, as after its stop, what failed is no table's."""
-        if not answers(self._spark):
+        if not answers(self._spark, after=error):
             return
         try:
             maintenance_errors.record(self._control, name, error)

@@ -182,7 +182,9 @@ class Stages:
         if isinstance(error, TransientError):
             return error
         said = None if isinstance(error, SmeltError) else outage(error)
-        return unreachable(self._lake, said) if said is not None and answers(self._spark) else None
+        return (
+            unreachable(self._lake, said) if said is not None and answers(self._spark, after=error) else None
+        )
 
     def cycle(self, *, at_once: bool = True) -> bool:
         """Fold what is new into silver, then build gold from it; returns whether anything moved.

@@ -27,8 +27,9 @@ from pipelines.runtime.reader_supervision import ReaderProcess
 from pipelines.runtime.volume import is_little
 from pipelines.spark.catalog_session import cancel
 from pipelines.spark.jvm_death import death_told
+from pipelines.spark.lent_session import lent
 from pipelines.spark.meaning import meaning
-from pipelines.spark.session import active_session, lent, spark_session, stop_session
+from pipelines.spark.session import active_session, spark_session, stop_session
 from pipelines.terminal.jvm_errors import in_words
 from pipelines.terminal.logs import spark_log
 from silver.run.lazy_session import LazySession, lazily
@@ -97,7 +98,7 @@ class Supervisor:
         self._done = threading.Event()
         self._failure: BaseException | None = None
         self._held = ExitStack()
-        self._own_session = True
+        self._given: SparkSession | None = None
         self._worker: threading.Thread | None = None
         self._progress = progress
         self._lazy: LazySession | None = None
@@ -181,9 +182,9 @@ class Supervisor:
         given = active_session()
         if given is None:
             return LazySession(self._start_spark, meaning=meaning(self._pipeline.spark))
-        self._held.enter_context(lent(given, self._pipeline.spark))
-        self.spark, self._own_session = given, False
-        return lazily(given)
+        self._given = given
+        self.spark = self._held.enter_context(lent(given, self._pipeline.spark))
+        return lazily(self.spark)
 
     def _start_spark(self) -> SparkSession:
         brief = self._until is not None and is_little(self._pipeline, self._layers)
@@ -269,10 +270,10 @@ class Supervisor:
         with self._starting:
             spark = self.spark
         if spark is not None:
-            if self._own_session:
+            if self._given is None:
                 stop_session(spark)
             elif self._worker is not None and self._worker.is_alive():
-                cancel(spark)
+                cancel(self._given, spark)
             if self._worker is not None:
                 self._worker.join(_WORKER_SECONDS)
         self._held.close()

@@ -71,24 +71,30 @@ def is_ours(session: SparkSession) -> bool:
     return _started is not None and _name_of(session) == _started
 
 
-def cancel(session: SparkSession) -> None:
-    """Have a session that was started here run nothing any more; others are left alone.
+def cancel(session: SparkSession, work: SparkSession) -> None:
+    """Have a session that was started here run nothing any more, and of another nothing of ours at a server.
 
     A thread of its own asks for it: the caller's may have been interrupted within a call of Spark.
+
+    Args:
+        session: the session.
+        work: in which our work runs (`pipelines.spark.lent_session`): itself, or at a server one beside it.
     """
-    if not is_ours(session):
+    if not is_ours(session) and work is session:
         return
-    asking = threading.Thread(target=_cancel, args=(session,), name="smelt-cancel", daemon=True)
+    asking = threading.Thread(target=_cancel, args=(session, work), name="smelt-cancel", daemon=True)
     asking.start()
     asking.join(_CANCEL_SECONDS)
 
 
-def _cancel(session: SparkSession) -> None:
+def _cancel(session: SparkSession, work: SparkSession) -> None:
     from silver.run.masters import is_remote  # noqa: PLC0415 - loads Spark
     from silver.run.sessions import interrupt_clones  # noqa: PLC0415
 
     try:
-        if is_remote(session):
+        if not is_ours(session):
+            interrupt_clones(work)
+        elif is_remote(session):
             session.interruptAll()
             interrupt_clones()
         else:

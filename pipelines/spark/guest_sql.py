@@ -7,7 +7,8 @@ are shown as they are now: an UPDATE of a view that names none would be carried 
 
 A classic session looks at names when a DataFrame is made, and the view is dropped right then. A server of
 Spark Connect looks at them each time a DataFrame is run. There the view stays, and is never made again as
-something else: a DataFrame shows the same rows whenever it is run.
+something else: a DataFrame shows the same rows whenever it is run. It is one for a version of a table,
+however many statements and moments name that (`Views`), and goes when the lake is closed.
 
 Names that SQL puts together itself (``IDENTIFIER('silver.' || …)``) find nothing, nor does ``SHOW TABLES IN
 silver``.
@@ -15,6 +16,7 @@ silver``.
 
 from __future__ import annotations
 
+import threading
 import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -40,6 +42,31 @@ OLD_VERSIONS: Final = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDele
 """Delta refuses the version of an idle table by its age; cuts decide what may be read."""
 
 
+class Views:
+    """Temporary views in one session, by what they select."""
+
+    def __init__(self) -> None:
+        self._prefix = f"smelt_{uuid.uuid4().hex[:12]}"
+        self._lock = threading.Lock()
+        self._names: dict[str, str] = {}
+
+    def named(self, spark: SparkSession, select: str) -> str:
+        """The name of a view; it is made where there is none."""
+        with self._lock:
+            if select not in self._names:
+                name = f"{self._prefix}_{len(self._names)}"
+                spark.sql(f"CREATE TEMPORARY VIEW {name} AS {select}")
+                self._names[select] = name
+            return self._names[select]
+
+    def drop(self, spark: SparkSession) -> None:
+        """Take them away."""
+        with self._lock:
+            while self._names:
+                _, name = self._names.popitem()
+                spark.sql(f"DROP VIEW IF EXISTS {name}")
+
+
 class GuestSql(LakeSql):
     """Statements over one lake at one cut, in any session.
 
@@ -47,12 +74,19 @@ class GuestSql(LakeSql):
         spark: the session.
         pipeline: the pipeline.
         cut: what they see.
+        views: of the session, which stay there while DataFrames may name them.
+
+    Attributes:
+        session: as given.
     """
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, cut: ConsistentCut) -> None:
+    def __init__(
+        self, spark: SparkSession, pipeline: Pipeline, cut: ConsistentCut, views: Views | None = None
+    ) -> None:
         super().__init__(spark, pipeline, cut)
-        self._prefix = f"smelt_{uuid.uuid4().hex[:12]}"
-        self._made: dict[TableAddress, str] = {}
+        self.session = spark
+        self._stay = is_remote(spark)
+        self._views = views if views is not None and self._stay else Views()
         self._newest: dict[TableAddress, int | None] = {}
 
     @property
@@ -84,9 +118,7 @@ class GuestSql(LakeSql):
 
     def forget(self) -> None:
         """Take the views away."""
-        while self._made:
-            _, view = self._made.popitem()
-            self._spark.sql(f"DROP VIEW IF EXISTS {view}")
+        self._views.drop(self._spark)
 
     def _version(self, table: TableAddress) -> int | None:
         if table in self.cut.versions:
@@ -103,15 +135,12 @@ class GuestSql(LakeSql):
         *,
         alone: bool = False,  # noqa: ARG002 - such views are for sessions of our own
     ) -> DataFrame:
-        for table in self._known:
-            if table not in self._made and with_views(statement, {table: ""}) != statement:
-                view = f"{self._prefix}_{len(self._made)}"
-                self._spark.sql(f"CREATE TEMPORARY VIEW {view} AS {self._view(table)[1]}")
-                self._made[table] = view
+        named = [table for table in self._known if with_views(statement, {table: ""}) != statement]
         try:
-            return self._spark.sql(aliased(statement, self._made))
+            made = {table: self._views.named(self._spark, self._view(table)[1]) for table in named}
+            return self._spark.sql(aliased(statement, made))
         finally:
-            if not is_remote(self._spark):
+            if not self._stay:
                 self.forget()
 
 

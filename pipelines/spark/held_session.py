@@ -2,6 +2,9 @@
 
 A session that something else started is used as it is, and never stopped. While work of ours runs in it, its
 statements mean what they mean in our own (`lent`). A DataFrame runs later, under its owner's settings.
+
+A session that has ended is forgotten as soon as a statement finds that out (`told`): what comes next starts
+another one. Of somebody else's there may be no other; then it is found ended again.
 """
 
 from __future__ import annotations
@@ -10,10 +13,12 @@ import logging
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
-from pipelines.spark.guest_sql import old_versions
-from pipelines.spark.jvm_death import death_told
-from pipelines.spark.session import active_session, lent, spark_session, stop_session
+from pipelines.spark.guest_sql import Views, old_versions
+from pipelines.spark.jvm_death import death
+from pipelines.spark.lent_session import lent
+from pipelines.spark.session import active_session, spark_session, stop_session
 from pipelines.terminal.logs import spark_log
+from silver.run.sessions import work_beside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,12 +36,16 @@ class HeldSession:
 
     Args:
         pipeline: whose `spark` section holds, and whose lake is read.
+
+    Attributes:
+        views: of the lake's tables, which the session has.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._session: SparkSession | None = None
         self._log: Path | None = None
+        self.views = Views()
         self._undo = ExitStack()
 
     def get(self) -> SparkSession:
@@ -55,6 +64,7 @@ class HeldSession:
                 self._undo.callback(stop_session, session)
             else:
                 self._undo.enter_context(old_versions(session))
+                self._undo.callback(self.views.drop, session)
             self._session = session
         return self._session
 
@@ -63,12 +73,33 @@ class HeldSession:
         """The session for a block of work of ours.
 
         Raises:
-            DefiniteError: our own JVM ended, or does not answer.
+            DefiniteError: as `told`.
         """
-        session, spark = self.get(), self._pipeline.spark
-        told = lent(session, spark) if self._log is None else death_told(spark, self._log)
-        with told:
-            yield session
+        with self.told():
+            session = self.get()
+            theirs = self._log is None
+            with lent(session, self._pipeline.spark) if theirs else work_beside(session) as ours:
+                yield ours
+
+    @contextmanager
+    def told(self, of: SparkSession | None = None) -> Iterator[None]:
+        """Raise what ends the block; where the session has ended, that.
+
+        Args:
+            of: the session that the block uses; None: the newest one.
+
+        Raises:
+            DefiniteError: ``spark-died``: the JVM ended, or does not answer; or the server ended the session.
+        """
+        try:
+            yield
+        except Exception as error:
+            told = death(error, self._pipeline.spark, self._log or spark_log(self._pipeline.pipeline))
+            if told is None:
+                raise
+            if of is None or of is self._session:
+                self.close()
+            raise told from error
 
     def close(self) -> None:
         """Stop the session if it is our own; leave any other as it was. What comes next gets another one."""
@@ -77,3 +108,4 @@ class HeldSession:
         except Exception as error:  # noqa: BLE001 - of a session that its owner has stopped meanwhile
             _LOGGER.info("Spark's settings were not put back: %s", error)
         self._session = self._log = None
+        self.views = Views()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bronze.errors import DefiniteError, SmeltError, causes
 from pipelines.spark.remote import address_of, host_of, lost_server
 from pipelines.spark.session import DEFAULT_HEAP, jvm_process
+from silver.run.spark_errors import is_lost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -58,7 +59,7 @@ def death_told(settings: Mapping[str, str], log: Path) -> Iterator[None]:
 
 def death(error: BaseException, settings: Mapping[str, str], log: Path) -> DefiniteError | None:
     """The error that an end of the JVM is; None where it lives, or the error is none of its end."""
-    said = lost_server(error)
+    said = lost_server(error) or ("the session was closed" if is_lost(error) else None)
     if said is not None:
         return _error(
             f"the Spark Connect server no longer answers, or has ended our session: {said}",

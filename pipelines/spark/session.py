@@ -1,9 +1,9 @@
 """The Spark session: Delta's jars, quiet logs, and the settings that small windows need.
 
 A session that already exists (Databricks, a notebook) is used. The settings that decide what statements mean
-are set on it while a command runs, and put back (`lent`). Where a Spark Connect server is named, or
-Databricks runs this, the session is one of theirs (`pipelines.spark.remote`). Elsewhere a local one is
-started. Settings and their reasons:
+are set on it while a command runs, and put back (`pipelines.spark.lent_session`). Where a Spark Connect
+server is named, or Databricks runs this, the session is one of theirs (`pipelines.spark.remote`). Elsewhere a
+local one is started. Settings and their reasons:
 
 * ``snapshotPartitions=1``: Delta replays its log with 50 tasks by default, most of the time of a small MERGE.
 * ``adaptive.enabled=false`` and as many shuffle partitions as cores, in a JVM of our own alone: a window of
@@ -27,7 +27,6 @@ import os
 import subprocess
 import sys
 import warnings
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,14 +39,14 @@ from pipelines.spark.jars import LOG_STORE_JAR, delta_jars, store_jars
 from pipelines.spark.java import check_java
 from pipelines.spark.launch import JVM_OPTIONS, jvm_options, launch, log_settings, option, refused
 from pipelines.spark.remote import REMOTE, is_elsewhere, remote_session
-from pipelines.terminal.interrupts import Terminated
 from pipelines.terminal.jvm_errors import spark_message
 from pipelines.terminal.waiting import waiting
+from silver.run.keep_alive import keep_alive, let_end
 from silver.run.masters import all_settings, cores_of, is_remote
-from silver.run.sessions import release_all
+from silver.run.sessions import close, release_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
@@ -129,6 +128,8 @@ def spark_session(
     if session is None and is_elsewhere(settings or {}):
         with waiting("connecting to Spark", announce):
             session = remote_session(settings or {})
+            if is_remote(session):
+                keep_alive(session)
             _set_where_allowed(session, settings or {})
         return session
     if session is None:
@@ -218,46 +219,6 @@ def require_pyspark() -> None:
         )
 
 
-@contextmanager
-def lent(session: SparkSession, given: Mapping[str, str]) -> Iterator[None]:
-    """Make a session that something else started interpret our statements as our own would, for a while.
-
-    How statements are run is left to the session's owner; a setting that the session guards stays as it is.
-
-    Args:
-        session: theirs; as it was before, once the block ends.
-        given: the pipeline file's `spark` section.
-    """
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
-
-    from silver.run.pinned import PINNED, legacy, pin  # noqa: PLC0415
-    from silver.run.spark_settings import change, put_back  # noqa: PLC0415
-
-    before = _before(session, {**PINNED, **legacy(session), **given})
-    try:
-        pin(session)
-        for name in [name for name in given if name in before]:
-            try:
-                change(session, name, given[name])
-            except PySparkException as error:
-                raise refused(name, spark_message(error).partition("\n")[0]) from None
-        yield
-    except (KeyboardInterrupt, Terminated):
-        raise  # the connection to the JVM is in the middle of a call, and would take its answer for another's
-    except BaseException:
-        put_back(session, before)
-        raise
-    put_back(session, before)
-
-
-def _before(session: SparkSession, names: Iterable[str]) -> dict[str, str | None]:
-    """Settings that may be set, as they are; what a server refuses it refuses when it is set."""
-    if is_remote(session):
-        known = all_settings(session)
-        return {name: known.get(name) for name in names if name != REMOTE}
-    return {name: session.conf.get(name, None) for name in names if session.conf.isModifiable(name)}
-
-
 def default_log() -> Path:
     """Spark's log file when the caller names none."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
@@ -287,7 +248,9 @@ def stop_session(spark: SparkSession, *, patience: float = _STOP_SECONDS) -> int
 
     if is_remote(spark):
         release_all()
+        let_end(spark)
         spark.stop()  # it raises nothing
+        close(spark)
         return None
     process = jvm_process()
     try:

@@ -6,7 +6,8 @@ copied, except what decides what values mean (`silver.run.pinned`), and its owne
 that to our commits, and skip all but the first of them.
 
 **At a Spark Connect server** a new session is a clone of another, with its settings and its temporary views.
-It is released once nobody uses it, or the server would hold it for an hour.
+It is released once nobody uses it, or the server would hold it for an hour. Until then it is kept alive, or
+the server would end it after an hour without work (`silver.run.keep_alive`).
 
 **A view that several sessions read** (`share`) is a global one where the session is a JVM's: of one
 application, and of one name that nobody else gives. A server has other users, and serverless compute refuses
@@ -21,9 +22,9 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakSet
 
 from bronze.errors import DefiniteError
+from silver.run.keep_alive import keep_alive, let_end
 from silver.run.lazy_session import lazily
 from silver.run.masters import all_settings, is_remote, runs_locally
 from silver.run.pinned import PINNED, pin
@@ -107,8 +108,11 @@ def unshare(session: SparkSession, name: str) -> None:
         session.catalog.dropGlobalTempView(name)
 
 
-_cloned: WeakSet[SparkSession] = WeakSet()
-"""Sessions of ours at a server that were not released."""
+_cloned: Final[dict[SparkSession, object]] = {}
+"""Sessions of ours at a server that were not released, and the work that each is for (`work_beside`)."""
+
+_NO_WORK: Final = object()
+"""For sessions that end with the command."""
 
 
 @contextmanager
@@ -121,15 +125,58 @@ def beside(spark: SparkSession) -> Iterator[SparkSession]:
         release(session)
 
 
+@contextmanager
+def work_beside(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session for a block of work of ours; the given one stays, whosever it is.
+
+    At a server it is a clone. With the block it ends, and whatever was made beside it in the block, and so
+    does what still runs there. Elsewhere it is the given one: there sessions end with their application.
+    """
+    if not is_remote(spark):
+        yield spark
+        return
+    session = _own_clone(spark)
+    begun = keep_alive(spark)
+    work = _cloned[session] = object()
+    try:
+        yield session
+    finally:
+        for one in [clone for clone, its in list(_cloned.items()) if its is work]:
+            release(one)
+        if begun:
+            let_end(spark)
+
+
 def release(session: SparkSession) -> None:
     """Have a server forget a session of ours; others end with their application."""
     if session in _cloned:
-        _cloned.discard(session)
+        del _cloned[session]
+        let_end(session)
         remote: Any = session
         try:
             remote.client.release_session()
         except Exception as error:  # noqa: BLE001 - the server forgets it by itself, later
             _LOGGER.debug("a session could not be released: %s", error)
+        close(session)
+
+
+def close(session: SparkSession) -> None:
+    """Close the client of a session that has ended at its server, once.
+
+    PySpark's session closes it again when Python collects it. That ends the thread pool of all sessions here,
+    and waits for it. Collecting may happen anywhere, also while such a thread is started; then the wait has
+    no end.
+    """
+    remote: Any = session
+    try:
+        remote.client.close()
+    except Exception as error:  # noqa: BLE001 - nothing is sent by it any more
+        _LOGGER.debug("a client could not be closed: %s", error)
+    remote.client.close = _nothing
+
+
+def _nothing() -> None:
+    pass
 
 
 def release_all() -> None:
@@ -138,10 +185,16 @@ def release_all() -> None:
         release(session)
 
 
-def interrupt_clones() -> None:
-    """Cancel all that runs in sessions of ours at a server."""
-    for session in list(_cloned):
-        session.interruptAll()
+def interrupt_clones(of: SparkSession | None = None) -> None:
+    """Cancel what runs in sessions of ours at a server.
+
+    Args:
+        of: one that `work_beside` gave: in those of its work; None: in all.
+    """
+    work = None if of is None else _cloned.get(of)
+    for session, its in list(_cloned.items()):
+        if of is None or its is work:
+            session.interruptAll()
 
 
 def own_session(spark: SparkSession) -> SparkSession:
@@ -178,6 +231,7 @@ def _clone(spark: SparkSession) -> SparkSession:
     except Exception as error:
         status = of_grpc(error)
         if not isinstance(error, AttributeError) and (status is None or status[0] != "UNIMPLEMENTED"):
+            all_settings(spark)  # where server or session are gone, this raises it as PySpark's own error
             raise
         raise DefiniteError(
             "the Spark Connect server, or its client here, cannot clone a session",
@@ -185,15 +239,19 @@ def _clone(spark: SparkSession) -> SparkSession:
             remedy="use a server of Spark 4.1 or newer, and its client",
         ) from error
     session: SparkSession = cloned
-    _cloned.add(session)
+    _cloned[session] = _cloned.get(spark, _NO_WORK)
+    keep_alive(session)
     inherit(session, spark)
     return session
 
 
 def _own_clone(spark: SparkSession) -> SparkSession:
-    """A clone with our settings; each costs a request, so what the session has already is left."""
+    """A clone with our settings; each costs a request, so what the session has already is left.
+
+    The given session is asked first: the server knows none before its first request, nor clones such a one.
+    """
+    known = all_settings(spark)
     session = _clone(spark)
-    known = all_settings(session)
     for name in _MARK:
         if name in known:
             change(session, name, None)

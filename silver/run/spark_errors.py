@@ -10,8 +10,16 @@ import re
 import sys
 from typing import Any, Final
 
+from bronze.errors import causes
+
 _CONNECT: Final = "pyspark.errors.exceptions.connect"
 """Module of the exceptions of Spark Connect."""
+
+_GRPC: Final = "grpc."
+"""Module of what the client leaves as it is: the error of a request to clone a session."""
+
+_NO_SESSION: Final = ("INVALID_HANDLE.SESSION_", "NO_ACTIVE_SESSION")
+"""How conditions begin that say that a session has ended: the server's, and the client's once it knows."""
 
 _OF_GRPC: Final = re.compile(r'RPC that terminated with:\s+status = (\S+)\s+details = "([^"\n]*)')
 
@@ -26,5 +34,18 @@ def spark_errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
 
 def of_grpc(error: BaseException) -> tuple[str, str] | None:
     """Status and words of a request to a server that failed on its way; None where Spark has answered."""
-    found = _OF_GRPC.search(str(error)) if type(error).__module__.startswith(_CONNECT) else None
+    found = _OF_GRPC.search(str(error)) if type(error).__module__.startswith((_CONNECT, _GRPC)) else None
     return None if found is None else (found[1].removeprefix("StatusCode."), found[2])
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether an error, or one that it came from, says that the server no longer has its session."""
+    found: list[Any] = [*causes(error, hidden=True)]
+    of_connect = (one for one in found if type(one).__module__.startswith(_CONNECT))
+    return any((one.getCondition() or "").startswith(_NO_SESSION) for one in of_connect)
+
+
+def is_out_of_reach(error: BaseException) -> bool:
+    """Whether the server has lost the session, or could not be reached as long as the client tried."""
+    of_request = of_grpc(error)
+    return is_lost(error) or (of_request is not None and of_request[0] == "UNAVAILABLE")

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOGGER: Final = logging.getLogger("deltasmelt.silver")
+GUARDED: Final = "spark-setting-guarded"
+"""Code of an error that no table has alone: the server lets none of them be written."""
+
 _GUARDED: Final = ("CANNOT_MODIFY_CONFIG", "CANNOT_MODIFY_STATIC_CONFIG", "CONFIG_NOT_AVAILABLE")
 """What a server says that guards a setting."""
 _SAID: Final = 300
@@ -110,9 +113,9 @@ def settings(
 def _guarded(name: str) -> DefiniteError:
     return DefiniteError(
         f"the server lets no session set {name}, by which a commit says how far its table is",
-        code="spark-setting-guarded",
-        remedy="keep the tables in a catalog (lake.catalog without lake.path), where commits say it in "
-        "another way; or use a server that allows it",
+        code=GUARDED,
+        remedy="use a server that allows it, on Databricks a cluster; or keep the tables in a catalog "
+        "(lake.catalog without lake.path), where commits say it in another way",
     )
 
 

@@ -8,7 +8,8 @@
   the network to it (`silver.run.outages`). That is a `TransientError`, and the cycle is repeated after a
   pause. If one table meets it in several cycles in a row while the lake answers, it counts as that table's
   own failure: the others no longer wait for it.
-* If Spark itself no longer answers, nothing can be carried: the cause is raised as it is.
+* If Spark itself no longer answers, or its server lets no table be written, nothing can be carried: the cause
+  is raised as it is.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from silver.errors import CODES, cause, failure, table_error
 from silver.run.lazy_session import LazySession, lazily
 from silver.run.outages import LOST, Patience, outage
 from silver.run.pauses import Pauses
+from silver.run.spark_errors import is_lost, is_out_of_reach
+from silver.run.spark_settings import GUARDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -100,21 +103,21 @@ class Troubles:
 
         Raises:
             TransientError: a temporary failure.
-            Exception: Spark could not be started, which is no table's failure.
+            Exception: Spark could not be started, is gone, or lets no table be written: no table's failure.
         """
         try:
             yield
         except TransientError:
             raise
         except SmeltError as error:
-            if error is self._spark.failure:
+            if error is self._spark.failure or error.code == GUARDED:
                 raise
             if error.code in _UNDONE:
                 troubled[table] = error
             else:
                 self._stop(failure(table, error), end)
         except Exception as error:  # of any kind: it must stop this table alone
-            if error is self._spark.failure:
+            if error is self._spark.failure or is_out_of_reach(error):
                 raise
             found = table_error(table, str(error))
             if found is not None:
@@ -206,7 +209,7 @@ class Troubles:
             TransientError: the lake does not.
             Exception: Spark does not; the first cause, which says more.
         """
-        if not answers(self._spark):
+        if not answers(self._spark, after=first):
             raise first
         try:
             open_existing(location(self._lake, "bronze", CHANGES))
@@ -214,11 +217,17 @@ class Troubles:
             raise unreachable(self._lake, cause(error)) from first
 
 
-def answers(spark: SparkSession | LazySession) -> bool:
+def answers(spark: SparkSession | LazySession, *, after: BaseException | None = None) -> bool:
     """Whether Spark answers: if not, a failure says nothing of a table, and no retry helps.
 
     One that was not started has failed nobody.
+
+    Args:
+        spark: a session.
+        after: what failed, maybe in one beside it. If a server ended that one, the session is no witness.
     """
+    if after is not None and is_lost(after):
+        return False
     lazy = lazily(spark)
     if not lazy.started:
         return lazy.failure is None

@@ -30,7 +30,6 @@ PROJECT: Final = tomllib.loads((BUNDLE.parent.parent / "pyproject.toml").read_te
 MODELS: Final[dict[str, Any]] = {"alerts": Alert, "jobs": Job, "schemas": Schema, "volumes": Volume}
 GIVEN: Final = {"lake": "s3://lake/shop", "run_as": "0000-1111", "warehouse_id": "abc123"}
 PRODUCTION: Final = ("aws", "azure", "gcp", "serverless")
-ON_CLUSTERS: Final = ("aws", "azure", "dev", "gcp")
 
 TEXT: Final = {"type": "string"}
 TEXTS: Final = {"type": "object", "additionalProperties": TEXT}
@@ -155,7 +154,8 @@ def test_what_follows_what_and_what_runs_for_ever(target: str) -> None:
         "stages": [("silver", []), ("gold", ["silver"])],
         "maintain": [("maintain", [])],
         "quality": [("quality", [])],
-    } | ({"continuous_stages": [("silver", []), ("gold", [])]} if target in ON_CLUSTERS else {})
+        "continuous_stages": [("silver", []), ("gold", [])],
+    }
     assert {job["max_concurrent_runs"] for job in found.values()} == {1}
     for job in found.values():
         words = [word for task in job["tasks"] for word in task["python_wheel_task"]["parameters"]]
@@ -191,7 +191,7 @@ def test_a_task_runs_on_a_cluster_of_its_job_or_in_an_environment_with_the_wheel
         for name, job in jobs(target).items():
             clusters = {each["job_cluster_key"] for each in job.get("job_clusters", [])}
             environments = {each["environment_key"]: each["spec"] for each in job.get("environments", [])}
-            serverless = target == "serverless" and name in {"stages", "quality"}
+            serverless = (target, name) == ("serverless", "quality")
             assert bool(environments) == serverless
             for task in job["tasks"]:
                 if serverless:

@@ -190,3 +190,35 @@ def test_what_serverless_compute_refuses_a_lake_in_a_catalog_does_not_need(
         refused = {condition for condition, _ in front.refused}
         assert refused == {"CONFIG_NOT_AVAILABLE", "NOT_SUPPORTED_WITH_SERVERLESS"}
         assert not {subject for _, subject in front.refused} & {"GLOBAL TEMPORARY VIEW", "GLOBAL"}
+
+
+@pytest.mark.torture
+def test_serverless_compute_only_reads_a_lake_with_a_path_and_says_so(
+    server: ConnectServer, database: str, tmp_path: Path
+) -> None:
+    source = source_of(database)
+    execute(
+        source,
+        "CREATE TABLE orders (id int PRIMARY KEY, total int NOT NULL)",
+        "INSERT INTO orders SELECT i, i FROM generate_series(1, 90) i",
+    )
+    remote = Remote(tmp_path, server.remote)
+    remote.file.write_text(
+        f"pipeline: shop\nsource: {{dsn: '{database}', slot: {source.slot}, publication: smelt}}\n"
+        "lake: {path: lake}\n"
+    )
+    remote.smelt("run", "--until-caught-up")
+    execute(source, "UPDATE orders SET total = total + 1 WHERE id % 7 = 0")
+    remote.smelt("bronze", "--until-caught-up")
+    with Front(server.remote) as front:
+        refused, asked, judged = Remote(tmp_path, front.remote).in_turn(
+            ("silver", "--until-caught-up"),
+            ("sql", "SELECT count(*), sum(total) FROM silver.orders", *_OUT),
+            ("quality",),
+            codes=[1, 0, 0],
+        )
+    assert "[spark-setting-guarded]" in refused, refused
+    assert "on Databricks a cluster" in refused
+    assert f"\n90,{sum(range(1, 91))}\n" in asked
+    assert "hold as of" in judged
+    remote.smelt("silver", "--until-caught-up")

@@ -1,0 +1,163 @@
+"""What becomes of sessions at a server that ends idle ones soon, as seen by a process of its own.
+
+Writes what it saw as JSON. A process has one kind of Spark session, and that of a test run has a JVM.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import SparkSession as PySpark
+from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+import deltasmelt
+from pipelines.commands.context import spark_for
+from pipelines.settings import load_pipeline
+from pipelines.spark.jvm_death import death
+from pipelines.spark.session import spark_session, stop_session
+from pipelines.terminal.output import Unheard
+from silver.run.sessions import close, own_session
+from tests.pipelines.sql_shell.small_lake import FIRST, make_small_lake
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+IDLE_SECONDS: Final = 6
+SETTINGS: Final = {
+    "spark.connect.session.manager.defaultSessionTimeout": f"{IDLE_SECONDS}s",
+    "spark.connect.session.manager.maintenanceInterval": "500ms",
+}
+_LONG: Final = "SELECT count(*) FROM range(1000000000000) AS a WHERE hash(a.id) = 1"
+_ORDERS: Final = "SELECT count(*) FROM silver.orders"
+
+
+def said_of(work: Callable[[], Any]) -> str:
+    """What came of it: a value, or the error's code or condition."""
+    try:
+        return str(work())
+    except deltasmelt.SmeltError as error:
+        return error.code
+    except Exception as error:  # noqa: BLE001 - whatever it is, the test says whether it is right
+        condition: Any = getattr(error, "getCondition", lambda: None)()
+        return condition or f"{type(error).__name__}: {error}"
+
+
+def one_of(frame: DataFrame) -> Any:
+    return frame.collect()[0][0]
+
+
+def asked(session: SparkSession) -> str:
+    return said_of(lambda: one_of(session.sql("SELECT 1")))
+
+
+@contextmanager
+def other_client(session: SparkSession, remote: str) -> Iterator[Any]:
+    """The same session of the server, as another client has it."""
+    found: Any = session
+    other: Any = RemoteSession.builder.remote(f"{remote}/;session_id={found.session_id}").create()
+    try:
+        yield other
+    finally:
+        close(other)
+
+
+def ended_elsewhere(session: SparkSession, remote: str) -> None:
+    """The server ends a session, and its client was not told."""
+    with other_client(session, remote) as other:
+        other.client.release_session()
+
+
+def ours(remote: str) -> dict[str, Any]:
+    """A session of our own, one beside it, and both after an idle time."""
+    session = spark_session({})
+    beside = own_session(session)
+    time.sleep(3 * IDLE_SECONDS)
+    idle = [asked(session), asked(beside)]
+    ended_elsewhere(beside, remote)
+    closed: Any = own_session(session)
+    closed.client.close()
+    lost = []
+    for one in (beside, closed):
+        try:
+            one.sql("SELECT 1").collect()
+        except Exception as error:  # noqa: BLE001 - it is looked at
+            told = death(error, {}, Path())
+            lost.append(told and told.code)
+    stop_session(session)
+    return {"idle": idle, "lost": lost}
+
+
+def given(file: Path, remote: str) -> dict[str, Any]:
+    """Work of ours in a session of somebody else's."""
+    builder: Any = PySpark.builder
+    theirs: SparkSession = builder.remote(remote).getOrCreate()
+    found: dict[str, Any] = {}
+    pipeline = load_pipeline(file)
+    with spark_for(pipeline, Unheard()) as session:
+        beside = own_session(session)
+        found["beside"] = asked(beside)
+    with other_client(beside, remote) as other:
+        found["after"] = asked(other)
+    said: list[str] = []
+    begun = time.monotonic()
+    try:
+        with spark_for(pipeline, Unheard()) as session:
+            clone = own_session(session)
+            runs = threading.Thread(target=lambda: said.append(said_of(clone.sql(_LONG).collect)))
+            runs.start()
+            time.sleep(2)
+            signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        runs.join(30)
+        found["interrupted"] = [said, time.monotonic() - begun < 25]
+    before = theirs.sql("SHOW VIEWS").count()
+    with deltasmelt.open(file) as lake:
+        found["rows"] = [one_of(lake.sql(_ORDERS, as_of=moment)) for moment in (None, None, FIRST)]
+        found["views"] = theirs.sql("SHOW VIEWS").count() - before
+        lake.preview("customer", 1)
+    found["views after"] = theirs.sql("SHOW VIEWS").count() - before
+    ended_elsewhere(theirs, remote)
+    with deltasmelt.open(file) as lake:
+        found["ended"] = [said_of(lambda: lake.sql(_ORDERS)), said_of(lambda: lake.table("silver.orders"))]
+    theirs.stop()
+    close(theirs)
+    return found
+
+
+def held(file: Path, remote: str) -> dict[str, Any]:
+    """A lake's own session, after an idle time and after it was ended."""
+    with deltasmelt.open(file) as lake:
+        now = lake.at()
+        time.sleep(2 * IDLE_SECONDS)
+        idle = said_of(lambda: one_of(now.sql(_ORDERS)))
+        ended_elsewhere(now.table("silver.orders").sparkSession, remote)
+        said = [said_of(lambda: now.sql(_ORDERS)), said_of(lambda: one_of(lake.sql(_ORDERS)))]
+    return {"idle": idle, "ended": said}
+
+
+def main(folder: Path, remote: str) -> None:
+    """Look at each kind of session.
+
+    Args:
+        folder: for a lake, and for what is seen.
+        remote: address of the server.
+    """
+    file = make_small_lake(folder)
+    found = {"given": given(file, remote)}
+    os.environ["SPARK_REMOTE"] = remote
+    found |= {"ours": ours(remote), "held": held(file, remote)}
+    (folder / "seen.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

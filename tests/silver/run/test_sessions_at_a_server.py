@@ -1,0 +1,74 @@
+"""Sessions at a Spark Connect server, without Spark: how often they are asked, and where none is cloned."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
+from pyspark.sql.connect.session import SparkSession
+
+from bronze.errors import DefiniteError
+from silver.run.keep_alive import pause_of
+from silver.run.sessions import _clone, close
+from silver.run.spark_errors import is_lost
+
+
+@pytest.mark.parametrize(
+    ("timeout", "seconds"),
+    [
+        ("8s", 2),
+        ("8000", 2),
+        ("8000ms", 2),
+        ("4m", 60),
+        ("4min", 60),
+        (" 60M ", 300),
+        ("1d", 300),
+        ("0s", 0.5),
+    ]
+    + [(odd, 300) for odd in ("", "-1", "-1ms", "soon", "1 fortnight")],
+)
+def test_a_session_is_asked_four_times_within_the_time_after_which_its_server_would_end_it(
+    timeout: str, seconds: float
+) -> None:
+    assert pause_of(timeout) == seconds
+
+
+def test_a_server_without_clones_and_a_client_that_was_closed_are_told_apart_from_other_failures() -> None:
+    server = grpc.server(ThreadPoolExecutor(2))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    session: Any = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").create()
+    try:
+        with pytest.raises(Exception, match="UNIMPLEMENTED") as unknown:
+            session.conf.get("spark.master")
+        assert not is_lost(unknown.value)
+        with pytest.raises(DefiniteError) as refused:
+            _clone(session)
+        assert refused.value.code == "spark-connect-version"
+        session.client.close()
+        with pytest.raises(Exception, match="NO_ACTIVE_SESSION") as closed:
+            session.conf.get("spark.master")
+        assert is_lost(closed.value)
+        assert is_lost(DefiniteError("of it", code="sql")) is False
+    finally:
+        server.stop(0)
+
+
+def test_a_session_that_is_collected_while_pyspark_starts_a_thread_stops_nobody() -> None:
+    session: Any = SparkSession.builder.remote("sc://127.0.0.1:1").create()
+    close(session)
+    assert session.client.is_closed
+    pool = ExecutePlanResponseReattachableIterator._get_or_create_release_thread_pool()
+
+    def collect() -> None:
+        with pool._shutdown_lock:  # as `submit` does
+            session.__del__()
+
+    thread = threading.Thread(target=collect, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
