@@ -41,9 +41,9 @@ from pipelines.spark.launch import JVM_OPTIONS, jvm_options, launch, log_setting
 from pipelines.spark.remote import REMOTE, is_elsewhere, remote_session
 from pipelines.terminal.jvm_errors import spark_message
 from pipelines.terminal.waiting import waiting
-from silver.run.keep_alive import keep_alive, let_end
+from silver.run.keep_alive import keep_alive
 from silver.run.masters import all_settings, cores_of, is_remote
-from silver.run.sessions import close, release_all
+from silver.run.sessions import end, release_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -248,9 +248,8 @@ def stop_session(spark: SparkSession, *, patience: float = _STOP_SECONDS) -> int
 
     if is_remote(spark):
         release_all()
-        let_end(spark)
+        end(spark)
         spark.stop()  # it raises nothing
-        close(spark)
         return None
     process = jvm_process()
     try:
@@ -282,6 +281,7 @@ def _quiet() -> None:
     logger.handlers = [logging.NullHandler()]
     # Rows that a server kept for a session are gone with it: there is nothing left to remove.
     warnings.filterwarnings("ignore", "RemoveRemoteCachedRelation failed")
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # the error says it
 
 
 def _start(

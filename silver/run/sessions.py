@@ -151,28 +151,29 @@ def release(session: SparkSession) -> None:
     """Have a server forget a session of ours; others end with their application."""
     if session in _cloned:
         del _cloned[session]
-        let_end(session)
-        remote: Any = session
-        try:
-            remote.client.release_session()
-        except Exception as error:  # noqa: BLE001 - the server forgets it by itself, later
-            _LOGGER.debug("a session could not be released: %s", error)
-        close(session)
+        end(session)
 
 
-def close(session: SparkSession) -> None:
-    """Close the client of a session that has ended at its server, once.
+def end(session: SparkSession) -> None:
+    """Have a server forget a session, and close its client; one that is gone is not waited for.
 
-    PySpark's session closes it again when Python collects it. That ends the thread pool of all sessions here,
-    and waits for it. Collecting may happen anywhere, also while such a thread is started; then the wait has
-    no end.
+    PySpark would close the client again when Python collects the session. That ends the thread pool of all
+    sessions here, and waits for it. Collecting may happen anywhere, also while such a thread is started; then
+    the wait has no end. What the pool still tells a server that is gone would be waited for, too.
     """
+    let_end(session)
     remote: Any = session
     try:
-        remote.client.close()
+        remote.client.set_retry_policies([])
+        remote.client.release_session()
+    except Exception as error:  # noqa: BLE001 - the server forgets it by itself, later
+        _LOGGER.debug("a session could not be released: %s", error)
+    remote.client.close = _nothing
+    try:
+        remote.client._channel.close()  # noqa: SLF001 - all that closing does but for the pool
+        remote.client._closed = True  # noqa: SLF001
     except Exception as error:  # noqa: BLE001 - nothing is sent by it any more
         _LOGGER.debug("a client could not be closed: %s", error)
-    remote.client.close = _nothing
 
 
 def _nothing() -> None:

@@ -24,7 +24,7 @@ from pipelines.settings import load_pipeline
 from pipelines.spark.jvm_death import death
 from pipelines.spark.session import spark_session, stop_session
 from pipelines.terminal.output import Unheard
-from silver.run.sessions import close, own_session
+from silver.run.sessions import end, own_session
 from tests.pipelines.sql_shell.small_lake import FIRST, make_small_lake
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def other_client(session: SparkSession, remote: str) -> Iterator[Any]:
     try:
         yield other
     finally:
-        close(other)
+        end(other)
 
 
 def ended_elsewhere(session: SparkSession, remote: str) -> None:
@@ -129,8 +129,8 @@ def given(file: Path, remote: str) -> dict[str, Any]:
     ended_elsewhere(theirs, remote)
     with deltasmelt.open(file) as lake:
         found["ended"] = [said_of(lambda: lake.sql(_ORDERS)), said_of(lambda: lake.table("silver.orders"))]
+    end(theirs)
     theirs.stop()
-    close(theirs)
     return found
 
 

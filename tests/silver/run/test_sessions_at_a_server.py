@@ -13,7 +13,7 @@ from pyspark.sql.connect.session import SparkSession
 
 from bronze.errors import DefiniteError
 from silver.run.keep_alive import pause_of
-from silver.run.sessions import _clone, close
+from silver.run.sessions import _clone, end
 from silver.run.spark_errors import is_lost
 
 
@@ -60,7 +60,7 @@ def test_a_server_without_clones_and_a_client_that_was_closed_are_told_apart_fro
 
 def test_a_session_that_is_collected_while_pyspark_starts_a_thread_stops_nobody() -> None:
     session: Any = SparkSession.builder.remote("sc://127.0.0.1:1").create()
-    close(session)
+    end(session)
     assert session.client.is_closed
     pool = ExecutePlanResponseReattachableIterator._get_or_create_release_thread_pool()
 
