@@ -93,7 +93,7 @@ class Front:
                 "403 Forbidden", _DENIED.format(environ.get("HTTP_AUTHORIZATION")).encode()
             )
         elif _conditions(environ, self.faults.unserved) or re.search(
-            self.faults.unlisted or "$^", environ["QUERY_STRING"]
+            self.faults.unlisted or "(?!)", environ["QUERY_STRING"]
         ):
             said, chunks = _refusal("501 Not Implemented", _UNSERVED)
         elif time.monotonic() >= self._until:
