@@ -103,7 +103,8 @@ def test_a_pipeline_killed_within_a_commit_and_refused_for_a_while_is_equal_to_i
         assert any(
             "start-after=shop/silver/orders/_delta_log/0" in one for one in lists if "delimiter=/" in one
         )
-        store.set_faults(Faults(unlisted="start-after"))  # as S3's directory buckets do
+        # As S3's directory buckets do; deltalake, whose lists have no delimiter, knows no other way.
+        store.set_faults(Faults(unlisted="(?=.*delimiter=)(?=.*start-after=)"))
         assert "rebuilt" in smelt("rebuild", file, "silver", "orders")
         store.set_faults()
         assert "rebuilt" in smelt("rebuild", file, "gold")
