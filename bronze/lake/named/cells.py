@@ -16,6 +16,7 @@ when the table is maintained.
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import TYPE_CHECKING, Final
 
@@ -48,6 +49,7 @@ _PROPERTIES: Final = {
 }
 _ATTEMPTS: Final = 20
 """Others put other rows of the same table, each by one commit; so many in a row come first by ill luck."""
+_PAUSE_SECONDS: Final = 0.5
 
 
 def read(root: str, name: str) -> Found | None:
@@ -119,11 +121,19 @@ _known: set[str] = set()
 def _require_ours(root: str) -> None:
     if root in _known:
         return
-    try:
-        properties = NamedTable(_table(root)).metadata().configuration
-    except TableNotFoundError:
-        commits.create(_table(root), _SCHEMA, _DESCRIPTION, _PROPERTIES)
-        properties = NamedTable(_table(root)).metadata().configuration
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            properties = NamedTable(_table(root)).metadata().configuration
+            break
+        except TableNotFoundError:
+            if not left:
+                raise
+        try:
+            commits.create(_table(root), _SCHEMA, _DESCRIPTION, _PROPERTIES)
+        except OSError:  # another process is in the middle of it: its files are there, and no log yet
+            if not left:
+                raise
+            time.sleep(_PAUSE_SECONDS)
     require_ours(_table(root), properties)
     _known.add(root)
 
