@@ -16,7 +16,6 @@ when the table is maintained.
 
 from __future__ import annotations
 
-import time
 import uuid
 from typing import TYPE_CHECKING, Final
 
@@ -49,7 +48,6 @@ _PROPERTIES: Final = {
 }
 _ATTEMPTS: Final = 20
 """Others put other rows of the same table, each by one commit; so many in a row come first by ill luck."""
-_PAUSE_SECONDS: Final = 0.5
 
 
 def read(root: str, name: str) -> Found | None:
@@ -121,20 +119,12 @@ _known: set[str] = set()
 def _require_ours(root: str) -> None:
     if root in _known:
         return
-    for left in reversed(range(_ATTEMPTS)):
-        try:
-            properties = NamedTable(_table(root)).metadata().configuration
-            break
-        except TableNotFoundError:
-            if not left:
-                raise
-        try:
-            commits.create(_table(root), _SCHEMA, _DESCRIPTION, _PROPERTIES)
-        except OSError:  # another process is in the middle of it: its files are there, and no log yet
-            if not left:
-                raise
-            time.sleep(_PAUSE_SECONDS)
-    require_ours(_table(root), properties)
+    try:
+        table = NamedTable(_table(root))
+    except TableNotFoundError:
+        commits.create(_table(root), _SCHEMA, _DESCRIPTION, _PROPERTIES)
+        table = NamedTable(_table(root))
+    require_ours(_table(root), table.metadata().configuration)
     _known.add(root)
 
 

@@ -18,6 +18,7 @@ before doing anything, as with `deltalake`.
 
 from __future__ import annotations
 
+import time
 import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -28,7 +29,14 @@ from bronze.lake.client import CommitFailedError
 from bronze.lake.named import said
 from bronze.lake.named.place import address_of
 from bronze.lake.named.session import is_local
-from bronze.lake.named.sql import TableChangedError, failures, make_schema, run, session_for
+from bronze.lake.named.sql import (
+    TableBeingMadeError,
+    TableChangedError,
+    failures,
+    make_schema,
+    run,
+    session_for,
+)
 from bronze.lake.spark_text import literal, quoted
 
 if TYPE_CHECKING:
@@ -42,6 +50,9 @@ if TYPE_CHECKING:
 _LOOKED_AT: Final = (16, 1000)
 """Newest commits among which something is looked for; mostly it is among the first."""
 _ATTEMPTS: Final = 5
+_LOOKS: Final = 20
+"""At a table that another process makes, `_LOOK_SECONDS` apart."""
+_LOOK_SECONDS: Final = 0.5
 _ALONE: Final = ("deltasmelt.reader",)
 """Ids of `bronze.store.marks` that all commits of one kind carry: of two at once only one comes about."""
 
@@ -55,14 +66,22 @@ def create(uri: str, schema: pa.Schema, description: str, properties: Mapping[st
         OSError: Spark, or the catalog, refuses.
     """
     options = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
+    columns = ", ".join(f"{quoted(field.name)} {sql_type(field.type)}" for field in schema)
+    statement = (
+        f"CREATE TABLE IF NOT EXISTS {address_of(uri)} ({columns}) USING DELTA "
+        f"COMMENT {literal(description)}" + (f" TBLPROPERTIES ({options})" if options else "")
+    )
     make_schema(uri)
-    with suppress(CommitFailedError), failures(uri):
-        spark = session_for(uri)
-        columns = ", ".join(f"{quoted(field.name)} {sql_type(field.type)}" for field in schema)
-        spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {address_of(uri)} ({columns}) USING DELTA "
-            f"COMMENT {literal(description)}" + (f" TBLPROPERTIES ({options})" if options else "")
-        )
+    for left in reversed(range(_LOOKS)):
+        try:
+            with suppress(CommitFailedError), failures(uri):
+                session_for(uri).sql(statement)
+        except TableBeingMadeError:
+            if not left:
+                raise
+            time.sleep(_LOOK_SECONDS)
+        else:
+            return
 
 
 def append(table: NamedTable, rows: pa.Table, marks: Mapping[str, int]) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _MISSING: Final = frozenset(
     ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE")
 )
+_BEING_MADE: Final = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 _CONFLICT: Final = re.compile(r"DELTA_CONCURRENT_|Concurrent\w*Exception$")
 _CHANGED: Final = re.compile(r"DELTA_(?:METADATA|PROTOCOL)_CHANGED|(?:Metadata|Protocol)ChangedException$")
 """Names of conditions, and of Delta's classes."""
@@ -42,6 +43,10 @@ class TableChangedError(CommitFailedError):
 
     The same commit may be tried again, if that does not depend on them.
     """
+
+
+class TableBeingMadeError(OSError):
+    """Another process is in the middle of making the table: its files are there, and no log yet."""
 
 
 def session_for(uri: str) -> SparkSession:
@@ -112,7 +117,8 @@ def meaning(error: Exception, uri: str, names: Iterable[str]) -> Exception:
         return TableChangedError(_words(error))
     if any(map(_CONFLICT.search, names)):
         return CommitFailedError(_words(error))
-    return OSError(f"{address_of(uri)}: {_words(error)}")
+    kind = TableBeingMadeError if _BEING_MADE in names else OSError
+    return kind(f"{address_of(uri)}: {_words(error)}")
 
 
 def names_of(error: Exception) -> list[str]:

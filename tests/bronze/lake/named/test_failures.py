@@ -8,7 +8,7 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from bronze.errors import DefiniteError
 from bronze.lake.client import CommitFailedError, TableNotFoundError
-from bronze.lake.named.sql import TableChangedError, failures, meaning, names_of
+from bronze.lake.named.sql import TableBeingMadeError, TableChangedError, failures, meaning, names_of
 
 URI = "catalog://main/bronze/changes"
 
@@ -26,6 +26,7 @@ URI = "catalog://main/bronze/changes"
         (["DELTA_CONCURRENT_APPEND.ROW_LEVEL_CHANGES"], CommitFailedError),
         (["DELTA_METADATA_CHANGED"], TableChangedError),
         (["io.delta.exceptions.ProtocolChangedException"], TableChangedError),
+        (["DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"], TableBeingMadeError),
         (["org.apache.spark.SparkException", "java.io.IOException"], OSError),
         ([], OSError),
     ],
