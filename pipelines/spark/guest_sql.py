@@ -75,19 +75,20 @@ class GuestSql(LakeSql):
         pipeline: the pipeline.
         cut: what they see.
         views: of the session, which stay there while DataFrames may name them.
-
-    Attributes:
-        session: as given.
     """
 
     def __init__(
         self, spark: SparkSession, pipeline: Pipeline, cut: ConsistentCut, views: Views | None = None
     ) -> None:
         super().__init__(spark, pipeline, cut)
-        self.session = spark
         self._stay = is_remote(spark)
         self._views = views if views is not None and self._stay else Views()
         self._newest: dict[TableAddress, int | None] = {}
+
+    @property
+    def session(self) -> SparkSession:
+        """In which statements run."""
+        return self._spark
 
     @property
     def tables(self) -> list[str]:
