@@ -7,20 +7,16 @@ address of the machine.
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final
 
 import pyspark
 
+from pipelines.demo.embedded_postgres import free_port
 from pipelines.spark.jar_sets import JarSet
 from pipelines.spark.jars import jars_of
 from pipelines.spark.java import check_java
-from tests.connect_server import free_port
-from tests.patience import until
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from tests.server_process import ServerProcess
 
 _VERSION: Final = "10.16.1.1"
 """Of the Derby that Spark ships; its server and client are jars of their own."""
@@ -36,7 +32,7 @@ _JARS: Final = JarSet(
 )
 
 
-class Metastore:
+class Metastore(ServerProcess):
     """A server on a free port of the loopback, in a JVM of its own.
 
     Attributes:
@@ -46,49 +42,27 @@ class Metastore:
     def __init__(self, folder: Path) -> None:
         server, client = sorted(jars_of(_JARS), key=lambda path: path.name, reverse=True)
         shipped = sorted((Path(pyspark.__file__).parent / "jars").glob("derby*.jar"))
-        self.port = free_port()
+        port = free_port()
         check_java()
         home = os.environ.get("JAVA_HOME")
-        self._said = (folder / "derby.out").open("wb")
-        self.process = subprocess.Popen(
+        super().__init__(
             [
-                *(
-                    str(Path(home, "bin", "java")) if home else "java",
-                    "-Xmx128m",
-                    "-XX:TieredStopAtLevel=1",
-                    f"-Dderby.system.home={folder}",
-                ),
-                *("-cp", ":".join(map(str, [*shipped, server]))),
+                *(str(Path(home, "bin", "java")) if home else "java", "-Xmx128m", "-XX:TieredStopAtLevel=1"),
+                *(f"-Dderby.system.home={folder}", "-cp", ":".join(map(str, [*shipped, server]))),
                 *("org.apache.derby.drda.NetworkServerControl", "start", "-noSecurityManager"),
-                *("-h", "127.0.0.1", "-p", str(self.port)),
+                *("-h", "127.0.0.1", "-p", str(port)),
             ],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=self._said,
-            stderr=subprocess.STDOUT,
+            port,
+            folder / "derby.out",
+            folder=folder,
         )
         option = "spark.hadoop.javax.jdo.option"
         self.settings = {
             "spark.sql.catalogImplementation": "hive",
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
-            f"{option}.ConnectionURL": f"jdbc:derby://127.0.0.1:{self.port}/metastore;create=true",
+            f"{option}.ConnectionURL": f"jdbc:derby://127.0.0.1:{port}/metastore;create=true",
             f"{option}.ConnectionDriverName": "org.apache.derby.client.ClientAutoloadedDriver",
             "spark.hadoop.datanucleus.schema.autoCreateAll": "true",
             "spark.hadoop.hive.metastore.schema.verification": "false",
             "spark.driver.extraClassPath": str(client),
         }
-
-    def __enter__(self) -> Self:
-        until(lambda: self._answers() or self.process.poll() is not None, seconds=60)
-        assert self.process.poll() is None, Path(self._said.name).read_text()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.process.kill()
-        self.process.wait()
-        self._said.close()
-
-    def _answers(self) -> bool:
-        return b"started and ready" in Path(self._said.name).read_bytes()

@@ -12,9 +12,7 @@ import hashlib
 import hmac
 import os
 import shutil
-import socket
 import subprocess
-import time
 import urllib.request
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -23,9 +21,10 @@ import pytest
 
 from pipelines.demo.embedded_postgres import free_port
 from pipelines.spark.jars import cache_root
+from tests.server_process import ServerProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
 _GATEWAY: Final = "v1.8.0"
@@ -43,7 +42,7 @@ def versitygw(folder: Path) -> Iterator[tuple[str, Path]]:
     buckets.mkdir()
     login = ["--access", "test", "--secret", "testtest"]
     command = [str(_gateway()), *login, "--port", f"127.0.0.1:{port}", "posix", str(buckets)]
-    with _running(command, port, folder / "versitygw.log"):
+    with ServerProcess(command, port, folder / "versitygw.log"):
         yield f"http://127.0.0.1:{port}", buckets
 
 
@@ -55,7 +54,7 @@ def azurite(folder: Path) -> Iterator[str]:
         *(str(_azurite()), "--blobHost", "127.0.0.1", "--blobPort", str(port), "--silent"),
         *("--disableTelemetry", "--skipApiVersionCheck", "--inMemoryPersistence"),
     ]
-    with _running(command, port, folder / "azurite.log"):
+    with ServerProcess(command, port, folder / "azurite.log"):
         yield f"http://127.0.0.1:{port}"
 
 
@@ -77,24 +76,6 @@ def make_container(url: str, name: str) -> None:
     )
     with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
         assert answer.status == 201
-
-
-@contextmanager
-def _running(command: Sequence[str], port: int, log: Path) -> Iterator[None]:
-    with log.open("wb") as said, subprocess.Popen(command, stdout=said, stderr=said) as server:
-        try:
-            deadline = time.monotonic() + 60
-            while True:
-                try:
-                    socket.create_connection(("127.0.0.1", port), 1).close()
-                    break
-                except OSError:
-                    assert server.poll() is None, log.read_text()
-                    assert time.monotonic() < deadline
-                    time.sleep(0.1)
-            yield
-        finally:
-            server.kill()
 
 
 def _gateway() -> Path:
