@@ -16,6 +16,8 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +33,8 @@ from pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.benchmarks.measuring import machine, say
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
 _P50_BAR: Final = 0.1
@@ -60,39 +64,11 @@ def main() -> int:
 
 def measure(interval: float, rate: int, seconds: int) -> bool:
     """One run; whether the bars hold."""
-    with EmbeddedServer() as server, tempfile.TemporaryDirectory() as lake:
-        with psycopg.connect(server.dsn(), autocommit=True) as connection:
-            connection.execute("CREATE TABLE events (id bigserial PRIMARY KEY, place int, said text)")
-        reader = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "tests.benchmarks.bench_latency",
-                "--read",
-                server.dsn(),
-                "--lake",
-                lake,
-                "--interval",
-                str(interval),
-            ],
-            stdin=subprocess.PIPE,
-        )
-        wait_for_slot(server.dsn())
-        script = Path(lake, "script.sql")
-        script.write_text(_SCRIPT)
-        begun = time.time()
-        subprocess.run(
-            [str(server.bin / "pgbench"), "-n", "-f", str(script), "-c", "4", "-j", "1", "-R", str(rate),
-             "-T", str(seconds), server.dsn()],
-            check=True,
-            capture_output=True,
-        )  # fmt: skip
-        ended = time.time()
+    with reading(interval) as reader:
+        begun, ended = reader.load(clients=4, rate=rate, seconds=seconds)
         time.sleep(interval + 1.0)
-        assert reader.stdin is not None
-        reader.stdin.close()
-        assert reader.wait(60) == 0
-        delays, commits = delays_of(Path(lake, "bronze", "changes"), begun + _WARM_UP_SECONDS, ended)
+        reader.stop()
+        delays, commits = reader.delays(begun, ended)
     median, late, longest = (float(np.percentile(delays, at)) for at in (50, 99, 100))
     held = median <= interval + _P50_BAR and late <= interval + _P99_BAR
     say(
@@ -100,6 +76,72 @@ def measure(interval: float, rate: int, seconds: int) -> bool:
         f"{longest * 1e3:8.0f}  {'holds' if held else 'MISSED'}"
     )
     return held
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderAtWork:
+    """A reader in a process of its own, which follows a server with a table of events.
+
+    Attributes:
+        dsn: of the server.
+        process: the reader.
+    """
+
+    dsn: str
+    process: subprocess.Popen[bytes]
+    _programs: Path
+    _lake: Path
+
+    def load(self, *, clients: int, rate: int, seconds: int) -> tuple[float, float]:
+        """Commit single-row transactions; when that began and ended.
+
+        Args:
+            clients: connections.
+            rate: transactions a second; 0: as many as come about.
+            seconds: how long.
+        """
+        script = self._lake / "script.sql"
+        script.write_text(_SCRIPT)
+        begun = time.time()
+        subprocess.run(
+            [
+                *(str(self._programs / "pgbench"), "-n", "-f", str(script), "-c", str(clients), "-j", "1"),
+                *(["-R", str(rate)] if rate else []),
+                *("-T", str(seconds), self.dsn),
+            ],
+            check=True,
+            capture_output=True,
+        )
+        return begun, time.time()
+
+    def stop(self) -> None:
+        """End the reader; everything that it has received is in bronze then."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.wait(60) == 0
+
+    def delays(self, begun: float, ended: float) -> tuple[NDArray[np.float64], int]:
+        """As `delays_of`, of a load without its first seconds."""
+        return delays_of(self._lake / "bronze" / "changes", begun + _WARM_UP_SECONDS, ended)
+
+
+@contextmanager
+def reading(interval: float = 0.5) -> Iterator[ReaderAtWork]:
+    """A reader that streams, with its server and lake, until the block ends.
+
+    Args:
+        interval: seconds between its commits.
+    """
+    module = [sys.executable, "-m", "tests.benchmarks.bench_latency"]
+    with EmbeddedServer() as server, tempfile.TemporaryDirectory() as lake:
+        with psycopg.connect(server.dsn(), autocommit=True) as connection:
+            connection.execute("CREATE TABLE events (id bigserial PRIMARY KEY, place int, said text)")
+        with subprocess.Popen(
+            [*module, "--read", server.dsn(), "--lake", lake, "--interval", str(interval)],
+            stdin=subprocess.PIPE,
+        ) as process:
+            wait_for_slot(server.dsn())
+            yield ReaderAtWork(server.dsn(), process, server.bin, Path(lake))
 
 
 def wait_for_slot(dsn: str) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,8 +23,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import psycopg
 
-from pipelines.demo.embedded_postgres import EmbeddedServer
-from tests.benchmarks.bench_latency import delays_of, wait_for_slot
+from tests.benchmarks.bench_latency import reading
 from tests.benchmarks.bench_silver import clients, line
 from tests.benchmarks.bench_snapshot import ROWS, TABLE, run_snapshot
 from tests.benchmarks.measuring import bench_server, machine, say
@@ -42,8 +40,6 @@ _RATES: Final = (10, 100, 1_000, 3_000, 0)
 _CHANGED: Final = 10_000
 _OF_MANY: Final = 2
 """Windows over the most tables, each of which takes minutes; of fewer there are more."""
-_INSERT: Final = "INSERT INTO events (place, said) VALUES (random() * 1000, md5(random()::text));\n"
-_WARM_UP_SECONDS: Final = 3.0
 
 
 def main() -> int:
@@ -133,30 +129,16 @@ def by_rows(folder: Path, sizes: Sequence[int]) -> None:
 
 def at_rate(rate: int, seconds: int) -> None:
     """The reader under a load that it follows, and how long it takes after the load ends."""
-    with EmbeddedServer() as server, tempfile.TemporaryDirectory() as lake:
-        with psycopg.connect(server.dsn(), autocommit=True) as connection:
-            connection.execute("CREATE TABLE events (id bigserial PRIMARY KEY, place int, said text)")
-        reader = subprocess.Popen(
-            [sys.executable, "-m", "tests.benchmarks.bench_latency", "--read", server.dsn(), "--lake", lake],
-            stdin=subprocess.PIPE,
-        )
-        wait_for_slot(server.dsn())
-        script = Path(lake, "script.sql")
-        script.write_text(_INSERT)
-        spent, begun = cpu_seconds(reader.pid), time.time()
-        paced = ["-R", str(rate)] if rate else []
-        load = [str(server.bin / "pgbench"), "-n", "-f", str(script), "-c", "8", "-j", "1"]
-        subprocess.run([*load, *paced, "-T", str(seconds), server.dsn()], check=True, capture_output=True)
-        ended = time.time()
-        wait_for_confirmation(server.dsn())
+    with reading() as reader:
+        spent = cpu_seconds(reader.process.pid)
+        begun, ended = reader.load(clients=8, rate=rate, seconds=seconds)
+        wait_for_confirmation(reader.dsn)
         drained = time.time() - ended
-        spent = cpu_seconds(reader.pid) - spent
-        assert reader.stdin is not None
-        reader.stdin.close()
-        assert reader.wait(60) == 0
-        with psycopg.connect(server.dsn()) as connection:
+        spent = cpu_seconds(reader.process.pid) - spent
+        reader.stop()
+        with psycopg.connect(reader.dsn) as connection:
             row = connection.execute("SELECT count(*) FROM events").fetchone()
-        delays, _ = delays_of(Path(lake, "bronze", "changes"), begun + _WARM_UP_SECONDS, ended)
+        delays, _ = reader.delays(begun, ended)
     count = 0 if row is None else int(row[0])
     say(
         f"{rate or 'all':>10} {count / (ended - begun):9,.0f} {1000 * spent / count:11.3f} "
