@@ -6,9 +6,10 @@ every commit of its own carries (`bronze.store.sink.DeltaSink.claim`). An earlie
 yet that it is over, fails at its next look or commit.
 
 A commit that fails may have come about all the same, and the answer was lost. The next look at the table
-shows it: the position of the commit that was tried is as good as the one before it. Its files are removed
-only after a later commit of ours, which has the number that the lost one could still have got; and only those
-that no version names.
+shows it: the position of the commit that was tried is as good as the one before it. The threads share the
+handle, so the next to commit may be another than the one that failed: it looks first, or Delta would refuse it
+because of a commit of our own. A failed commit's files are removed only after a later commit of ours, which
+has the number that the lost one could still have got; and only those that no version names.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class ChangesTable:
 
     Threads: the session's writer commits, the copies' threads commit and look, the reader's thread looks and
     claims. Each method holds `_lock` for as long as it uses the handle. The lock guards `_table` (which
-    version it shows), `_flushed`, `_position`, `_attempted`, `_owner` and `_doubtful`. `uri` and `_ours`
-    never change.
+    version it shows), `_flushed`, `_position`, `_attempted`, `_owner`, `_unseen` and `_doubtful`. `uri` and
+    `_ours` never change.
 
     Args:
         uri: location of the table.
@@ -79,6 +80,7 @@ class ChangesTable:
         self._flushed = self._table.version()
         self._owner = transaction_version(self._table, READER_APP)
         self._ours = secrets.randbits(62)
+        self._unseen = False  # the handle may be behind a commit of ours
         self._doubtful: list[str] = []
 
     @property
@@ -126,6 +128,7 @@ class ChangesTable:
             DefiniteError, TransientError: as `position`.
         """
         with self._lock, lake_failures(self.uri, "bronze"):
+            self._unseen = True
             work(self._table)
             return self._refresh()
 
@@ -151,11 +154,13 @@ class ChangesTable:
         """
         with self._lock, lake_failures(self.uri, "bronze"):
             in_doubt, self._doubtful = self._doubtful, [*self._doubtful, *(part.path for part in parts)]
-            if more is not None:
+            if self._unseen or more is not None:
                 self._refresh()
+            if more is not None:
                 marks = [*marks, *more(self._table)]
             self._attempted = position or self._attempted
             before = self._table.version()
+            self._unseen = True
             try:
                 commit_changes(self._table, parts, [*marks, self.owner])
             except CommitFailedError as error:
@@ -197,6 +202,7 @@ class ChangesTable:
         self._flushed = version
         self._position = self._attempted = found
         self._owner = owner
+        self._unseen = False
         return version
 
     def _in_use(self) -> DefiniteError:

@@ -12,7 +12,7 @@ import pytest
 
 from bronze.config.sections import BronzeSettings
 from bronze.doors import Door, guarded
-from bronze.errors import TransientError
+from bronze.errors import DefiniteError, TransientError
 from bronze.identifiers import TableName
 from bronze.lake import parquet
 from bronze.lake.delta import open_existing
@@ -272,6 +272,38 @@ def test_a_commit_whose_answer_was_lost_keeps_its_files(lake_path: str) -> None:
     sink.write(rows(11, 1))
     sink.commit(at(11))
     assert contents(lake_path) == [(10, 0), (11, 0)]
+
+
+@pytest.mark.parametrize(
+    "unseen",
+    [Fault(Door.REFRESH, 2, "before"), Fault(Door.COMMIT, 1, "after")],
+    ids=["came about and not seen", "answer lost"],
+)
+def test_the_stream_goes_on_after_a_copys_commit_that_came_about(lake_path: str, unseen: Fault) -> None:
+    """Found by seed 1 of `test_reader_faults`: Delta refused the stream because of our own entry."""
+    sink = open_sink(lake_path)
+    sink.claim()
+    sink.write(rows(10, 1))
+    faults = Faults(unseen)
+    with guarded(faults), pytest.raises(TransientError):
+        sink.tables.commit_snapshot(T, Lsn(5), [])
+    assert faults.failed
+    sink.commit(at(10))
+    assert contents(lake_path) == [(10, 0)]
+    assert open_sink(lake_path).tables.snapshots([T]) == {T: Lsn(5)}
+
+
+def test_a_reader_that_is_over_is_refused_after_a_commit_of_its_own_that_was_not_seen(lake_path: str) -> None:
+    sink = open_sink(lake_path)
+    sink.claim()
+    with guarded(Faults(Fault(Door.COMMIT, 1, "before"))), pytest.raises(TransientError):
+        sink.tables.commit_snapshot(T, Lsn(5), [])
+    open_sink(lake_path).claim()
+    sink.write(rows(10, 1))
+    with pytest.raises(DefiniteError) as caught:
+        sink.commit(at(10))
+    assert caught.value.code == "lake-in-use"
+    assert contents(lake_path) == []
 
 
 def test_a_gap_that_is_set_right_before_a_snapshot_is_committed_is_healed_by_it(
