@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -25,12 +26,12 @@ from bronze.lsn import ZERO, Lsn
 from bronze.postgres.blockers import running_transactions
 from bronze.postgres.connection import connect, log_end, translated, until_stopped, within
 from bronze.postgres.conninfo import address_of
-from bronze.reader.changed_tables import ask_for_changed, ask_for_unpublished, record_comments
+from bronze.reader.changed_tables import UnderWay, ask_for_changed, ask_for_unpublished, record_comments
 from bronze.reader.unreadable import UnreadableTables
 from bronze.setup.publication import ensure_publication
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import psycopg
 
@@ -121,7 +122,8 @@ class CarriedTables:
           the stream's, before the other two begin. Only looks touch `_locked`.
         * Anybody reads `newest`. A look replaces it as a whole, together with what it adds to `_rejoin`;
           `_lock` holds both against `new_stream`.
-        * `_asked` is replaced as a whole, by the stream's thread alone.
+        * `_asked` is replaced as a whole, by the stream's thread alone; `_under_way` by the copies', which
+          calls `copying`.
         * `_joining`, `_unreadable`, the errors and the wait hold themselves.
 
     Args:
@@ -144,6 +146,7 @@ class CarriedTables:
         self._newest = Look()
         self._rejoin: frozenset[TableName] = frozenset()
         self._asked = _Asked(0, {})
+        self._under_way: Mapping[TableName, UnderWay] = {}
 
     @property
     def newest(self) -> Look:
@@ -250,6 +253,21 @@ class CarriedTables:
             self._say_what_waits(look, catalog.blockers)
             return look
 
+    @contextmanager
+    def copying(self, tables: Sequence[SourceTable], look: Look) -> Iterator[None]:
+        """Within the block these tables are copied, as that look found them.
+
+        Other looks meanwhile ask for them again only where something is new of them.
+        """
+        self._under_way = {
+            one.table: UnderWay(one.storage, look.unknown.get(one.relation.relation_id, ZERO))
+            for one in tables
+        }
+        try:
+            yield
+        finally:
+            self._under_way = {}
+
     @property
     def may_settle(self) -> bool:
         """Whether the stream has read what an earlier look was ahead of, so that a look ends what is open."""
@@ -331,7 +349,15 @@ class CarriedTables:
         )
         unknown = self._landing.shapes.unknown_columns()
         waiting_for_copy = sink.tables.needing_copy(names)
-        ask_for_changed(self._landing, healthy, waiting_for_copy, unknown, catalog.end, frontier=frontier)
+        ask_for_changed(
+            self._landing,
+            healthy,
+            waiting_for_copy,
+            unknown,
+            catalog.end,
+            frontier=frontier,
+            under_way=self._under_way,
+        )
         record_comments(self._landing, healthy)
         requests = sink.tables.requests(names)
         needing = sink.tables.needing_copy(names)

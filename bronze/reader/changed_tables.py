@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bronze.drift.looks import Looked, lacks_columns
 from bronze.drift.membership import NOT_CARRIED
@@ -26,6 +26,18 @@ if TYPE_CHECKING:
     from bronze.store.landing import Landing
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
+
+
+class UnderWay(NamedTuple):
+    """What a look saw of a table before the copy of it that is under way; so the copy has it.
+
+    Attributes:
+        storage: of the table.
+        unknown: its version with columns in doubt, which the stream had met by then; zero where it had none.
+    """
+
+    storage: Storage | None
+    unknown: Lsn
 
 
 def ask_for_unpublished(
@@ -65,11 +77,15 @@ def ask_for_changed(
     lsn: Lsn,
     *,
     frontier: Lsn,
+    under_way: Mapping[TableName, UnderWay],
 ) -> None:
     """Ask for the tables whose rows may have changed without an event.
 
     What was seen of such a table is not recorded: its snapshot does that, before its rows. So also a table
-    that waits for its snapshot is compared; silver leaves it out as soon as it is known to differ.
+    that waits for its snapshot is compared; silver leaves it out as soon as it is known to differ. One that
+    is being copied differs from what is recorded by the very reason of its copy. Should that end between the
+    comparing and the asking, it would be copied once more, which may take hours: nothing is new of it while
+    it looks as it did before that copy.
 
     Args:
         landing: where bronze keeps what was seen of tables.
@@ -78,18 +94,23 @@ def ask_for_changed(
         unknown: versions with columns in doubt (`bronze.store.relations.ShapeLog.unknown_columns`).
         lsn: the server's WAL position after that look.
         frontier: bronze's before that look.
+        under_way: tables that are being copied.
     """
     sink = landing.sink
     snapshots = sink.tables.snapshots([table.table for table in tables]) if unknown else {}
     changed, harmless = [], {}
     for table in tables:
         known = sink.tables.looked(table.table)
-        if table.storage is None:
+        doubtful = unknown.get(table.relation.relation_id, ZERO)
+        copied = under_way.get(table.table)
+        if table.storage is None or (
+            copied is not None and copied.storage == table.storage and copied.unknown == doubtful
+        ):
             continue
         waits = table.table in needing
         carried = () if known is None else _carried_defaults(landing, table, known.storage, lsn, waits=waits)
         why = None if known is None else known.why_again(table.storage, carried)
-        if unknown.get(table.relation.relation_id, ZERO) > snapshots.get(table.table, LAST):
+        if doubtful > snapshots.get(table.table, LAST):
             why = "a column was renamed or dropped before its changes were read"
         if why is not None and landing.resnapshots:
             changed.append(table.table)

@@ -218,9 +218,10 @@ class InitialCopies:
             self._errors.copy_failed(error, look.requests.get(error.table))
 
         outcome = Outcome(tell=fail)
-        self._copying.set()
         try:
-            self._snapshot.take(tables, self._stop, outcome)
+            with self.tables.copying(tables, look):
+                self._copying.set()
+                self._snapshot.take(tables, self._stop, outcome)
         finally:
             self._copying.clear()
             if outcome.taken:

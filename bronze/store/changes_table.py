@@ -7,9 +7,9 @@ yet that it is over, fails at its next look or commit.
 
 A commit that fails may have come about all the same, and the answer was lost. The next look at the table
 shows it: the position of the commit that was tried is as good as the one before it. The threads share the
-handle, so the next to commit may be another than the one that failed: it looks first, or Delta would refuse it
-because of a commit of our own. A failed commit's files are removed only after a later commit of ours, which
-has the number that the lost one could still have got; and only those that no version names.
+handle, so the next to commit may be another than the one that failed: it looks first, or Delta would refuse
+it because of a commit of our own. A failed commit's files are removed only after a later commit of ours,
+which has the number that the lost one could still have got; and only those that no version names.
 """
 
 from __future__ import annotations

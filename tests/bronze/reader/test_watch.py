@@ -23,6 +23,7 @@ from bronze.progress import Progress
 from bronze.reader.watch import SlotWatch, Watch
 from bronze.setup.slot import SlotState, read_slot
 from bronze.store.gaps import is_open
+from bronze.store.table_marks import TableMarks
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     bronze_rows,
@@ -35,6 +36,8 @@ from tests.bronze.replaying import (
 from tests.bronze.running import Running, wait_for
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bronze.config.sections import SourceSettings
     from pipelines.demo.embedded_postgres import EmbeddedServer
 
@@ -145,6 +148,45 @@ def test_a_rewrite_is_noticed_while_another_table_is_copied(source: SourceSettin
         wait_for(lambda: running.error is not None or not gap(), 30)
         assert running.error is None
     read_all(more, lake_path)
+    assert_bronze_equals_source(more, lake_path, "public.t", "public.other")
+
+
+@pytest.mark.postgres
+def test_a_look_that_a_copy_overtakes_does_not_ask_for_that_copy_again(
+    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = source.model_copy(update={"tables": ["public.t", "public.other"]})
+    read_all(more, lake_path)
+    execute(source, "ALTER TABLE t ALTER a TYPE bigint USING a * 1000")
+    copying, asking, copied = threading.Event(), threading.Event(), threading.Event()
+    open_gaps = TableMarks.open_gaps
+
+    def overtaken(marks: TableMarks, tables: Sequence[TableName], lsn: Lsn, *, beyond: bool = False) -> None:
+        if copying.is_set() and not asking.is_set():
+            asking.set()
+            assert copied.wait(30)
+        open_gaps(marks, tables, lsn, beyond=beyond)
+
+    def reached(point: str) -> None:
+        if point == "snapshot-exported" and not copied.is_set():
+            copying.set()
+            assert asking.wait(30)
+        if point == "snapshot-committed":
+            copied.set()
+
+    monkeypatch.setattr(TableMarks, "open_gaps", overtaken)
+    with Running(more, lake_path, reached=reached) as running:
+        wait_for(copying.is_set)
+        execute(source, "ALTER TABLE other ALTER id TYPE bigint USING id + 100")
+
+        def taken() -> dict[str, int]:
+            ends = [row["table_name"] for row in bronze_rows(lake_path) if row["op"] == "snapshot_end"]
+            return {name: ends.count(name) for name in ("t", "other")}
+
+        wait_for(lambda: running.error is not None or taken()["other"] == 2, 30)
+        assert running.error is None
+    read_all(more, lake_path)
+    assert taken() == {"t": 2, "other": 2}
     assert_bronze_equals_source(more, lake_path, "public.t", "public.other")
 
 
