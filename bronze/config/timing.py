@@ -52,6 +52,8 @@ class Timing:
         copy_command: for savepoints and the like between two chunks, beside any wait for a lock.
         copy_poll: for rows, before it is looked whether to stop.
         copy_silence: without a row, before the server is asked what the backend waits for.
+        executors_silence: of executors, until they count as not to be had. A cluster may take minutes to
+            give one; meanwhile no other table is copied, and while ranges are, the server keeps the snapshot.
 
     Locks of copies:
         group_locks: for the locks of a group, all together; what is not had then fails alone.
@@ -109,6 +111,7 @@ class Timing:
     copy_command: float = 60.0
     copy_poll: float = 0.5
     copy_silence: float = 30.0
+    executors_silence: float = 600.0
 
     group_locks: float = 20.0
     brief_lock: float = 0.2

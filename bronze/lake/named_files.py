@@ -1,9 +1,10 @@
 """Files that were written aside, committed as rows of a catalog's table; they go once the commit is there.
 
-A transaction of any size is one commit, and this process never holds all its rows. Where Spark's tasks run on
-this machine, they read the files themselves. Elsewhere the rows are sent, piece by piece, into a table beside
-(`bronze.lake.scratch`), and the commit reads that one. A kill leaves the table beside, which a later commit
-of that kind drops after a day. It leaves nothing in the table.
+A transaction of any size is one commit, and this process never holds all its rows: what a file takes on disk
+tells nothing of that, for equal texts are there once. Rows that fit are sent as they are. Of more, where
+Spark's tasks run on this machine, they read the files themselves. Elsewhere the rows are sent, piece by
+piece, into a table beside (`bronze.lake.scratch`), and the commit reads that one. A kill leaves the table
+beside, which a later commit of that kind drops after a day. It leaves nothing in the table.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from bronze.lake.location import Lake
 from bronze.lake.named import commits
 from bronze.lake.named.aside import aside
 from bronze.lake.named.place import location_of, parts_of, scratch_name
-from bronze.lake.parquet import HELD_BYTES, delete_files, open_whole
+from bronze.lake.parquet import delete_files, open_whole
 from bronze.lake.scratch import NUMBERED, remove, remove_left, scratch_of
 
 if TYPE_CHECKING:
@@ -47,14 +48,26 @@ def append_written(
     """
     uri, paths = table.table_uri, [action.path for action in actions]
     said = {mark.app_id: mark.version for mark in marks}
-    if sum(action.size or 0 for action in actions) <= HELD_BYTES:
-        rows = [schema.empty_table(), *(piece for path in paths for piece in _row_groups(uri, path))]
-        commits.append(table, pa.concat_tables(rows), said)
+    rows = _held(uri, paths, schema)
+    if rows is not None:
+        commits.append(table, rows, said)
     elif commits.sees_local_files(uri):
         commits.append_files(table, [aside(uri) / path for path in paths], said)
     else:
         _append_in_pieces(table, paths, schema, said)
     delete_files(uri, paths)
+
+
+def _held(uri: str, paths: Sequence[str], schema: pa.Schema) -> pa.Table | None:
+    """All rows of the files, where they fit into memory; None where they do not."""
+    held, size = [commits.plain(schema.empty_table())], 0
+    for path in paths:
+        for rows in _row_groups(uri, path):
+            held.append(rows)
+            size += rows.nbytes
+            if size > _PIECE_BYTES:
+                return None
+    return pa.concat_tables(held)
 
 
 def _append_in_pieces(
@@ -91,4 +104,4 @@ def _pieces(uri: str, paths: Sequence[str]) -> Iterator[pa.Table]:
 def _row_groups(uri: str, path: str) -> Iterator[pa.Table]:
     with open_whole(uri, path) as file, pq.ParquetFile(file) as parquet:
         for number in range(parquet.num_row_groups):
-            yield parquet.read_row_group(number)
+            yield commits.plain(parquet.read_row_group(number))

@@ -3,7 +3,9 @@
 **The snapshot.** The holder took the slot's snapshot over, and exports it again. It lives as long as the
 holder's transaction, which ends after the last task. A task that finds it gone fails the round, and the next
 round copies what is not committed under a new one, as after any lost connection. While executors work, the
-holder is asked now and then, so that a dead line is noticed.
+holder is asked now and then, so that a dead line is noticed. Executors that an engine has lost, or whose
+answer is lost, would leave it open for ever. So where no task ends for a long time and the server has no
+session of one either, the round fails, and everything is let go (`Timing.executors_silence`).
 
 **Locks.** A task locks what it reads, at once or not at all (`bronze.snapshot.locks.Worker.open`). What it
 could not have, because somebody waits for the holder's lock, is left to the holder.
@@ -28,6 +30,7 @@ import threading
 import time
 import uuid
 from collections import deque
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -39,10 +42,18 @@ from bronze.doors import Door, through
 from bronze.errors import DefiniteError, TableError, TransientError
 from bronze.lake.folders import local_folder
 from bronze.lake.parquet import delete_files, file_system
+from bronze.postgres.connection import connect, translated
 from bronze.postgres.conninfo import address_of
 from bronze.snapshot.executors import run_fit
 from bronze.snapshot.fitness import not_shared, unfit, versions, without_executors
-from bronze.snapshot.range_task import RangeTask, copy_ranges, place_of, results_of
+from bronze.snapshot.range_task import (
+    TASK_NAME,
+    RangeTask,
+    copy_ranges,
+    place_of,
+    prefix_of,
+    results_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -66,6 +77,7 @@ _JOBS: Final = 8
 """Jobs that each thread gets of a large table at least, so that all end at about the same time."""
 _TICK: Final = 10.0
 _LOOK: Final = 0.2
+_WORKING: Final = "SELECT FROM pg_stat_activity WHERE application_name = %s LIMIT 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +130,7 @@ class Elsewhere:
         self._lock = threading.Lock()
         self._named: set[str] = set()
         self._left: list[tuple[TableCopy, Chunk]] = []
+        self._heard = time.monotonic()
 
     def run(
         self, copies: Sequence[TableCopy], leaves: Sequence[Leaf], hooks: Hooks
@@ -139,6 +152,7 @@ class Elsewhere:
             )
             for number in range(min(self._workers, len(queue)))
         ]
+        self._heard = time.monotonic()
         for thread in threads:
             thread.start()
         self._watch(threads, hooks)
@@ -157,8 +171,30 @@ class Elsewhere:
                     elif time.monotonic() - ticked >= _TICK:
                         ticked = time.monotonic()
                         hooks.tick()
+                        self._require_life()
                 except BaseException as error:  # noqa: BLE001 - the threads are to end first
                     hooks.failed(error)
+
+    def _require_life(self) -> None:
+        """See that a task ended lately, or that the server has a session of one.
+
+        Raises:
+            TransientError: ``snapshot-task-failed``.
+        """
+        silence = self._source.timing.executors_silence
+        if time.monotonic() - self._heard < silence:
+            return
+        with translated(self._source), closing(connect(self._source)) as connection:
+            found = connection.execute(_WORKING, [f"{TASK_NAME} {self._round}"]).fetchone()
+        if found is None:
+            raise TransientError(
+                f"no executor has copied anything for {silence:g} s",
+                code="snapshot-task-failed",
+                where="Spark",
+                remedy="tables that are not complete are copied again; if it persists, see in Spark's page "
+                "whether the cluster gives executors",
+            )
+        self._heard = time.monotonic()
 
     def _work(
         self, queue: deque[tuple[TableCopy, Sequence[Chunk]]], leaves: dict[object, Leaf], hooks: Hooks
@@ -179,7 +215,9 @@ class Elsewhere:
     def _results(self, copy: TableCopy, ranges: Sequence[tuple[Leaf, Chunk]]) -> list[RangeResult]:
         """What an executor made of ranges; none where it could not even begin, which fails the table."""
         try:
-            return results_of(run_fit(self._executors, partial(copy_ranges, self._task(copy, ranges))))
+            said = run_fit(self._executors, partial(copy_ranges, self._task(copy, ranges)))
+            self._heard = time.monotonic()
+            return results_of(said)
         except DefiniteError as error:
             copy.error = copy.error or without_executors(copy.table, error)
             return []
@@ -194,12 +232,9 @@ class Elsewhere:
             condition=copy.condition,
             ranges=tuple(ranges),
             place=place_of(self._uri),
-            prefix=self._prefix(copy),
+            round=self._round,
             versions=versions(),
         )
-
-    def _prefix(self, copy: TableCopy) -> str:
-        return f"snapshot-{copy.relation.relation_id}-{self._round}-"
 
     def _take(
         self, copy: TableCopy, chunks: Sequence[Chunk], results: Sequence[RangeResult], hooks: Hooks
@@ -266,7 +301,7 @@ class Elsewhere:
 
     def _remove_strays(self, copies: Sequence[TableCopy]) -> None:
         """Remove what attempts wrote that gave no result."""
-        prefixes = tuple(self._prefix(copy) for copy in copies)
+        prefixes = tuple(prefix_of(copy.relation.relation_id, self._round) for copy in copies)
         try:
             found = through(
                 Door.LIST_FILES, self._uri, lambda: file_system(self._uri).get_file_info(FileSelector(""))

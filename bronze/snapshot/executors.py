@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 PACKAGES: Final = ("deltasmelt", "psycopg", "pyarrow", "numpy", "deltalake", "pydantic")
 
-_UNFIT: Final = ("PYTHON_VERSION_MISMATCH", "Cannot run program", "ModuleNotFoundError")
-"""What a job says that no Python of ours could even begin."""
+_UNFIT: Final = ("PYTHON_VERSION_MISMATCH", "Cannot run program", "No module named", "Can't get attribute")
+"""What a job says that no Python of ours could even begin, or one without the function that it was given."""
 _NO_WAY: Final = frozenset({"server-unreachable", "host-unknown"})
 """Codes of a server that cannot be reached from where it is tried."""
 

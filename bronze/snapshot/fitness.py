@@ -45,6 +45,15 @@ def not_shared(uri: str) -> DefiniteError:
     )
 
 
+def silent(seconds: float) -> DefiniteError:
+    """The error ``executors-unfit`` of executors that did not answer."""
+    return unfit(
+        f"no executor came to the end of a first small task within {seconds:g} s",
+        "see in Spark's page whether the cluster gives executors at all, and read their logs; or leave "
+        "snapshot.engine at local",
+    )
+
+
 def without_executors(table: TableName, error: SmeltError) -> TableError:
     """The error of a table that executors were to copy and cannot, of one code whatever the reason."""
     where = "" if error.where in {None, _SETTING} else f"{error.where}: "

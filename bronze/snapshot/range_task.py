@@ -67,7 +67,8 @@ _GONE: Final = (
 )
 """What servers of different versions say of a snapshot whose exporter has ended."""
 
-_NAME: Final = "deltasmelt snapshot task"
+TASK_NAME: Final = "deltasmelt snapshot task"
+"""Begins the names that tasks' sessions have in pg_stat_activity; the round's follows."""
 _PROBE: Final = b"An executor of deltasmelt tried whether it can write here.\n"
 _FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 
@@ -92,6 +93,11 @@ class Place:
             register(self.uri, self.options, lease=self.lease)
 
 
+def prefix_of(relation_id: int, round_: str) -> str:
+    """Begins the names of all files of a table in a round."""
+    return f"snapshot-{relation_id}-{round_}-"
+
+
 def place_of(uri: str) -> Place:
     """Where files go, and how an executor gets there."""
     return Place(uri, all_options(uri), lease_of(uri))
@@ -110,7 +116,7 @@ class RangeTask:
         condition: SQL that rows must meet; empty: all.
         ranges: each with the table or partition it lies in.
         place: where files go.
-        prefix: begins their names.
+        round: name of the round; begins the names of files, after the table's.
         versions: the reader's, of `bronze.snapshot.fitness.versions`.
     """
 
@@ -122,8 +128,13 @@ class RangeTask:
     condition: str
     ranges: tuple[tuple[Leaf, Chunk], ...]
     place: Place
-    prefix: str
+    round: str
     versions: Mapping[str, str | None]
+
+    @property
+    def prefix(self) -> str:
+        """Begins the names of files."""
+        return prefix_of(self.relation.relation_id, self.round)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +192,8 @@ def _copy_all(task: RangeTask, results: list[RangeResult]) -> None:
     require_same(socket.gethostname(), versions(), task.versions)
     task.place.enter()
     require_files(task.source)
-    with translated(task.source), closing(connect(task.source, application_name=_NAME)) as connection:
+    name = f"{TASK_NAME} {task.round}"
+    with translated(task.source), closing(connect(task.source, application_name=name)) as connection:
         gone = _enter_snapshot(connection, task)
         if gone is not None:
             results.append(gone)
@@ -223,7 +235,7 @@ def reach(source: SourceSettings, place: Place, name: str) -> str:
     try:
         place.enter()
         require_files(source)
-        with closing(connect(source, application_name=_NAME)) as connection, translated(source):
+        with closing(connect(source, application_name=TASK_NAME)) as connection, translated(source):
             connection.execute("SELECT")
         with lake_failures(place.uri), file_system(place.uri).open_output_stream(name) as stream:
             told["size"] = stream.write(_PROBE)

@@ -155,17 +155,32 @@ class Snapshot:
         with translated(self._source):
             try:
                 with self._session() as watcher, ExitStack() as stack:
-                    begin, tables = self._help.begin(stack, tables, watcher, stop, outcome.fail)
-                    budget = lock_budget(watcher)
-                    for group in groups(tables, budget):
-                        if stop.is_set():
-                            break
-                        self._take(group, stop, outcome, watcher, budget, begin=begin)
+                    large = [table for table in tables if self._help.is_large(table)]
+                    small = [table for table in tables if not self._help.is_large(table)]
+                    self._take_groups(small, stop, outcome, watcher)
+                    if large and not stop.is_set():
+                        begin = self._help.begin(stack, large, watcher, stop, outcome.fail)
+                        if begin is not None:
+                            self._take_groups(large, stop, outcome, watcher, begin)
             except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
                 # A lock on a table keeps its name, but not that of its schema.
                 happened = "a table or its schema got another name before its copy"
                 raise tables_changed(happened, error, self._source) from error
         return outcome
+
+    def _take_groups(
+        self,
+        tables: Sequence[SourceTable],
+        stop: threading.Event,
+        outcome: Outcome,
+        watcher: psycopg.Connection[TupleRow],
+        begin: Begin | None = None,
+    ) -> None:
+        budget = lock_budget(watcher)
+        for group in groups(tables, budget):
+            if stop.is_set():
+                break
+            self._take(group, stop, outcome, watcher, budget, begin=begin)
 
     def _take(
         self,

@@ -6,10 +6,12 @@ every commit of its own carries (`bronze.store.sink.DeltaSink.claim`). An earlie
 yet that it is over, fails at its next look or commit.
 
 A commit that fails may have come about all the same, and the answer was lost. The next look at the table
-shows it: the position of the commit that was tried is as good as the one before it. The threads share the
-handle, so the next to commit may be another than the one that failed: it looks first, or Delta would refuse
-it because of a commit of our own. A failed commit's files are removed only after a later commit of ours,
-which has the number that the lost one could still have got; and only those that no version names.
+shows it: the position of the commit that was tried is as good as the one before it. It may even come about
+later, while the next one is tried; that is then refused, and the stream goes on from the late one. So all
+that was tried counts until a commit of ours has come about after it. The threads share the handle, so the
+next to commit may be another than the one that failed: it looks first, or Delta would refuse it because of a
+commit of our own. A failed commit's files are removed only after a later commit of ours, which has the number
+that the lost one could still have got; and only those that no version names.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from bronze.lake.failures import lake_failures
 from bronze.lake.parquet import delete_files
 from bronze.lake.torn_log import set_torn_aside
 from bronze.lake.transactions import transaction_version
-from bronze.store.commits import commit_changes, lake_in_use
+from bronze.store.commits import commit_changes, lake_in_use, own_commit_late
 from bronze.store.contract import CHANGES_SCHEMA, DATABASE_PROPERTY, PIPELINE_PROPERTY, SYSTEM_PROPERTY
 from bronze.store.lake_format import require_format
 from bronze.store.marks import READER_APP
@@ -76,7 +78,8 @@ class ChangesTable:
         _refuse_foreign(self._table, properties, uri)
         with lake_failures(uri, "bronze"):
             delta.state_marks(self._table)
-        self._position = self._attempted = position_of(self._table)
+        self._position = position_of(self._table)
+        self._attempted: list[Position | None] = []  # since the last commit that is known to be there
         self._flushed = self._table.version()
         self._owner = transaction_version(self._table, READER_APP)
         self._ours = secrets.randbits(62)
@@ -150,7 +153,8 @@ class ChangesTable:
 
         Raises:
             DefiniteError: ``lake-in-use``: one of the marks' ids was written by another process meanwhile.
-            TransientError: ``lake-unwritable``; whether the commit came about is then seen by `position`.
+            TransientError: ``lake-unwritable``, also where an earlier commit of ours was given up and came
+            about late; whether the commit came about is then seen by `position`.
         """
         with self._lock, lake_failures(self.uri, "bronze"):
             in_doubt, self._doubtful = self._doubtful, [*self._doubtful, *(part.path for part in parts)]
@@ -158,14 +162,16 @@ class ChangesTable:
                 self._refresh()
             if more is not None:
                 marks = [*marks, *more(self._table)]
-            self._attempted = position or self._attempted
+            self._attempted.append(position or self._position)
             before = self._table.version()
             self._unseen = True
             try:
                 commit_changes(self._table, parts, [*marks, self.owner])
             except CommitFailedError as error:
-                raise self._in_use() from error
+                self._refresh()  # raises where it was another reader
+                raise own_commit_late(self.uri) from error
             version = self._refresh(after=before)
+            self._attempted = []
             self._doubtful = in_doubt
             self._remove_doubtful()
             delta.checkpoint_if_due(self._table, before)
@@ -194,13 +200,13 @@ class ChangesTable:
         """
         version = delta.refresh(self._table, after=after)
         found, owner = position_of(self._table), transaction_version(self._table, READER_APP)
-        known = any(_same_position(found, ours) for ours in (self._position, self._attempted))
+        known = any(_same_position(found, ours) for ours in (self._position, *self._attempted))
         if not known or owner not in (self._owner, self._ours):
             raise self._in_use()
         # The slot is confirmed on the strength of these entries, so they must outlive a power cut.
         disk.flush_commits(self.uri, self._flushed, version)
         self._flushed = version
-        self._position = self._attempted = found
+        self._position = found
         self._owner = owner
         self._unseen = False
         return version

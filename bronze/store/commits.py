@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bronze.errors import DefiniteError
+from bronze.errors import DefiniteError, TransientError
 from bronze.lake import delta, disk
 from bronze.store.contract import CHANGES_SCHEMA
 
@@ -39,6 +39,16 @@ def commit_marks(changes: DeltaTable, uri: str, marks: Sequence[Transaction]) ->
     disk.flush_commits(uri, before, delta.refresh(changes, after=before))
     delta.checkpoint_if_due(changes, before)
     delta.state_marks(changes)
+
+
+def own_commit_late(uri: str) -> TransientError:
+    """The error ``lake-unwritable``: Delta refused a commit because of an earlier one of the same process."""
+    return TransientError(
+        "a commit that was given up came about after all, while the next one was tried",
+        code="lake-unwritable",
+        where=uri,
+        remedy="nothing to do: the stream goes on from that commit",
+    )
 
 
 def lake_in_use(uri: str, remedy: str) -> DefiniteError:

@@ -25,8 +25,9 @@ copies ends with an error that heals, and the next round starts another session.
 all, the large tables wait for it, and nothing else (`bronze.snapshot.help`).
 
 **When nobody answers.** A request to a server has no deadline, and may wait in a line that is dead. So it is
-waited for on a thread of its own, and given up some seconds after it was cancelled. A task that still runs
-then leaves files that the next reader removes.
+waited for on a thread of its own, and given up some seconds after it was cancelled: by whoever ends the
+reader, or by bronze where nothing is copied for a long time. A task that still runs then leaves files that
+the next reader removes.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from pipelines.spark.session import active_session, require_pyspark, spark_sessi
 from pipelines.terminal.failures import foreign_text, without_secrets
 from pipelines.terminal.jvm_errors import in_words, spark_message
 from pipelines.terminal.logs import spark_log
+from silver.run.keep_alive import keep_alive
 from silver.run.masters import is_remote
 from silver.run.spark_errors import of_grpc
 
@@ -209,7 +211,9 @@ def spark_executors(settings: dict[str, str], *, workers: int, log: Path) -> Ite
 
 def _start(settings: dict[str, str], workers: int, log: Path) -> SparkSession:
     if address_of(settings) is not None:
-        return remote_session(settings)
+        session = remote_session(settings)
+        keep_alive(session)  # it rests while the snapshot waits for transactions
+        return session
     for name in _SUBMITTED:  # of a driver that is another process
         os.environ.pop(name, None)
     master = settings.get("spark.master", f"local[{workers},{_ATTEMPTS}]")

@@ -4,10 +4,12 @@
 
 **Of two writers one.** A commit is refused where an id among its marks was written since the handle's
 version, as `deltalake` refuses it. The history shows that before the commit. For the moment between, an id
-that every commit of such a writer carries (`_ALONE`) is Delta's own ``txn`` action besides. Its number is the
-count of these commits, which stands beside the mark: one more than the handle's version has. So of two that
-know the same count, both try the same number. Delta refuses the second where it began before the first was
-there. Where it began later, Delta skips it, and says nothing: so each such commit is looked up afterwards.
+that every commit of such a writer carries (`_ALONE`) is Delta's own ``txn`` action besides; all other commits
+with marks have one in common (`_OTHERS`). Its number is the count of these commits, which stands beside the
+mark: one more than was seen. So of two that know the same count, both try the same number. Delta refuses the
+second where it began before the first was there. Where it began later, Delta skips it, and says nothing: so
+each such commit is looked up afterwards. One that lost is over, where the id is a writer's own. Of the others
+it may have lost to marks of other ids, so it looks, counts and tries again.
 
 **A property that was set meanwhile** makes Delta refuse an append, whatever the property. The history is then
 looked at again, and the same commit is tried again.
@@ -49,12 +51,14 @@ if TYPE_CHECKING:
 
 _LOOKED_AT: Final = (16, 1000)
 """Newest commits among which something is looked for; mostly it is among the first."""
-_ATTEMPTS: Final = 5
+_ATTEMPTS: Final = 10
 _LOOKS: Final = 20
 """At a table that another process makes, `_LOOK_SECONDS` apart."""
 _LOOK_SECONDS: Final = 0.5
 _ALONE: Final = ("deltasmelt.reader",)
 """Ids of `bronze.store.marks` that all commits of one kind carry: of two at once only one comes about."""
+_OTHERS: Final = "deltasmelt.marks"
+"""Id that commits of marks without such an id have in common."""
 
 
 def create(uri: str, schema: pa.Schema, description: str, properties: Mapping[str, str]) -> None:
@@ -96,7 +100,7 @@ def append(table: NamedTable, rows: pa.Table, marks: Mapping[str, int]) -> None:
         CommitFailedError: one of these ids was written since the handle's version.
         OSError: Spark cannot write; whether the commit came about is then not known.
     """
-    _write(table, lambda spark: _frame(spark, plain(rows)), marks, empty=not rows.num_rows)
+    _write(table, lambda spark: _frame(spark, plain(rows)), marks)
 
 
 def append_files(table: NamedTable, files: Sequence[Path], marks: Mapping[str, int]) -> None:
@@ -140,33 +144,51 @@ def _write(
     rows: Callable[[SparkSession], DataFrame],
     marks: Mapping[str, int],
     *,
-    empty: bool = False,
     replacing: bool = False,
 ) -> None:
-    uri, name = table.table_uri, uuid.uuid4().hex
-    app = next((one for one in _ALONE if one in marks), None)
-    options = {}
-    if app is not None:
-        number = (table.transaction_version(counter_of(app)) or 0) + 1
-        marks = {**marks, counter_of(app): number}
-        options = {"txnAppId": app, "txnVersion": str(number)}
-    elif marks and empty:
-        # Without rows Delta makes no commit, unless it has an action of its own to write.
-        options = {"txnAppId": f"deltasmelt.said:{name}", "txnVersion": "1"}
-    options["userMetadata"] = said.said(marks, commit=name)
+    uri = table.table_uri
+    app = next((one for one in _ALONE if one in marks), _OTHERS)
     with failures(uri):
         frame = rows(session_for(uri))
+    if not marks:
+        _commit_alone(uri, frame, replacing=replacing)
+        return
     for left in reversed(range(_ATTEMPTS)):
-        _require_unwritten(table, marks)
+        name = uuid.uuid4().hex
+        number = 1 + _count(table, app, _later(table, marks))
+        # Without rows Delta makes no commit, unless it has an action of its own to write: this one.
+        options = {
+            "txnAppId": app,
+            "txnVersion": str(number),
+            "userMetadata": said.said({**marks, counter_of(app): number}, commit=name),
+        }
         try:
             _commit(uri, frame, options, replacing=replacing)
         except TableChangedError:
             if not left:
                 raise
-        else:
+            continue
+        except CommitFailedError:
+            if app in _ALONE or not left:
+                raise
+            continue
+        if _came_about(uri, name):
+            return
+        if app in _ALONE:
             break
-    if app is not None and not _came_about(uri, name):
-        raise CommitFailedError(f"{address_of(uri)}: another writer came first")
+    raise CommitFailedError(f"{address_of(uri)}: another writer came first")
+
+
+def _commit_alone(uri: str, frame: DataFrame, *, replacing: bool) -> None:
+    """A commit without marks: who comes first does not matter."""
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            _commit(uri, frame, {"userMetadata": said.said({})}, replacing=replacing)
+        except TableChangedError:
+            if not left:
+                raise
+        else:
+            return
 
 
 def counter_of(app: str) -> str:
@@ -227,10 +249,19 @@ _TYPES: Final = {
 }  # fmt: skip
 
 
-def _require_unwritten(table: NamedTable, marks: Mapping[str, int]) -> None:
-    """Refuse where one of the marks' ids was written since the handle's version."""
-    if not marks:
-        return
+def _count(table: NamedTable, app: str, later: Sequence[said.Said]) -> int:
+    """How many commits an id has, as of the newest version that was looked at."""
+    counter = counter_of(app)
+    known = table.transaction_version(counter) or 0
+    return max([known, *(one.marks[counter] for one in later if counter in one.marks)])
+
+
+def _later(table: NamedTable, marks: Mapping[str, int]) -> list[said.Said]:
+    """What commits after the handle's version say.
+
+    Raises:
+        CommitFailedError: one of the marks' ids was written by them.
+    """
     for limit in _LOOKED_AT:
         told = _newest(table.table_uri, limit)
         later = [one for one in told if one.version > table.version()]
@@ -239,6 +270,7 @@ def _require_unwritten(table: NamedTable, marks: Mapping[str, int]) -> None:
     # What a property is set to says again what other commits say.
     if len(later) == limit or any(marks.keys() & one.marks.keys() for one in later if not one.complete):
         raise CommitFailedError(f"{address_of(table.table_uri)}: another writer came first")
+    return later
 
 
 def _came_about(uri: str, name: str) -> bool:

@@ -156,18 +156,19 @@ def as_of(properties: Mapping[str, str]) -> int | None:
     return _numbers(_object(properties.get(MARKS_PROPERTY))).get(AS_OF)
 
 
-def joins(as_of: int | None, oldest: int, version: int) -> bool:
+def joins(as_of: int | None, oldest: int, version: int, *, told: bool) -> bool:
     """Whether what the property says and the commits that are left say all marks together.
 
-    No commit that set the property is among those that are left. So where a single one is missing between,
+    Where no commit that set the property is among those that are left, and a single one is missing between,
     it was that.
 
     Args:
         as_of: the version that the property's marks were read of.
         oldest: of the commits that are left.
         version: that is asked for.
+        told: whether a commit that set the property is among those that are left.
     """
-    return as_of is not None and oldest - 2 <= as_of <= version
+    return as_of is not None and oldest - (1 if told else 2) <= as_of <= version
 
 
 def _object(text: Any) -> dict[str, Any]:

@@ -255,7 +255,8 @@ class NamedTable:
     def _marks_before(self, told: Sequence[said.Said]) -> dict[str, int]:
         """The marks in the table's property, where the history goes back to when they were read."""
         properties, oldest = self.metadata().configuration, told[-1].version if told else self._version + 1
-        if not said.joins(said.as_of(properties), oldest, self._version):
+        there = any(one.complete for one in told)
+        if not said.joins(said.as_of(properties), oldest, self._version, told=there):
             raise DefiniteError(
                 f"{address_of(self.table_uri)} no longer says how far it is: its history begins at version "
                 f"{oldest}, and its property {said.MARKS_PROPERTY} was not set since",

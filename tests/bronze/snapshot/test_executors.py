@@ -9,6 +9,7 @@ import json
 import pickle
 import socket
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -33,6 +34,7 @@ from bronze.snapshot.elsewhere import _batches
 from bronze.snapshot.executors import _look, _require_packages, examine
 from bronze.snapshot.range_task import Place, RangeTask, copy_ranges, require_files, results_of
 from bronze.snapshot.snapshot import Outcome
+from pipelines.spark.executors import said_of
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     bronze_rows,
@@ -48,6 +50,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 SMALL = SnapshotSettings(workers=3, chunk_rows=1000)
+LACKS_OURS = """
+Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times (TID 7) (10.0.0.7 executor 2):
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/opt/spark/python/lib/pyspark.zip/pyspark/serializers.py", line 460, in loads
+    return cloudpickle.loads(obj, encoding=encoding)
+ModuleNotFoundError: No module named 'bronze'
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:581)
+"""
+"""What Spark says of a task that began on a machine without our packages."""
 B_ID = "attrelid = 'b'::regclass AND attnum = 1"
 RICH = Path(__file__).parents[2] / "pipelines" / "scenarios" / "values_of_every_type.sql"
 
@@ -234,7 +246,7 @@ def test_an_executor_that_was_not_examined_fails_the_table_it_was_given_and_no_o
                 return super().run(work)
             match task.relation.table.name:
                 case "a":
-                    raise TransientError("ModuleNotFoundError: no module named bronze", code="x")
+                    raise TransientError(said_of(LACKS_OURS), code="x")
                 case "b":
                     return super().run(partial(copy_ranges, replace(task, versions={"pyarrow": "1.0"})))
                 case "c":
@@ -253,7 +265,7 @@ def test_an_executor_that_was_not_examined_fails_the_table_it_was_given_and_no_o
     assert [table.name for table in outcome.taken] == ["e"]
     said = {error.table.name: error.message for error in outcome.failed}
     assert {error.code for error in outcome.failed} == {"executors-unfit"}
-    assert "no module named bronze" in said["a"]
+    assert "No module named 'bronze'" in said["a"]
     assert f"the executor {socket.gethostname()} has pyarrow" in said["b"]
     assert "/nowhere/cert (source.sslcert)" in said["c"]
     assert "is not there for the reader" in said["d"]
@@ -294,6 +306,92 @@ def test_without_executors_only_large_tables_wait_and_the_stream_goes_on(
         assert running.error is None
     assert control.open_errors() == []
     assert_bronze_equals_source(source, lake_path, "public.small", "public.large")
+
+
+TWO_TABLES = [
+    "CREATE TABLE large (id int PRIMARY KEY)",
+    "INSERT INTO large SELECT generate_series(1, 5000)",
+    "CREATE TABLE small (id int PRIMARY KEY)",
+    "INSERT INTO small VALUES (1)",
+    "ANALYZE",
+]
+
+
+class Silent(Here):
+    """Executors that answer nothing of some functions, until they are cancelled.
+
+    Args:
+        of: whether a function is one of those.
+    """
+
+    def __init__(self, of: Callable[[Callable[[], str]], bool]) -> None:
+        super().__init__()
+        self._of = of
+        self._cancelled = threading.Event()
+
+    def run(self, work: Callable[[], str]) -> str:
+        if not self._of(work):
+            return super().run(work)
+        assert self._cancelled.wait(60)
+        raise TransientError("it was cancelled", code="snapshot-task-failed")
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+
+def test_small_tables_are_copied_whatever_becomes_of_executors(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(source, *TWO_TABLES)
+
+    class Failing(Here):
+        def run(self, _: Callable[[], str]) -> str:
+            raise TransientError("killed for its memory", code="snapshot-task-failed")
+
+    outcome = Outcome()
+    with pytest.raises(TransientError, match="killed for its memory"):
+        take(source, lake_path, settings=SMALL, executors=Failing().ready, outcome=outcome)
+    assert [table.name for table in outcome.taken] == ["small"]
+    assert_bronze_equals_source(source, lake_path, "public.small")
+
+
+def test_executors_that_are_never_given_are_an_error_of_the_large_tables(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(source, *TWO_TABLES)
+    source = source.with_timing(Timing(executors_silence=0.5))
+    outcome = take(source, lake_path, settings=SMALL, executors=Silent(lambda _: True).ready)
+    assert [table.name for table in outcome.taken] == ["small"]
+    (error,) = outcome.failed
+    assert (error.table.name, error.code) == ("large", "executors-unfit")
+    assert "within 0.5 s" in error.message
+    assert_no_stray(lake_path)
+
+
+def test_a_round_in_which_nothing_is_copied_any_more_lets_the_snapshot_go(
+    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bronze.snapshot.elsewhere._TICK", 0.1)
+    execute(source, *TWO_TABLES)
+    source = source.with_timing(Timing(executors_silence=0.6))
+
+    def ranges(work: Callable[[], str]) -> bool:
+        return isinstance(work, partial) and isinstance(work.args[0], RangeTask)
+
+    outcome = Outcome()
+    with pytest.raises(TransientError, match="no executor has copied anything") as caught:
+        take(source, lake_path, settings=SMALL, executors=Silent(ranges).ready, outcome=outcome)
+    assert caught.value.code == "snapshot-task-failed"
+    assert [table.name for table in outcome.taken] == ["small"]
+
+    def rests(task: RangeTask) -> None:  # longer than that, at the server
+        with connect(source, application_name=f"deltasmelt snapshot task {task.round}"):
+            time.sleep(2)
+
+    outcome = take(source, lake_path, settings=SMALL, executors=Here(before=rests).ready)
+    assert {table.name for table in outcome.taken} == {"small", "large"}
+    assert_bronze_equals_source(source, lake_path, "public.large", "public.small")
+    assert_no_stray(lake_path)
 
 
 def test_what_keeps_executors_from_copying_is_said_before_anything_is_locked(

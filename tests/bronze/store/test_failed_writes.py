@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from pathlib import Path
@@ -291,6 +292,47 @@ def test_the_stream_goes_on_after_a_copys_commit_that_came_about(lake_path: str,
     sink.commit(at(10))
     assert contents(lake_path) == [(10, 0)]
     assert open_sink(lake_path).tables.snapshots([T]) == {T: Lsn(5)}
+
+
+class Late:
+    """The first commit is given up, and comes about while the next one is tried."""
+
+    def __init__(self) -> None:
+        self._given_up: Callable[[], Any] | None = None
+        self.came_about = False
+
+    def __call__(self, door: Door, where: str, effect: Callable[[], Any]) -> Any:
+        if door is not Door.COMMIT or self.came_about:
+            return effect()
+        if self._given_up is None:
+            self._given_up = effect
+            raise OSError(errno.ETIMEDOUT, "no answer", where)
+        self._given_up()
+        self.came_about = True
+        return effect()
+
+
+def test_a_commit_that_comes_about_while_the_next_is_tried_is_gone_on_from(lake_path: str) -> None:
+    sink = open_sink(lake_path)
+    sink.claim()
+    sink.write(rows(10, 1))
+    late = Late()
+    with guarded(late):
+        with pytest.raises(TransientError):
+            sink.commit(at(10))
+        sink.discard()
+        before = sink.position
+        sink.write(pa.concat_tables([rows(10, 1), rows(20, 1)]))
+        with pytest.raises(TransientError, match="given up came about after all"):
+            sink.commit(at(20))
+        assert late.came_about
+        sink.discard()
+        found = sink.position
+        assert (before, found and found.frontier) == (None, Lsn(10))
+        sink.write(rows(20, 1))
+        sink.commit(at(20))
+    assert contents(lake_path) == [(10, 0), (20, 0)]
+    assert len(list(Path(lake_path, "bronze/changes").glob("stream-*"))) == 2
 
 
 def test_a_reader_that_is_over_is_refused_after_a_commit_of_its_own_that_was_not_seen(lake_path: str) -> None:

@@ -43,7 +43,8 @@ spark:
 """
 END_A_COPY = """
 SELECT coalesce(bool_or(pg_terminate_backend(pid)), false) FROM pg_stat_activity
-WHERE datname = current_database() AND application_name = 'deltasmelt snapshot task' AND query LIKE 'COPY%%'
+WHERE datname = current_database() AND application_name LIKE 'deltasmelt snapshot task %%'
+AND query LIKE 'COPY%%'
 """
 OWN = 6
 """Dashes in a file's name beyond these: one of a task, with its round and range."""

@@ -65,7 +65,7 @@ def test_of_two_writers_of_an_id_one_commits_wherever_their_handles_stand(
     first.update_incremental()
     commits.append(NamedTable(uri), rows(2), {"other": 1})  # without the id: the handles' versions differ
     second = NamedTable(uri)
-    monkeypatch.setattr(commits, "_require_unwritten", lambda *_: None)  # both looked before either wrote
+    monkeypatch.setattr(commits, "_later", lambda *_: [])  # both looked before either wrote
     commits.append(first, rows(3), {READER_APP: 7})
     with pytest.raises(CommitFailedError):
         commits.append(second, rows(4), {READER_APP: 8})
@@ -77,6 +77,27 @@ def test_of_two_writers_of_an_id_one_commits_wherever_their_handles_stand(
     assert second.transaction_version(READER_APP) == 7
     commits.append(second, rows(4), {READER_APP: 8})
     assert ids(spark, uri) == [1, 2, 3, 4]
+
+
+def test_marks_of_two_processes_at_once_never_go_back(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = made(lake, "marks")
+    first, second, third = NamedTable(uri), NamedTable(uri), NamedTable(uri)
+    commits.append(first, SCHEMA.empty_table(), {"gap": 500, "resnapshot": 500})
+    looks, later = [0], commits._later
+
+    def early(*args: object) -> object:  # at first as if nothing had come since
+        looks[0] += 1
+        return [] if looks[0] == 1 else later(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(commits, "_later", early)
+    with pytest.raises(CommitFailedError):
+        commits.append(second, SCHEMA.empty_table(), {"resnapshot": 400})
+    looks[0] = 0
+    commits.append(third, SCHEMA.empty_table(), {"other": 7})
+    assert looks == [2]
+    found = NamedTable(uri)
+    marks = {name: found.transaction_version(name) for name in ("gap", "resnapshot", "other")}
+    assert marks == {"gap": 500, "resnapshot": 500, "other": 7}
 
 
 def test_a_property_that_is_set_meanwhile_is_no_other_writer(spark: SparkSession, lake: Lake) -> None:
@@ -197,7 +218,6 @@ def test_many_rows_are_one_commit(
     }  # fmt: skip
     some = pa.Table.from_pylist([{**each, "seq": number} for number in range(3)], schema=CHANGES_SCHEMA)
     delta.append(delta.open_existing(uri), some)
-    monkeypatch.setattr(named_files, "HELD_BYTES", 0)
     monkeypatch.setattr(named_files, "_PIECE_BYTES", 1)
     monkeypatch.setattr(commits, "append", None)
     if not sees:

@@ -50,19 +50,22 @@ def test_marks_are_those_of_all_commits_wherever_the_property_was_written(
     assert said.reaches_back(told)
     for oldest in range(1, len(told)):
         left = [one for one in told if one.version >= oldest]
-        if not any(one.complete for one in left) and said.joins(as_of, oldest, left[0].version):
+        there = any(one.complete for one in left)
+        if said.joins(as_of, oldest, left[0].version, told=there):
             assert said.collected(left, known) == so_far
-    assert said.joins(as_of, as_of + 1, len(told) - 1)
+    assert said.joins(as_of, as_of + 1, len(told) - 1, told=True)
     after = [one for one in told if one.version > as_of]
     assert said.collected(after, {"old": 1}) == so_far
     assert not said.reaches_back(after)
 
 
 def test_where_the_property_and_its_own_commit_are_what_went_last_nothing_is_missing() -> None:
-    assert said.joins(98, 100, 100), "99 set it"
-    assert not said.joins(97, 100, 100)
-    assert not said.joins(None, 1, 5)
-    assert not said.joins(7, 3, 6), "of another table, put back"
+    assert said.joins(98, 100, 100, told=False), "99 set it"
+    assert not said.joins(98, 100, 100, told=True), "99 may have said more"
+    assert said.joins(99, 100, 100, told=True)
+    assert not said.joins(97, 100, 100, told=False)
+    assert not said.joins(None, 1, 5, told=False)
+    assert not said.joins(7, 3, 6, told=False), "of another table, put back"
 
 
 def test_a_property_of_a_release_that_did_not_say_as_of_when_ends_the_reading() -> None:
