@@ -24,6 +24,7 @@ from pipelines.spark.guest_sql import GuestSql
 from pipelines.spark.held_session import HeldSession
 from pipelines.spark.lake_sql import cut_of, moment_of
 from pipelines.terminal.output import Unheard
+from pipelines.writable import require_report
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -201,14 +202,16 @@ class OpenLake:
         Args:
             tables: names or patterns; with them, documents are compared only where one is named.
             document: name or pattern; with it, tables are compared only where some are named.
-            sample: the fraction of keys that is compared, above 0; None: all.
-            max_connections: to the server at once; None: as many as snapshots have.
-            rate: bytes of text a second that the server sends at most.
+            sample: the fraction of keys that is compared, above 0 and up to 1; None: all.
+            max_connections: to the server at once, up to 64; None: as many as snapshots have.
+            rate: bytes of text a second that the server sends at most; None: as fast as it sends.
 
         Raises:
-            ConfigurationError: ``table-unknown`` or ``document-unknown``.
+            ConfigurationError: ``argument-invalid``, a number is out of its bounds; ``table-unknown`` or
+                ``document-unknown``.
             SmeltError: the server or the lake cannot be reached.
         """
+        load = Load(connections=max_connections, rate=rate, sample=sample)
         documents = documents_like(self.pipeline, document) if document is not None or not tables else []
         self._require_lake()
         with self._looking():
@@ -218,7 +221,7 @@ class OpenLake:
                 Unheard(),
                 tables=tables if tables or document is None else None,
                 documents=documents,
-                load=Load(connections=max_connections, rate=rate, sample=sample),
+                load=load,
             )
 
     def quality(self, report: str | Path | None = None) -> QualityResult:
@@ -230,13 +233,17 @@ class OpenLake:
             report: a file for the HTML report; None: none is written.
 
         Raises:
-            ConfigurationError: ``quality-missing``, Great Expectations is not installed; or a file is wrong.
+            ConfigurationError: ``quality-missing``, Great Expectations is not installed;
+                ``report-unwritable``; or a file is wrong.
         """
         from pipelines.quality.run import run_quality  # noqa: PLC0415 - loads what derives expectations
 
         self._require_lake()
+        file = None if report is None else Path(report)
+        if file is not None:
+            require_report(file)
         with self._held.working() as spark:
-            return run_quality(spark, self.pipeline, report=None if report is None else Path(report))
+            return run_quality(spark, self.pipeline, report=file)
 
     def _looking(self) -> AbstractContextManager[None]:
         """A block that looks at the lake: one in a catalog through Spark, any other without."""
