@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -23,8 +24,10 @@ from pipelines.spark.guest_sql import GuestSql
 from pipelines.spark.held_session import HeldSession
 from pipelines.spark.lake_sql import cut_of, moment_of
 from pipelines.terminal.output import Unheard
+from pipelines.writable import require_report
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from datetime import datetime
     from types import TracebackType
 
@@ -40,17 +43,23 @@ if TYPE_CHECKING:
 
 def open_lake(file: str | Path) -> OpenLake:
     """See `deltasmelt.open`."""
-    pipeline = load_pipeline(file)
-    require_format_of(pipeline.lake_address())
-    return OpenLake(pipeline)
+    lake = OpenLake(load_pipeline(file))
+    try:
+        with lake._looking():  # noqa: SLF001 - our own class
+            require_format_of(lake.pipeline.lake_address())
+    except BaseException:
+        lake.close()
+        raise
+    return lake
 
 
 class OpenLake:
     """The lake of one pipeline; made by `deltasmelt.open`.
 
-    Spark is needed by `at`, `sql`, `table`, `preview`, `verify` and `quality`, and only then started. A
-    session that this process has already (a notebook's, Databricks') is used, and never stopped. A session of
-    our own is stopped by `close`, and its DataFrames end with it.
+    Spark is needed by `at`, `sql`, `table`, `preview`, `verify` and `quality`, and only then started; of a
+    lake in a catalog by everything, from `deltasmelt.open` on. A session that this process has already (a
+    notebook's, Databricks') is used, and never stopped. A session of our own is stopped by `close`, and its
+    DataFrames end with it.
 
     **When the pipeline goes on.** `sql` and `table` show what is newest when they are called: of tables of
     silver alone silver's newest cut, otherwise the newest that gold has too. Two calls may see two moments.
@@ -134,12 +143,13 @@ class OpenLake:
     def status(self) -> Status:
         """Lag of each stage, slot, tables, documents and open errors.
 
-        It needs no Spark, and works while the server is down.
+        It needs no Spark but for a lake in a catalog, and works while the server is down.
 
         >>> [error.code for error in lake.status().errors]                        # doctest: +SKIP
         []
         """
-        return read_status(self.pipeline)
+        with self._looking():
+            return read_status(self.pipeline)
 
     def check(self, *, offline: bool = False) -> list[Finding]:
         """Everything that would stop or degrade the pipeline, errors first; changes nothing.
@@ -147,7 +157,8 @@ class OpenLake:
         Args:
             offline: look at files and lake alone.
         """
-        return run_check(self.pipeline, offline=offline)
+        with self._looking():
+            return run_check(self.pipeline, offline=offline)
 
     def preview(
         self, document: str, key: str | float | Sequence[str | float], *, fresh: bool = False
@@ -167,7 +178,7 @@ class OpenLake:
             ConfigurationError: ``document-unknown``, or a file is wrong.
         """
         documents_named(self.pipeline, document)
-        require_lake(self.pipeline)
+        self._require_lake()
         given = key if isinstance(key, Sequence) and not isinstance(key, str) else [key]
         with self._held.working() as spark:
             text = preview_document(spark, self.pipeline, document, list(map(str, given)), fresh=fresh)
@@ -191,24 +202,27 @@ class OpenLake:
         Args:
             tables: names or patterns; with them, documents are compared only where one is named.
             document: name or pattern; with it, tables are compared only where some are named.
-            sample: the fraction of keys that is compared, above 0; None: all.
-            max_connections: to the server at once; None: as many as snapshots have.
-            rate: bytes of text a second that the server sends at most.
+            sample: the fraction of keys that is compared, above 0 and up to 1; None: all.
+            max_connections: to the server at once, up to 64; None: as many as snapshots have.
+            rate: bytes of text a second that the server sends at most; None: as fast as it sends.
 
         Raises:
-            ConfigurationError: ``table-unknown`` or ``document-unknown``.
+            ConfigurationError: ``argument-invalid``, a number is out of its bounds; ``table-unknown`` or
+                ``document-unknown``.
             SmeltError: the server or the lake cannot be reached.
         """
+        load = Load(connections=max_connections, rate=rate, sample=sample)
         documents = documents_like(self.pipeline, document) if document is not None or not tables else []
-        require_lake(self.pipeline)
-        return compare(
-            self.pipeline,
-            self._held.working,
-            Unheard(),
-            tables=tables if tables or document is None else None,
-            documents=documents,
-            load=Load(connections=max_connections, rate=rate, sample=sample),
-        )
+        self._require_lake()
+        with self._looking():
+            return compare(
+                self.pipeline,
+                self._held.working,
+                Unheard(),
+                tables=tables if tables or document is None else None,
+                documents=documents,
+                load=load,
+            )
 
     def quality(self, report: str | Path | None = None) -> QualityResult:
         """Check what the data promises: the source's constraints, the lake's own rules, your suites.
@@ -219,18 +233,31 @@ class OpenLake:
             report: a file for the HTML report; None: none is written.
 
         Raises:
-            ConfigurationError: ``quality-missing``, Great Expectations is not installed; or a file is wrong.
+            ConfigurationError: ``quality-missing``, Great Expectations is not installed;
+                ``report-unwritable``; or a file is wrong.
         """
         from pipelines.quality.run import run_quality  # noqa: PLC0415 - loads what derives expectations
 
-        require_lake(self.pipeline)
+        self._require_lake()
+        file = None if report is None else Path(report)
+        if file is not None:
+            require_report(file)
         with self._held.working() as spark:
-            return run_quality(spark, self.pipeline, report=None if report is None else Path(report))
+            return run_quality(spark, self.pipeline, report=file)
+
+    def _looking(self) -> AbstractContextManager[None]:
+        """A block that looks at the lake: one in a catalog through Spark, any other without."""
+        return nullcontext() if self.pipeline.lake.path is not None else self._held.told()
+
+    def _require_lake(self) -> None:
+        with self._looking():
+            require_lake(self.pipeline)
 
     def _moment(self, as_of: str | datetime | int | None, statement: str | None = None) -> Moment:
         at = moment_of(as_of, where="as_of")
-        require_lake(self.pipeline)
-        cut = cut_of(self.pipeline, at, statement=statement)
+        self._require_lake()
+        with self._looking():
+            cut = cut_of(self.pipeline, at, statement=statement)
         with self._held.told():
             spark = self._held.get()
             return Moment(GuestSql(spark, self.pipeline, cut, self._held.views), self._held)

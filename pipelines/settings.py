@@ -220,6 +220,7 @@ def load_pipeline(path: Path | str) -> Pipeline:
     pipeline = validate(Pipeline, yaml)
     pipeline._path = file  # noqa: SLF001 - our own model; the file is not one of its keys
     _refuse_misread(pipeline, yaml)
+    _refuse_executors(pipeline, yaml)
     _enter_store(pipeline, yaml)
     pipeline = _paced(pipeline)
     files = _connection_files(pipeline.source, file.parent)
@@ -263,6 +264,21 @@ def _refuse_misread(pipeline: Pipeline, yaml: YamlFile) -> None:
             where=yaml.where(("lake", "path")),
             remedy="choose another name: without [ ] ^ | \\, control characters, and % before two digits or "
             "letters up to f; in a URL without any % ? #",
+        )
+
+
+def _refuse_executors(pipeline: Pipeline, yaml: YamlFile) -> None:
+    """Refuse snapshots by executors into a catalog: where its files lie is not theirs to know.
+
+    Rows for a catalog's tables are put aside in a folder of the reader's own, which nobody else sees.
+    """
+    if pipeline.snapshot.engine == "spark" and pipeline.lake.path is None:
+        raise ConfigurationError(
+            "snapshot.engine: spark has executors write the lake's files, and this lake lies in a catalog, "
+            "which alone says where they are",
+            code="executors-unfit",
+            where=yaml.where(("snapshot", "engine")),
+            remedy="leave snapshot.engine at local, or give lake.path",
         )
 
 

@@ -49,6 +49,7 @@ LONGEST_FIRST: Final = (
     "pipelines/runtime/test_maintenance_lag.py",
     "pipelines/runtime/test_clustering.py",
     "deltasmelt/test_open_lake.py",
+    "deltasmelt/test_open_lake_in_catalog.py",
     "silver/fold/test_shape_histories.py",
     "pipelines/spark/test_fresh_sql.py",
     "pipelines/quality/test_quality_examples.py",

@@ -37,6 +37,7 @@ SHARED = {
     "retry_delay": timedelta(minutes=1),
     "execution_timeout": timedelta(hours=24),  # of what hangs; a first load may need more
 }
+DAILY = {**SHARED, "execution_timeout": timedelta(hours=12)}
 
 with DAG(
     dag_id="deltasmelt_stages",
@@ -72,13 +73,13 @@ with DAG(
         task_id="maintain",
         bash_command="set -a; . /etc/deltasmelt/environment; "
         "exec /opt/smelt/bin/smelt maintain /etc/deltasmelt/pipeline.yml",
-        **SHARED,
+        **DAILY,
     )
     quality = BashOperator(
         task_id="quality",
         bash_command="set -a; . /etc/deltasmelt/environment; "
         "exec /opt/smelt/bin/smelt quality /etc/deltasmelt/pipeline.yml "
         "--report /var/log/deltasmelt/quality.html",
-        **{**SHARED, "retries": 0},  # a check that failed would fail again
+        **{**DAILY, "retries": 0},  # a check that failed would fail again
     )
     quality.set_upstream(maintain)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bronze.errors import ConfigurationError
 from pipelines.commands.context import require_lake, spark_for
 from pipelines.quality.engine import load_beside
 from pipelines.quality.run import run_quality
 from pipelines.terminal.failures import Failure
 from pipelines.terminal.logs import log_folder
 from pipelines.terminal.waiting import ERROR, GOOD, WARNING
-from pipelines.writable import why_unwritable
+from pipelines.writable import require_report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +28,7 @@ def run_quality_checks(pipeline: Pipeline, output: Output, *, report: Path | Non
     """
     require_lake(pipeline)
     if report is not None:
-        _require_file(report)
+        require_report(report)
     where = report or log_folder(pipeline.pipeline) / "quality.html"
     load_beside()
     with spark_for(pipeline, output) as spark, output.waiting("checking data quality"):
@@ -37,22 +36,6 @@ def run_quality_checks(pipeline: Pipeline, output: Output, *, report: Path | Non
     show_quality(result, output)
     if not result.success:
         raise Failure(result.summary())
-
-
-def _require_file(report: Path) -> None:
-    """Refuse a report that could not be written in the end.
-
-    Raises:
-        ConfigurationError: it is a folder, or this account may not write where it is to lie.
-    """
-    why = "is a folder, not a file" if report.is_dir() else why_unwritable(report.absolute().parent)
-    if why is not None:
-        raise ConfigurationError(
-            why,
-            code="report-unwritable",
-            where=str(report),
-            remedy="name another file: --report quality.html",
-        )
 
 
 def show_quality(result: QualityResult, output: Output) -> None:

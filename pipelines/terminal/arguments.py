@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pipelines.bounds import CONNECTIONS, RATE, SAMPLE
 from pipelines.terminal import completion
 from pipelines.terminal.lines import LogFormat
 from pipelines.terminal.output import Format
@@ -164,7 +165,10 @@ ComparedTables = Annotated[
 Sample = Annotated[
     float | None,
     typer.Option(
-        min=0.000001, max=1.0, metavar="FRACTION", help="Compare this fraction of the keys, always the same."
+        min=SAMPLE.least,
+        max=SAMPLE.most,
+        metavar="FRACTION",
+        help="Compare this fraction of the keys, always the same.",
     ),
 ]
 Repair = Annotated[
@@ -172,7 +176,12 @@ Repair = Annotated[
 ]
 MaxConnections = Annotated[
     int | None,
-    typer.Option(min=1, max=64, metavar="N", help="Connections that read; default: snapshot.workers."),
+    typer.Option(
+        min=CONNECTIONS.least,
+        max=CONNECTIONS.most,
+        metavar="N",
+        help="Connections that read; default: snapshot.workers.",
+    ),
 ]
 Rate = Annotated[
     str | None,
@@ -223,6 +232,6 @@ def bytes_of(size: str | None) -> int | None:
         found = int(str(parse_size(size)))
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--rate") from None
-    if found < 1:
+    if found < RATE.least:
         raise typer.BadParameter("it must be more than nothing", param_hint="--rate")
     return found

@@ -253,11 +253,15 @@ def _own_clone(spark: SparkSession) -> SparkSession:
     """
     known = all_settings(spark)
     session = _clone(spark)
-    for name in _MARK:
-        if name in known:
-            change(session, name, None)
-    pin(session, known)
-    _lean(session, known)
+    try:
+        for name in _MARK:
+            if name in known:
+                change(session, name, None)
+        pin(session, known)
+        _lean(session, known)
+    except BaseException:  # nobody else knows of it, and it would be kept alive
+        release(session)
+        raise
     return session
 
 

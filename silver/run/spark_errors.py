@@ -11,15 +11,13 @@ import sys
 from typing import Any, Final
 
 from bronze.errors import causes
+from bronze.lake.named.session import SESSION_ENDED
 
 _CONNECT: Final = "pyspark.errors.exceptions.connect"
 """Module of the exceptions of Spark Connect."""
 
 _GRPC: Final = "grpc."
 """Module of what the client leaves as it is: the error of a request to clone a session."""
-
-_NO_SESSION: Final = ("INVALID_HANDLE.SESSION_", "NO_ACTIVE_SESSION")
-"""How conditions begin that say that a session has ended: the server's, and the client's once it knows."""
 
 _OF_GRPC: Final = re.compile(r'RPC that terminated with:\s+status = (\S+)\s+details = "([^"\n]*)')
 
@@ -42,7 +40,7 @@ def is_lost(error: BaseException) -> bool:
     """Whether an error, or one that it came from, says that the server no longer has its session."""
     found: list[Any] = [*causes(error, hidden=True)]
     of_connect = (one for one in found if type(one).__module__.startswith(_CONNECT))
-    return any((one.getCondition() or "").startswith(_NO_SESSION) for one in of_connect)
+    return any((one.getCondition() or "").startswith(SESSION_ENDED) for one in of_connect)
 
 
 def is_out_of_reach(error: BaseException) -> bool:

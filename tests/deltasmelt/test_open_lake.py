@@ -15,6 +15,7 @@ import deltasmelt
 from bronze.lake.control import Cut
 from bronze.lake.control_tables import ControlTables
 from bronze.lsn import Lsn
+from pipelines.proof.load import Load
 from pipelines.spark.guest_sql import OLD_VERSIONS
 from pipelines.spark.sql_names import aliased
 from tests.fix_spark import reading
@@ -161,6 +162,54 @@ def test_what_cannot_be_found_is_said_before_spark_is_asked(
     (tmp_path / "customer.yml").write_text((lake.pipeline.folder / "customer.yml").read_text())
     with pytest.raises(deltasmelt.DefiniteError, match="silver has no cut yet"):
         deltasmelt.open(tmp_path / "empty.yml").at()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"sample": 0},
+        {"sample": -1},
+        {"sample": 1.5},
+        {"sample": float("nan")},
+        {"sample": "all"},
+        {"rate": 0},
+        {"rate": 0.5},
+        {"rate": float("inf")},
+        {"max_connections": 0},
+        {"max_connections": 65},
+        {"max_connections": 2.5},
+    ],
+)
+def test_a_comparison_that_the_command_would_refuse_is_refused_before_anything_is_looked_at(
+    file: Path, given: dict[str, Any]
+) -> None:
+    with deltasmelt.open(file) as lake, pytest.raises(deltasmelt.ConfigurationError) as refused:
+        lake.verify(**given)
+    assert (refused.value.code, refused.value.where) == ("argument-invalid", next(iter(given)))
+
+
+def test_bounds_of_a_comparison_are_said_in_plain_figures() -> None:
+    for given, said in (
+        ({"sample": 0}, "sample: 0 is not a number from 0.000001 to 1"),
+        ({"connections": 65}, "max_connections: 65 is not a whole number from 1 to 64"),
+        ({"rate": 0}, "rate: 0 is not a whole number, at least 1"),
+    ):
+        with pytest.raises(deltasmelt.ConfigurationError) as refused:
+            Load(**given)
+        assert str(refused.value).splitlines()[0] == said
+    for most in (Load(connections=64, rate=1, sample=1), Load(connections=1, sample=0.000001), Load()):
+        assert most.connections in {64, 1, None}
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_anything_is_checked(
+    file: Path, lake: deltasmelt.OpenLake, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    for report in (tmp_path, str(tmp_path), tmp_path / "file" / "report.html"):
+        with pytest.raises(deltasmelt.ConfigurationError) as refused:
+            lake.quality(report=report)
+        assert (refused.value.code, refused.value.where) == ("report-unwritable", str(report))
+    assert not (file.parent / "lake" / "quality").exists(), "nothing was checked"
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,18 @@ def test_a_mistake_is_named_with_file_and_line(tmp_path: Path, text: str, line: 
     assert said in str(raised.value)
 
 
+def test_executors_cannot_copy_into_a_lake_in_a_catalog(tmp_path: Path) -> None:
+    text = f"pipeline: shop\n{SOURCE}lake: {{catalog: main}}\nsnapshot:\n  engine: spark\n"
+    with pytest.raises(ConfigurationError, match="lies in a catalog") as refused:
+        load_pipeline(written(tmp_path, text))
+    assert refused.value.code == "executors-unfit"
+    assert (refused.value.where or "").endswith("pipeline.yml:5")
+    assert "local" in (refused.value.remedy or "")
+    for lake, engine in (("catalog: main", "local"), ("path: ./lake, catalog: main", "spark")):
+        text = f"pipeline: shop\n{SOURCE}lake: {{{lake}}}\nsnapshot: {{engine: {engine}}}\n"
+        assert load_pipeline(written(tmp_path, text)).snapshot.engine == engine
+
+
 def test_a_lake_in_a_catalog_has_a_pace_and_leases_of_its_own_and_no_store(tmp_path: Path) -> None:
     pipeline = load_pipeline(written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{catalog: main}}\n"))
     assert pipeline.lake_address() == Lake(catalog="main")

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+SESSION_ENDED: Final = ("INVALID_HANDLE.SESSION_", "NO_ACTIVE_SESSION")
+"""How conditions begin that say that a session at a server has ended: the server's, and the client's once it
+knows."""
+
 _SESSIONS: Final[dict[str, Callable[[], SparkSession]]] = {}
 _LOCK: Final = threading.Lock()
 

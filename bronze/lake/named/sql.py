@@ -3,7 +3,7 @@
 PySpark turns only some of the JVM's exceptions into its own. Delta's conflicts, a `SparkException` of a task
 and an ``IOException`` of a store come as they are, in Py4J's wrapper. So what an exception means is told by
 the classes of its causes. A JVM that has ended answers nothing, and would not at the next attempt either:
-that is definite.
+that is definite. So is the end of a session at a Spark Connect server: no later statement finds it again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from bronze.errors import DefiniteError
 from bronze.lake.client import CommitFailedError, TableNotFoundError
 from bronze.lake.named.place import address_of, parts_of
-from bronze.lake.named.session import session_of
+from bronze.lake.named.session import SESSION_ENDED, session_of
 from bronze.lake.spark_text import quoted
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def failures(uri: str) -> Iterator[None]:
     """Spark's errors as those that every table's opener knows; see `run`.
 
     Raises:
-        DefiniteError: ``spark-died``: the JVM has ended.
+        DefiniteError: ``spark-died``: the JVM has ended, or the server has ended the session.
     """
     try:
         yield
@@ -91,11 +91,10 @@ def _told(error: Exception, uri: str) -> Exception | None:
         type(error) is py4j.Py4JError
         or isinstance(error, (py4j.Py4JNetworkError, ConnectionRefusedError, ConnectionResetError))
     ):
-        return DefiniteError(
+        return _died(
+            uri,
             "Spark no longer answers: its JVM has ended, or cannot be reached",
-            code="spark-died",
-            where=uri,
-            remedy="read the log of the Spark application, then start the command again",
+            "read the log of the Spark application, then start the command again",
         )
     if not isinstance(error, (PySparkException, *((py4j.Py4JJavaError,) if py4j else ()))):
         return None
@@ -111,6 +110,12 @@ def meaning(error: Exception, uri: str, names: Iterable[str]) -> Exception:
         names: conditions and classes of it and its causes.
     """
     names = list(names)
+    if any(name.startswith(SESSION_ENDED) for name in names):
+        return _died(
+            uri,
+            f"the Spark Connect server has ended our session: {_words(error)}",
+            "see whether the server runs, then start the command again",
+        )
     if any(name.partition(".")[0] in _MISSING for name in names):
         return TableNotFoundError(f"there is no table {address_of(uri)}")
     if any(map(_CHANGED.search, names)):
@@ -119,6 +124,10 @@ def meaning(error: Exception, uri: str, names: Iterable[str]) -> Exception:
         return CommitFailedError(_words(error))
     kind = TableBeingMadeError if _BEING_MADE in names else OSError
     return kind(f"{address_of(uri)}: {_words(error)}")
+
+
+def _died(uri: str, message: str, remedy: str) -> DefiniteError:
+    return DefiniteError(message, code="spark-died", where=uri, remedy=remedy)
 
 
 def names_of(error: Exception) -> list[str]:

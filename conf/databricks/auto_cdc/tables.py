@@ -3,6 +3,10 @@
 A template: name your tables in `TABLES`. Read what it cannot do first (docs/how-to/databricks.md, AUTO CDC):
 large values that PostgreSQL did not send, TRUNCATE, keys that two rows exchange, and rows that a new snapshot
 no longer has.
+
+Update the pipeline at least daily. `bronze.changes` keeps its log, and files that it has joined, for a day.
+A pipeline that rested for longer fails (failOnDataLoss), and needs a full refresh. In a catalog the log stays
+for thirty days at least, but files that OPTIMIZE joined go after a day all the same.
 """
 
 from __future__ import annotations

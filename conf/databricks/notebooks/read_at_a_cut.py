@@ -11,6 +11,8 @@
 
 # COMMAND ----------
 
+from pyspark.errors import PySparkException
+
 dbutils.widgets.text("lake", "s3://bucket/lake", "lake.path of the pipeline file")
 dbutils.widgets.text("as_of", "", "a commit LSN as a number; empty: the newest")
 
@@ -20,6 +22,22 @@ lake = dbutils.widgets.get("lake").rstrip("/")
 as_of = dbutils.widgets.get("as_of")
 until = f"WHERE commit_lsn <= {int(as_of)}" if as_of else ""
 spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW cuts AS SELECT * FROM delta.`{lake}/control/cuts` {until}")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC A table may have rested for a week or longer, and changed after the cut. The version that the cut
+# MAGIC names is old then, and all of its files are there. Delta refuses it by its age, unless this session
+# MAGIC says otherwise. Serverless compute lets nobody say that. There such a table ends the cell that makes
+# MAGIC the views: run the notebook again after gold's next cut, or on a cluster.
+
+# COMMAND ----------
+
+old_versions = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+try:
+    spark.conf.set(old_versions, "false")
+except PySparkException as refused:
+    print(f"Old versions of tables cannot be read here: {refused.getCondition()}")
 
 # COMMAND ----------
 

@@ -10,6 +10,7 @@ import sys
 import time
 from datetime import UTC, datetime
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from psycopg.conninfo import conninfo_to_dict
+from pyspark.errors import PySparkException
 
 from bronze.config.sections import SnapshotSettings
 from bronze.lake.control import OpenError
@@ -25,16 +27,17 @@ from bronze.lake.control_tables import ControlTables
 from pipelines.conf_files import conf_folder
 from pipelines.quality.results import RESULTS_SCHEMA
 from pipelines.settings import load_pipeline
+from pipelines.spark.guest_sql import OLD_VERSIONS
 from silver.cycle import Silver
 from tests.bronze.replaying import read_all
 from tests.fix_postgres import drop_database, make_database
 from tests.fix_spark import reading, rows_of
+from tests.pipelines.aged import age
 from tests.pipelines.in_process import smelt_here
 from tests.pipelines.jobs import bundle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyspark.sql import Row, SparkSession
 
@@ -168,13 +171,21 @@ def cells(notebook: Path) -> list[tuple[str, str]]:
     return found
 
 
-def play(spark: SparkSession, lake: str, as_of: str = "") -> dict[str, Any]:
-    """Run the notebook; rows of its last query but one, by table."""
+def play(spark: SparkSession, lake: str, as_of: str = "", *, setting: str = OLD_VERSIONS) -> dict[str, Any]:
+    """Run the notebook; rows of its last query but one, by table.
+
+    Args:
+        spark: as a notebook's session begins, with Delta's own idea of which versions may be read.
+        lake: where.
+        as_of: what its widget has.
+        setting: in the place of the one that the notebook sets.
+    """
     widgets = {"lake": lake + "/", "as_of": as_of}
     dbutils = SimpleNamespace(widgets=SimpleNamespace(text=lambda *_: None, get=widgets.get))
     names: dict[str, Any] = {"spark": spark, "dbutils": dbutils}
     shown: list[list[Any]] = []
-    for language, text in cells(DATABRICKS / "notebooks" / "read_at_a_cut.py"):
+    for language, written in cells(DATABRICKS / "notebooks" / "read_at_a_cut.py"):
+        text = written.replace(OLD_VERSIONS, setting)
         if language == "sql":
             shown.append(spark.sql(text).collect())
         elif language == "python":
@@ -182,6 +193,15 @@ def play(spark: SparkSession, lake: str, as_of: str = "") -> dict[str, Any]:
     return {f"{row.layer}.{row.table_name}": row for row in shown[1]}
 
 
+@pytest.fixture
+def as_delta_has_it(spark: SparkSession) -> Iterator[None]:
+    """The session reads old versions only as far as Delta lets it by itself."""
+    spark.conf.set(OLD_VERSIONS, "true")
+    yield
+    spark.conf.set(OLD_VERSIONS, "false")
+
+
+@pytest.mark.usefixtures("as_delta_has_it")
 def test_the_notebook_reads_silver_and_gold_at_one_cut(spark: SparkSession, shop: Shop) -> None:
     def ids(view: str) -> list[int]:
         return sorted(row.id for row in spark.table(view).collect())
@@ -207,6 +227,22 @@ def test_the_notebook_reads_silver_and_gold_at_one_cut(spark: SparkSession, shop
             row.lsn for row in before.values()
         }
         assert ids("silver_customers") == list(range(1, 10))
+
+
+@pytest.mark.usefixtures("as_delta_has_it")
+def test_the_notebook_reads_a_table_that_rested_for_long_and_changed_since_the_cut_or_says_that_it_may_not(
+    spark: SparkSession, shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    age(spark, Path(shop.lake), days=9)
+    spark.sql(f"ALTER TABLE delta.`{shop.lake}/silver/notes` SET TBLPROPERTIES ('newer' = 'than the cut')")
+    with reading(spark):
+        with pytest.raises(PySparkException, match="DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND"):
+            play(spark, shop.lake, setting="spark.sql.warehouse.dir")  # which no session may set
+        assert "cannot be read here: CANNOT_MODIFY_STATIC_CONFIG" in capsys.readouterr().out
+        seen = play(spark, shop.lake)
+        assert capsys.readouterr().out == ""
+        for row in seen.values():
+            assert spark.table(f"{row.layer}_{row.table_name}").count() > 0, row
 
 
 def kept(events: list[Row], *keys: str) -> list[Row]:

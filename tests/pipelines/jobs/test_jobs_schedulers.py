@@ -7,6 +7,7 @@ import fcntl
 import re
 import shlex
 import subprocess
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -87,7 +88,10 @@ def test_while_a_run_of_cron_goes_on_the_next_one_ends_without_a_word(tmp_path: 
 def test_each_command_of_cron_and_airflow_has_a_deadline() -> None:
     for *_, shell in lines():
         assert len(re.findall(r"timeout -k 60 \d+h smelt ", shell)) == len(called(shell))
-    assert shared()["execution_timeout"] == "timedelta(hours=24)"
+    hours = {task: given["execution_timeout"] / timedelta(hours=1) for task, given in settings().items()}
+    assert hours == {"silver": 24, "gold": 24, "maintain": 12, "quality": 12}
+    of_cron = [re.findall(r"timeout -k 60 (\d+)h smelt (\w+)", shell) for *_, shell in lines()]
+    assert {task: int(number) for line in of_cron for number, task in line} == hours
 
 
 def calls(name: str) -> list[dict[str, ast.expr]]:
@@ -99,20 +103,17 @@ def calls(name: str) -> list[dict[str, ast.expr]]:
     ]
 
 
-def shared() -> dict[str, Any]:
-    """What all tasks have in common, with the names in it that are constants of the file."""
-    values = {}
-    for node in ast.parse(DAG).body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            values[node.targets[0].id] = node.value
-    constants = {name: value.value for name, value in values.items() if isinstance(value, ast.Constant)}
-    table = values["SHARED"]
-    assert isinstance(table, ast.Dict)
-    return {
-        ast.literal_eval(key): constants[value.id] if isinstance(value, ast.Name) else ast.unparse(value)
-        for key, value in zip(table.keys, table.values, strict=True)
-        if key is not None
-    }
+def settings() -> dict[str, dict[str, Any]]:
+    """By task: what it shares with others, as the file's constants say it."""
+    file, names = ast.parse(DAG), {"timedelta": timedelta}
+    constants = "\n".join(ast.unparse(node) for node in file.body if isinstance(node, ast.Assign))
+    exec(constants, names)  # noqa: S102 - the rest of the file needs Airflow
+    found: dict[str, dict[str, Any]] = {}
+    for call in ast.walk(file):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "BashOperator":
+            given = {keyword.arg: keyword.value for keyword in call.keywords}
+            found[ast.literal_eval(given["task_id"])] = eval(ast.unparse(given[None]), names)  # noqa: S307
+    return found
 
 
 def test_each_task_of_the_dag_is_a_command_that_parses() -> None:
@@ -134,8 +135,12 @@ def test_the_dag_runs_once_at_a_time_and_what_was_left_out_is_skipped() -> None:
         assert ast.literal_eval(dag["catchup"]) is False
         times = ast.literal_eval(dag["schedule"]).split()
         assert all(is_field(text, *bounds) for text, bounds in zip(times, RANGES, strict=True))
-    assert shared()["skip_on_exit_code"] == failures.TABLES_STOPPED
-    assert shared()["trigger_rule"] == "'none_failed'"
+    for given in settings().values():
+        assert given["skip_on_exit_code"] == failures.TABLES_STOPPED
+        assert given["trigger_rule"] == "none_failed"
+    assert {task: given["retries"] for task, given in settings().items()} == {
+        "silver": 1, "gold": 1, "maintain": 1, "quality": 0,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["from airflow.sdk import DAG", "skip_on_exit_code"])

@@ -15,15 +15,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
 from pyspark.sql import SparkSession as PySpark
 from pyspark.sql.connect.session import SparkSession as RemoteSession
 
 import deltasmelt
+from bronze.lake.named.sql import failures
 from pipelines.commands.context import spark_for
 from pipelines.settings import load_pipeline
 from pipelines.spark.jvm_death import death
 from pipelines.spark.session import spark_session, stop_session
 from pipelines.terminal.output import Unheard
+from silver.run import sessions
 from silver.run.sessions import end, own_session
 from tests.pipelines.sql_shell.small_lake import FIRST, make_small_lake
 
@@ -86,6 +89,7 @@ def ours(remote: str) -> dict[str, Any]:
     ended_elsewhere(beside, remote)
     closed: Any = own_session(session)
     closed.client.close()
+    tables = [said_of(lambda one=one: of_a_table(one)) for one in (beside, closed)]  # type: ignore[misc]
     lost = []
     for one in (beside, closed):
         try:
@@ -93,8 +97,31 @@ def ours(remote: str) -> dict[str, Any]:
         except Exception as error:  # noqa: BLE001 - it is looked at
             told = death(error, {}, Path())
             lost.append(told and told.code)
+    half = half_made(session, remote)
     stop_session(session)
-    return {"idle": idle, "lost": lost}
+    return {"idle": idle, "lost": lost, "tables": tables, "half": half}
+
+
+def of_a_table(session: SparkSession) -> None:
+    """A statement as those on the tables of a lake in a catalog."""
+    with failures("catalog://main/bronze/changes"):
+        session.sql("SELECT 1").collect()
+
+
+def half_made(session: SparkSession, remote: str) -> str:
+    """What the server says of a clone that was interrupted before it had its settings."""
+    made: list[SparkSession] = []
+
+    def interrupted(clone: SparkSession, _: object = None) -> None:
+        made.append(clone)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sessions, "_lean", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            own_session(session)
+    with other_client(made[0], remote) as other:
+        return asked(other)
 
 
 def given(file: Path, remote: str) -> dict[str, Any]:
@@ -126,12 +153,23 @@ def given(file: Path, remote: str) -> dict[str, Any]:
         found["views"] = theirs.sql("SHOW VIEWS").count() - before
         lake.preview("customer", 1)
     found["views after"] = theirs.sql("SHOW VIEWS").count() - before
+    found |= in_a_catalog(file)
     ended_elsewhere(theirs, remote)
     with deltasmelt.open(file) as lake:
         found["ended"] = [said_of(lambda: lake.sql(_ORDERS)), said_of(lambda: lake.table("silver.orders"))]
     end(theirs)
     theirs.stop()
     return found
+
+
+def in_a_catalog(file: Path) -> dict[str, Any]:
+    """A lake without a path, which is empty: what it says, and the sessions that are there for it."""
+    named = file.with_name("named.yml")
+    named.write_text(file.read_text().replace("lake: {path: ./lake}", "lake: {catalog: spark_catalog}"))
+    before = len(sessions._cloned)
+    with deltasmelt.open(named) as lake:
+        found = {"catalog": [said_of(lake.at), len(sessions._cloned) - before]}
+    return {**found, "catalog after": len(sessions._cloned) - before}
 
 
 def held(file: Path, remote: str) -> dict[str, Any]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from bronze.errors import DefiniteError
 from bronze.lake.client import CommitFailedError, TableNotFoundError
 from bronze.lake.named.sql import TableBeingMadeError, TableChangedError, failures, meaning, names_of
+from silver.run.sessions import end
 
 URI = "catalog://main/bronze/changes"
 
@@ -27,6 +32,10 @@ URI = "catalog://main/bronze/changes"
         (["DELTA_METADATA_CHANGED"], TableChangedError),
         (["io.delta.exceptions.ProtocolChangedException"], TableChangedError),
         (["DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"], TableBeingMadeError),
+        (["INVALID_HANDLE.SESSION_CLOSED"], DefiniteError),
+        (["INVALID_HANDLE.SESSION_NOT_FOUND"], DefiniteError),
+        (["INVALID_HANDLE.OPERATION_NOT_FOUND"], OSError),
+        (["NO_ACTIVE_SESSION"], DefiniteError),
         (["org.apache.spark.SparkException", "java.io.IOException"], OSError),
         ([], OSError),
     ],
@@ -42,6 +51,22 @@ def test_a_jvm_that_has_ended_is_not_asked_again(error: Exception) -> None:
     with pytest.raises(DefiniteError) as told, failures(URI):
         raise error
     assert told.value.code == "spark-died"
+
+
+def test_a_session_that_its_server_has_ended_is_not_asked_again() -> None:
+    closed: Any = ConnectSession.builder.remote("sc://127.0.0.1:1").create()
+    end(closed)
+    with pytest.raises(DefiniteError, match="NO_ACTIVE_SESSION") as told, failures(URI):
+        closed.conf.get("spark.master")
+    assert told.value.code == "spark-died"
+    said = SparkConnectGrpcException(
+        "[INVALID_HANDLE.SESSION_CLOSED] The handle is invalid. Session was closed. SQLSTATE: HY000",
+        errorClass="INVALID_HANDLE.SESSION_CLOSED",
+    )
+    with pytest.raises(DefiniteError, match="SESSION_CLOSED") as told, failures(URI):
+        raise said
+    assert told.value.code == "spark-died"
+    assert told.value.__cause__ is said
 
 
 def test_a_value_that_has_the_name_of_a_conflict_is_none() -> None:

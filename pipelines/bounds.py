@@ -1,0 +1,59 @@
+"""What numbers may be that somebody gives: on the command line, and in calls from Python."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from bronze.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The least and the greatest value; None: there is none.
+
+    Attributes:
+        whole: only a whole number will do.
+    """
+
+    least: float
+    most: float | None = None
+    whole: bool = False
+
+    def require(self, value: object, where: str) -> None:
+        """Refuse what is no number within them; neither "not a number" nor infinity is one.
+
+        Args:
+            value: what was given.
+            where: the name of the argument.
+
+        Raises:
+            ConfigurationError: ``argument-invalid``.
+        """
+        if (
+            isinstance(value, int if self.whole else int | float)
+            and math.isfinite(value)
+            and value >= self.least
+            and (self.most is None or value <= self.most)
+        ):
+            return
+        raise ConfigurationError(
+            f"{value!r} is not {self}",
+            code="argument-invalid",
+            where=where,
+            remedy=f"give {self}, or leave it out",
+        )
+
+    def __str__(self) -> str:
+        kind = "a whole number" if self.whole else "a number"
+        least = f"{self.least:.6f}".rstrip("0").rstrip(".")
+        return f"{kind}, at least {least}" if self.most is None else f"{kind} from {least} to {self.most:g}"
+
+
+SAMPLE: Final = Bounds(0.000001, 1.0)
+"""The fraction of keys that a comparison takes."""
+CONNECTIONS: Final = Bounds(1, 64, whole=True)
+"""To the server at once."""
+RATE: Final = Bounds(1, whole=True)
+"""Bytes in a second."""
