@@ -46,7 +46,7 @@ from pipelines.runtime.stated_retention import positions, state_retention
 from pipelines.runtime.table_files import FILE_BYTES, SMALL, Files, files_of
 from silver.run.pauses import Pauses
 from silver.run.sessions import own_session
-from silver.run.spark_settings import FINE_PAGES
+from silver.run.spark_settings import FINE_PAGES, change
 from silver.run.troubles import answers
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Maintenance:
     ) -> None:
         self._spark = own_session(spark)
         for name, value in _SETTINGS.items():
-            self._spark.conf.set(name, value)
+            change(self._spark, name, value)
         self._lake = lake
         self._control = control
         self._retention = retention
