@@ -154,6 +154,7 @@ class Maintenance:
         self._handles: dict[str, DeltaTable] = {}
         self._last: dict[tuple[Layer, str], _Last] = {}
         self._waiting: list[tuple[Layer, str]] = []
+        self._passed_over: set[str] = set()
         self._next_round = self._next_expiry = -math.inf
         self._pauses: Pauses[str] = Pauses()
         self.failed: dict[str, Exception] = {}
@@ -236,7 +237,7 @@ class Maintenance:
         cuts = [(layer, self._control.latest_cut(layer)) for layer in self._layers]
         found = [(layer, name) for layer, cut in cuts if cut is not None for name in sorted(cut.tables)]
         if self._lake.path is None and "silver" in self._layers:
-            found += others_of(self._spark, self._lake)
+            found += others_of(self._spark, self._lake, self._passed_over)
         named = {f"{layer}.{name}" for layer, name in found}
         others = OTHERS if self._lake.path is None else ()
         maintenance_errors.close_others(self._control, (*self._layers, *others), named | {_CUTS, _TABLES})

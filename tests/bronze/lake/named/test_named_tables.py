@@ -178,6 +178,19 @@ def test_a_table_that_somebody_else_made_is_left_alone(spark: SparkSession, lake
     assert [row["id"] for row in rows_of(spark, f"SELECT id FROM {CATALOG}.control.taken")] == [1]
 
 
+def test_a_view_or_a_table_of_another_format_is_no_table_of_ours(spark: SparkSession, lake: Lake) -> None:
+    spark.sql(f"CREATE VIEW {CATALOG}.silver.seen AS SELECT 1 AS id")
+    spark.sql(f"CREATE TABLE {CATALOG}.silver.plain (id BIGINT) USING PARQUET")
+    for name in ("seen", "plain"):
+        for look in (
+            lambda name=name: SilverLog(lake).read(name),
+            lambda name=name: delta.open_or_create(lake.uri("silver", name), SCHEMA, description=""),
+        ):
+            with pytest.raises(DefiniteError) as told:
+                look()
+            assert told.value.code == "catalog-name-taken", name
+
+
 def test_a_failing_task_is_an_error_that_every_opener_knows(spark: SparkSession, lake: Lake) -> None:
     uri = made(lake, "failing")
     with pytest.raises(OSError, match="bronze"), failures(uri):
