@@ -45,6 +45,8 @@ LONGEST_FIRST: Final = (
     "gold/language/test_language.py",
     "pipelines/commands/test_commands.py",
     "silver/run/test_killed.py",
+    "pipelines/commands/test_rebuild_in_catalog.py",
+    "pipelines/runtime/test_maintenance_in_catalog.py",
     "silver/run/test_one_tables_trouble.py",
     "pipelines/runtime/test_maintenance_lag.py",
     "pipelines/runtime/test_clustering.py",

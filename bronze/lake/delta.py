@@ -370,6 +370,8 @@ def append_files(table: DeltaTable, parts: Sequence[AddAction]) -> None:
 def overwrite(uri: str, rows: pa.Table) -> None:
     """Make a table hold these rows and no others, in one commit; made where it is not there.
 
+    A catalog's table is made first, by a statement of its own: a kill in between leaves it without rows.
+
     Raises:
         CommitFailedError: another writer was first.
         DefiniteError: as `open_or_create`.

@@ -33,7 +33,7 @@ from pipelines.runtime.clustering import clustered
 from pipelines.runtime.locks import lake_lock, writing
 from pipelines.terminal.failures import TABLES_STOPPED, Failure, error_text
 from silver.errors import CODES, failure, table_error
-from silver.run.refusals import refused, there
+from silver.run.refusals import refused, same_names, there
 from silver.run.troubles import answers
 from silver.schema.catalog import histories, silver_catalog
 
@@ -105,9 +105,10 @@ def rebuild_silver(
         catalog = silver_catalog(relations, settings)
         bronze = open_existing(location(lake, "bronze", CHANGES))
         known = there(catalog.values(), bronze, settings)
+        same_name = same_names(lake, catalog.values(), bronze, settings)
         for name in [name for name in tables if name in catalog]:
             whole = True
-            why = refused(
+            why = same_name.get(name) or refused(
                 catalog[name], cut.commit_lsn, there=known, relations=relations, last=cut, settings=settings
             )
             if (

@@ -204,9 +204,13 @@ def record_constraints(lake: Lake, constraints: Constraints) -> None:
 
 
 def recorded_constraints(lake: Lake) -> Constraints | None:
-    """What the catalog said when it was last asked; None where it never was."""
+    """What the catalog said when it was last asked; None where it never was.
+
+    A catalog's table is made before its row is written, so a kill in between leaves it without one.
+    """
     table = delta.open_table(delta.location(lake, "quality", CONSTRAINTS))
     if table is None:
         return None
-    (row,) = (row for batch in delta.batches(table, CONSTRAINTS_SCHEMA.names) for row in batch.to_pylist())
-    return Constraints.from_json(row["constraints"], row["read_at"])
+    batches = delta.batches(table, CONSTRAINTS_SCHEMA.names)
+    row = next((row for batch in batches for row in batch.to_pylist()), None)
+    return None if row is None else Constraints.from_json(row["constraints"], row["read_at"])

@@ -46,7 +46,7 @@ from pipelines.runtime.stated_retention import positions, state_retention
 from pipelines.runtime.table_files import FILE_BYTES, SMALL, Files, files_of
 from silver.run.pauses import Pauses
 from silver.run.sessions import own_session
-from silver.run.spark_settings import FINE_PAGES
+from silver.run.spark_settings import FINE_PAGES, change
 from silver.run.troubles import answers
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Maintenance:
     ) -> None:
         self._spark = own_session(spark)
         for name, value in _SETTINGS.items():
-            self._spark.conf.set(name, value)
+            change(self._spark, name, value)
         self._lake = lake
         self._control = control
         self._retention = retention
@@ -154,6 +154,7 @@ class Maintenance:
         self._handles: dict[str, DeltaTable] = {}
         self._last: dict[tuple[Layer, str], _Last] = {}
         self._waiting: list[tuple[Layer, str]] = []
+        self._passed_over: set[str] = set()
         self._next_round = self._next_expiry = -math.inf
         self._pauses: Pauses[str] = Pauses()
         self.failed: dict[str, Exception] = {}
@@ -236,7 +237,7 @@ class Maintenance:
         cuts = [(layer, self._control.latest_cut(layer)) for layer in self._layers]
         found = [(layer, name) for layer, cut in cuts if cut is not None for name in sorted(cut.tables)]
         if self._lake.path is None and "silver" in self._layers:
-            found += others_of(self._spark, self._lake)
+            found += others_of(self._spark, self._lake, self._passed_over)
         named = {f"{layer}.{name}" for layer, name in found}
         others = OTHERS if self._lake.path is None else ()
         maintenance_errors.close_others(self._control, (*self._layers, *others), named | {_CUTS, _TABLES})

@@ -8,12 +8,14 @@ refused, and tried again.
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from typing import TYPE_CHECKING, Final
 
+from bronze.errors import DefiniteError
 from bronze.lake import delta
-from bronze.lake.named.owned import is_made_by_us
+from bronze.lake.named.owned import TAKEN, is_made_by_us
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -22,18 +24,25 @@ if TYPE_CHECKING:
 
     from bronze.lake.location import Lake, Layer
 
+_LOGGER: Final = logging.getLogger("deltasmelt.maintenance")
 _HOURS: Final = re.compile(r"interval (\d+) (hour|day)s?")
 _A_WEEK: Final = 7 * 24
 """Hours that a table keeps files which left it, unless it says another time."""
 OTHERS: Final[tuple[Layer, ...]] = ("bronze", "control", "quality")
 
 
-def others_of(spark: SparkSession, lake: Lake) -> list[tuple[Layer, str]]:
+def others_of(spark: SparkSession, lake: Lake, told: set[str]) -> list[tuple[Layer, str]]:
     """Layer and name of each such table that the pipeline made.
+
+    What cannot be opened, as somebody's view in our schema, is passed over, and logged once.
 
     Args:
         spark: a session.
         lake: in a catalog.
+        told: locations of what was logged; it grows.
+
+    Raises:
+        DefiniteError: ``spark-died``.
     """
     found: list[tuple[Layer, str]] = []
     for layer in OTHERS:
@@ -43,9 +52,21 @@ def others_of(spark: SparkSession, lake: Lake) -> list[tuple[Layer, str]]:
         rows = spark.sql(f"SHOW TABLES IN {schema}").collect()
         names = sorted(row["tableName"] for row in rows if not row["isTemporary"])
         for name in names:
-            table = delta.open_table(lake.uri(layer, name))
-            if table is not None and is_made_by_us(table.metadata().configuration):
-                found.append((layer, name))
+            uri = lake.uri(layer, name)
+            try:
+                table = delta.open_table(uri)
+                if table is not None and is_made_by_us(table.metadata().configuration):
+                    found.append((layer, name))
+                continue
+            except OSError as error:
+                why = str(error)
+            except DefiniteError as error:
+                if error.code != TAKEN:
+                    raise
+                why = error.message
+            if uri not in told:
+                told.add(uri)
+                _LOGGER.warning("%s.%s is not maintained: %s", layer, name, why)
     return found
 
 

@@ -12,15 +12,16 @@ from bronze.errors import TableError, resnapshot_remedy
 from bronze.store.gaps import is_left_out
 from bronze.store.marks import snapshot_of
 from silver.errors import name_refused
-from silver.schema.catalog import check_names
+from silver.schema.catalog import check_names, histories
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from deltalake import DeltaTable
 
     from bronze.identifiers import TableName
     from bronze.lake.control import Cut
+    from bronze.lake.location import Lake
     from bronze.lsn import Lsn
     from bronze.shapes import Relation
     from silver.plan.activity import Activity
@@ -40,25 +41,41 @@ def there(tables: Collection[SilverTable], bronze: DeltaTable, settings: SilverS
     ]
 
 
-def alike(tables: Collection[SilverTable]) -> dict[TableName, TableError]:
+def same_names(
+    lake: Lake, tables: Collection[SilverTable], bronze: DeltaTable, settings: SilverSettings
+) -> dict[TableName, TableError]:
+    """Errors of the tables that a catalog would keep in one table, histories included; none at a path.
+
+    Args:
+        lake: whose.
+        tables: of the source.
+        bronze: `bronze.changes`.
+        settings: silver's.
+    """
+    if lake.path is not None:
+        return {}
+    of_source = [table for table in tables if not is_left_out(bronze, table.table)]
+    return alike([*of_source, *histories(of_source, settings)])
+
+
+def alike(tables: Iterable[SilverTable]) -> dict[TableName, TableError]:
     """Errors of tables whose names differ in nothing but case, which a catalog does not tell apart.
 
     Args:
-        tables: those of a lake in a catalog that the source has.
+        tables: those of a lake in a catalog that the source has, and their histories.
     """
     found: dict[str, list[SilverTable]] = {}
     for table in tables:
         found.setdefault(table.name.lower(), []).append(table)
-    return {
-        one.table: name_refused(
-            one.table,
-            f"silver.{one.name}",
-            f" beside that of {next(other.table for other in same if other is not one)}: case does not count",
-        )
-        for same in found.values()
-        if len(same) > 1
-        for one in same
-    }
+    errors: dict[TableName, TableError] = {}
+    for same in found.values():
+        for one in same:
+            other = next((other for other in same if other.name != one.name), None)
+            if other is not None:  # of one and the same name `check_names` tells
+                whose = f"the history of {other.table}" if other.history else f"that of {other.table}"
+                why = f" beside {whose}: case does not count"
+                errors.setdefault(one.table, name_refused(one.table, f"silver.{one.name}", why))
+    return errors
 
 
 def refused(

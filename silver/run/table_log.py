@@ -119,7 +119,8 @@ class SilverLog:
         A local log is looked at all the time. In a store a look asks for what comes after the known version,
         and has the same answer where a table is as known, and where somebody put it back to an older one. So
         the known version's own entry is asked for, by one request. A look that is older than half a minute is
-        done again.
+        done again. In a catalog a look names the newest version, and a step begins with one anyway. A table
+        that was made anew with as many versions is not told from the one that it was.
 
         Args:
             name: of the table; nothing is asked of one that nobody has read.
@@ -129,16 +130,16 @@ class SilverLog:
             TransientError: ``table-put-back``: an older version, or none, is there.
         """
         known, tail, table = self._stored.get(name), self._tails.get(name), self._tables.get(name)
-        if known is None or tail is None or table is None:
+        if known is None or table is None or (tail is None and not is_named(table.table_uri)):
             return
         if self._seen is not None and (look or _is_past(self._seen.get(name, 0.0), LISTED_AFTER)):
             self.expect(name)
-        if not has_entry(tail, table.table_uri):  # a handle would say nothing where its table is gone
-            self.forget((name,))
+        if tail is not None and not has_entry(tail, table.table_uri):
+            self.forget((name,))  # a handle would say nothing where its table is gone
         stored = self._read(name)
         if stored is None or stored.version < known.version:
             self.forget((name,))
-            raise put_back(f"silver.{name}", str(self._lake.path), known.version)
+            raise put_back(f"silver.{name}", self._lake.path or str(self._lake.catalog), known.version)
 
     def read(self, name: str) -> Stored | None:
         """The table at its newest version; None where there is none.

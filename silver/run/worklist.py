@@ -25,7 +25,7 @@ from silver.plan.activity import Activity, activity_of, activity_query
 from silver.plan.work import Work
 from silver.run.bronze_window import files_after, whole
 from silver.run.descriptions import Descriptions
-from silver.run.refusals import alike, check_relation, refused, there
+from silver.run.refusals import check_relation, refused, same_names, there
 from silver.run.spark_settings import SMALL, tune
 from silver.schema import alter
 from silver.schema.catalog import histories, silver_catalog
@@ -144,8 +144,7 @@ class Worklist:
         tables: list[tuple[SilverTable, Lsn]] = []
         catalog = silver_catalog(attempt.relations, self._settings)
         known = there(catalog.values(), bronze, self._settings)
-        of_source = [one for one in catalog.values() if not is_left_out(bronze, one.table)]
-        same_name = alike(of_source) if self._lake.path is None else {}
+        same_name = same_names(self._lake, catalog.values(), bronze, self._settings)
         for table in catalog.values():
             if attempt.only is not None and table.table not in attempt.only:
                 continue

@@ -9,11 +9,11 @@ tells apart: the later one is refused, and looks again.
 
 from __future__ import annotations
 
+import math
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bronze.lake.named.commits import plain
 from bronze.lake.named.place import address_of
@@ -21,9 +21,11 @@ from bronze.lake.named.sql import failures, session_for
 from bronze.lake.spark_text import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 _GOES: Final = "goes"
+_NAN: Final = object()
+"""Stands for NaN, which in Python differs from itself."""
 
 
 def amend(uri: str, before: pa.Table, after: pa.Table) -> None:
@@ -75,31 +77,30 @@ def differing(before: pa.Table, after: pa.Table) -> pa.Table:
     Raises:
         ValueError: a row is there afterwards that was not before.
     """
-    if before.num_rows == after.num_rows:
-        places = _changed(before, after)
-        old, new = before.take(places), after.take(places)
-    else:
-        kept = set(_values(after))
-        listed = list(_values(before))
-        if not kept <= set(listed):
+    was, is_now = _values(before), _values(after)
+    goes = before.num_rows != after.num_rows
+    if goes:
+        kept = set(is_now)
+        if not kept <= set(was):
             raise ValueError("rows are added where some may change or go")
-        places = pa.array([place for place, row in enumerate(listed) if row not in kept], pa.int64())
-        old = new = before.take(places)
-    goes = pa.array([before.num_rows != after.num_rows] * old.num_rows, pa.bool_())
-    first = list({row: place for place, row in reversed(list(enumerate(_values(old))))}.values())
+        places = [place for place, row in enumerate(was) if row not in kept]
+    else:
+        places = [place for place, row in enumerate(was) if row != is_now[place]]
+    first = pa.array(list({was[place]: place for place in reversed(places)}.values()), pa.int64())
+    old, new = before.take(first), (before if goes else after).take(first)
     names = [f"{side}{number}" for side in "on" for number in range(len(before.column_names))]
-    found = pa.table([*old.columns, *new.columns, goes], names=[*names, _GOES])
-    return found.take(pa.array(first, pa.int64()))
+    marked = pa.array([goes] * old.num_rows, pa.bool_())
+    return pa.table([*old.columns, *new.columns, marked], names=[*names, _GOES])
 
 
-def _changed(before: pa.Table, after: pa.Table) -> pa.Array:
-    """Places of rows with a value that differs; NULL is a value."""
-    differs = pa.chunked_array([pa.array([False] * before.num_rows, pa.bool_())])
-    for one, other in zip(before.columns, after.columns, strict=True):
-        null = pc.xor(pc.is_null(one), pc.is_null(other))
-        differs = pc.or_(differs, pc.or_(null, pc.fill_null(pc.not_equal(one, other), fill_value=False)))
-    return pc.indices_nonzero(differs)
+def _values(rows: pa.Table) -> list[tuple[Any, ...]]:
+    """Rows as values that are equal, and have one hash, where Spark's ``<=>`` finds them the same."""
+    return list(zip(*(map(_comparable, column.to_pylist()) for column in rows.columns), strict=True))
 
 
-def _values(rows: pa.Table) -> Iterable[tuple[Any, ...]]:
-    return zip(*(column.to_pylist() for column in rows.columns), strict=True)
+def _comparable(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_comparable, value))
+    if isinstance(value, dict):
+        return tuple((name, _comparable(inner)) for name, inner in value.items())
+    return _NAN if isinstance(value, float) and math.isnan(value) else value

@@ -17,10 +17,23 @@ if TYPE_CHECKING:
 MADE_PROPERTY: Final = "deltasmelt.made"
 """Table property of what has no other one that tells."""
 
+TAKEN: Final = "catalog-name-taken"
+"""Code of the error where a name is somebody else's."""
+
 
 def is_made_by_us(properties: Mapping[str, str]) -> bool:
     """Whether a table that has no other property that tells is the pipeline's."""
     return MADE_PROPERTY in properties
+
+
+def taken(uri: str) -> DefiniteError:
+    """The error where a name that the pipeline has in mind is somebody else's: ``catalog-name-taken``."""
+    return DefiniteError(
+        f"{address_of(uri)} is there already, and not a table of this pipeline",
+        code=TAKEN,
+        where=uri,
+        remedy="drop or rename that table, or choose another lake.catalog",
+    )
 
 
 def require_ours(uri: str, properties: Mapping[str, str], told_by: str = MADE_PROPERTY) -> None:
@@ -35,9 +48,4 @@ def require_ours(uri: str, properties: Mapping[str, str], told_by: str = MADE_PR
         DefiniteError: ``catalog-name-taken``.
     """
     if is_named(uri) and told_by not in properties:
-        raise DefiniteError(
-            f"{address_of(uri)} is there already, and not a table of this pipeline",
-            code="catalog-name-taken",
-            where=uri,
-            remedy="drop or rename that table, or choose another lake.catalog",
-        )
+        raise taken(uri)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.errors import DefiniteError
 from bronze.lake.client import CommitFailedError, TableNotFoundError
+from bronze.lake.named.owned import taken
 from bronze.lake.named.place import address_of, parts_of
 from bronze.lake.named.session import SESSION_ENDED, session_of
 from bronze.lake.spark_text import quoted
@@ -27,6 +28,15 @@ if TYPE_CHECKING:
 _MISSING: Final = frozenset(
     ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE")
 )
+_ANOTHERS: Final = frozenset(
+    (
+        "EXPECT_TABLE_NOT_VIEW",
+        "DELTA_CANNOT_DESCRIBE_VIEW_HISTORY",
+        "DELTA_ONLY_OPERATION",
+        "DELTA_TABLE_ONLY_OPERATION",
+    )
+)
+"""What is there is a view, or no table of Delta; all of ours are."""
 _BEING_MADE: Final = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 _CONFLICT: Final = re.compile(r"DELTA_CONCURRENT_|Concurrent\w*Exception$")
 _CHANGED: Final = re.compile(r"DELTA_(?:METADATA|PROTOCOL)_CHANGED|(?:Metadata|Protocol)ChangedException$")
@@ -118,6 +128,8 @@ def meaning(error: Exception, uri: str, names: Iterable[str]) -> Exception:
         )
     if any(name.partition(".")[0] in _MISSING for name in names):
         return TableNotFoundError(f"there is no table {address_of(uri)}")
+    if any(name.partition(".")[0] in _ANOTHERS for name in names):
+        return taken(uri)
     if any(map(_CHANGED.search, names)):
         return TableChangedError(_words(error))
     if any(map(_CONFLICT.search, names)):

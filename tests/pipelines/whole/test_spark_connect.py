@@ -187,6 +187,7 @@ def test_what_serverless_compute_refuses_a_lake_in_a_catalog_does_not_need(
         said = remote.smelt("sql", "SELECT count(*), sum(total) FROM silver.orders", *_OUT)
         assert f"\n89,{sum(range(2, 91)) + 12}\n" in said
         assert "public.orders" in remote.smelt("status")
+        remote.smelt("maintain")
         refused = {condition for condition, _ in front.refused}
         assert refused == {"CONFIG_NOT_AVAILABLE", "NOT_SUPPORTED_WITH_SERVERLESS"}
         assert not {subject for _, subject in front.refused} & {"GLOBAL TEMPORARY VIEW", "GLOBAL"}

@@ -10,7 +10,7 @@ from bronze.lsn import Lsn
 from silver.errors import table_error
 from silver.run.marks import KNOWN_AFTER, Mark, Telling
 from silver.run.refusals import alike
-from silver.schema.catalog import silver_table
+from silver.schema.catalog import histories, silver_table
 from silver.settings import SilverSettings
 from tests.silver.histories import INT, relation
 
@@ -36,6 +36,19 @@ def test_names_that_differ_in_case_alone_are_refused_both() -> None:
     errors = alike([silver_table(shape, SilverSettings()) for shape in shapes])
     assert set(errors) == {TableName("public", "Orders"), TableName("public", "orders")}
     assert {error.code for error in errors.values()} == {"catalog-name"}
+
+
+def test_a_history_is_among_the_names_that_differ_in_case_alone() -> None:
+    shapes = [
+        relation(name, [("id", INT)], ["id"], relation_id=at)
+        for at, name in enumerate(("Orders__History", "orders", "items", "items__history"), 1)
+    ]
+    settings = SilverSettings(history=["public.orders", "public.items"])
+    tables = [silver_table(shape, settings) for shape in shapes]
+    errors = {error.table.name: error for error in alike([*tables, *histories(tables, settings)]).values()}
+    assert set(errors) == {"Orders__History", "orders"}, "of names that are the same `check_names` tells"
+    assert "silver.orders__history beside that of public.Orders__History" in errors["orders"].message
+    assert "beside the history of public.orders" in errors["Orders__History"].message
 
 
 def test_what_catalogs_say_of_a_name_is_the_tables_error() -> None:

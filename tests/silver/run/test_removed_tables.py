@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bronze.errors import TransientError
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
+from pipelines.runtime.locks import writing
 from silver.cycle import Silver
 from silver.run import pauses
 from silver.settings import SilverSettings
+from tests.fix_spark import rows_of
+from tests.gold.catalog_world import CATALOG, lake_in_catalog
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
 
 if TYPE_CHECKING:
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from bronze.lake.control import Cut
     from bronze.shapes import Relation
 
 PLAIN = (("id", INT), ("note", TEXT))
@@ -65,3 +70,35 @@ def test_tables_that_were_removed_or_put_back_catch_up_in_the_same_process(
     for name in cut.tables:
         found = spark.read.format("delta").load(lake.uri("silver", name)).select("id").collect()
         assert sorted(row["id"] for row in found) == [1, 2, 3, 4, 5], name
+
+
+@pytest.mark.spark
+@pytest.mark.torture
+def test_a_table_that_was_dropped_from_a_catalog_catches_up_in_the_same_process(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The cycle has the lease that it had before, and so looks at a table no sooner than a step begins."""
+    shape = SHAPES[1]
+    with lake_in_catalog(spark, tmp_path / "lake") as lake:
+        bronze, control = BronzeWriter(lake), ControlTables(lake)
+        silver = Silver(spark, lake, SilverSettings(), control)
+
+        def cycle(lsn: int) -> Cut | None:
+            bronze.commit(lsn)
+            with writing(lake, "silver"):
+                return silver.cycle()
+
+        bronze.relations([shape])
+        bronze.snapshot(shape, 10, [["1", "a"]])
+        cycle(20)
+        spark.sql(f"DROP TABLE {CATALOG}.silver.gone")
+        bronze.add(31, [ins(shape, "2", "b")])
+        with pytest.raises(TransientError) as told:
+            cycle(40)
+        assert (told.value.code, told.value.where) == ("table-put-back", CATALOG)
+        cut = cycle(50)
+        silver.close()
+        assert cut is not None
+        assert set(cut.tables) == {"gone"}
+        found = rows_of(spark, f"SELECT id FROM {CATALOG}.silver.gone")
+        assert sorted(row["id"] for row in found) == [1, 2]

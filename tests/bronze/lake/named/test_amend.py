@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pyarrow as pa
@@ -65,6 +66,34 @@ def test_rows_go_and_none_that_came_meanwhile(
 def test_rows_that_are_added_are_no_change() -> None:
     with pytest.raises(ValueError, match="added"):
         differing(table([]), table([{"name": "a", "at": 1}]))
+
+
+NESTED = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("share", pa.float64()),
+        ("samples", pa.list_(pa.string())),
+        ("of", pa.struct([("low", pa.float64()), ("seen", pa.list_(pa.int64()))])),
+    ]
+)
+
+
+def nested(*ids: int, share: float = math.nan) -> pa.Table:
+    found = [
+        {"id": one, "share": share, "samples": ["a", None], "of": {"low": math.nan, "seen": [1]}}
+        for one in ids
+    ]
+    return pa.Table.from_pylist(found, schema=NESTED)
+
+
+def test_rows_with_lists_structs_and_nan_go_and_change_as_others_do() -> None:
+    gone = differing(nested(1, 2, 2, 3), nested(1, 3))
+    assert (gone["o0"].to_pylist(), gone["goes"].to_pylist()) == ([2], [True])
+    assert differing(nested(1, 2), nested(1, 2)).num_rows == 0, "NaN is no change of NaN"
+    changed = differing(nested(1, 2), pa.concat_tables([nested(1), nested(2, share=0.5)]))
+    assert (changed["o0"].to_pylist(), changed["n1"].to_pylist()) == ([2], [0.5])
+    with pytest.raises(ValueError, match="added"):
+        differing(nested(1, 2, 3), nested(4))
 
 
 def test_all_values_name_a_row() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from bronze.errors import DefiniteError
+from bronze.errors import DefiniteError, TransientError
 from bronze.lake import delta, named_files
 from bronze.lake.client import CommitFailedError
 from bronze.lake.control import Cut, OpenError
@@ -22,6 +22,7 @@ from bronze.lsn import Lsn
 from bronze.store.contract import CHANGES_SCHEMA
 from bronze.store.marks import READER_APP
 from silver.run.table_log import SilverLog
+from silver.schema.ddl import RELATION_PROPERTY
 from tests.fix_spark import rows_of
 from tests.gold.catalog_world import CATALOG, lake_in_catalog
 
@@ -197,6 +198,51 @@ def test_a_table_that_somebody_else_made_is_left_alone(spark: SparkSession, lake
             write()
         assert told.value.code == "catalog-name-taken"
     assert [row["id"] for row in rows_of(spark, f"SELECT id FROM {CATALOG}.control.taken")] == [1]
+
+
+def test_a_view_or_a_table_of_another_format_is_no_table_of_ours(spark: SparkSession, lake: Lake) -> None:
+    spark.sql(f"CREATE VIEW {CATALOG}.silver.seen AS SELECT 1 AS id")
+    spark.sql(f"CREATE TABLE {CATALOG}.silver.plain (id BIGINT) USING PARQUET")
+    for name in ("seen", "plain"):
+        for look in (
+            lambda name=name: SilverLog(lake).read(name),
+            lambda name=name: delta.open_or_create(lake.uri("silver", name), SCHEMA, description=""),
+        ):
+            with pytest.raises(DefiniteError) as told:
+                look()
+            assert told.value.code == "catalog-name-taken", name
+
+
+def test_a_table_that_was_removed_or_put_back_is_noticed_before_a_step_builds_upon_it(
+    spark: SparkSession, lake: Lake
+) -> None:
+    """A cycle that had the lease before looks at a table no sooner than a step begins."""
+
+    def make(inserts: int) -> None:
+        spark.sql(
+            f"CREATE TABLE {CATALOG}.silver.held (id BIGINT) USING DELTA "
+            f"TBLPROPERTIES ('{RELATION_PROPERTY}' = '1')"
+        )
+        for number in range(inserts):
+            spark.sql(f"INSERT INTO {CATALOG}.silver.held VALUES ({number})")
+
+    make(2)
+    log = SilverLog(lake)
+    log.begin(alone=False)
+    known = log.read("held")
+    log.begin(alone=True)
+    log.confirm("held", look=True)
+    for again in (True, False):
+        spark.sql(f"DROP TABLE {CATALOG}.silver.held")
+        if again:
+            make(1)
+        assert known is not None
+        assert log.read("held") == known, "what was seen last stands"
+        with pytest.raises(TransientError, match=rf"version {known.version} of silver\.held is gone") as told:
+            log.confirm("held", look=True)
+        assert (told.value.code, told.value.where) == ("table-put-back", CATALOG)
+        known = log.read("held")
+    assert known is None
 
 
 def test_a_failing_task_is_an_error_that_every_opener_knows(spark: SparkSession, lake: Lake) -> None:

@@ -1,0 +1,70 @@
+"""Maintenance of a lake in a catalog: beside what others have there, and where a server guards settings."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from bronze.lake import delta
+from bronze.lake.control_tables import ControlTables
+from pipelines.runtime import maintenance
+from pipelines.runtime.maintenance import Maintenance
+from silver.run import spark_settings
+from tests.gold.catalog_world import CATALOG, lake_in_catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from bronze.lake.location import Lake
+
+STATIC = "spark.sql.warehouse.dir"
+"""What no session may set."""
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    with lake_in_catalog(spark, tmp_path_factory.mktemp("lake")) as made:
+        yield made
+
+
+def upkeep(spark: SparkSession, lake: Lake) -> Maintenance:
+    return Maintenance(spark, lake, ControlTables(lake), retention=0, documents=False)
+
+
+def test_what_others_have_in_our_schemas_stops_no_maintenance_and_is_told_once(
+    spark: SparkSession, lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    delta.open_or_create(lake.uri("bronze", "ours"), pa.schema([("id", pa.int64())]), description="")
+    for statement in (
+        "CREATE VIEW {}.bronze.seen AS SELECT 1 AS id",
+        "CREATE TEMPORARY VIEW passing AS SELECT 1 AS id",
+        "CREATE TABLE {}.control.plain (id BIGINT) USING PARQUET",
+        "CREATE TABLE {}.quality.theirs (id BIGINT) USING DELTA",
+    ):
+        spark.sql(statement.format(CATALOG))
+    work = upkeep(spark, lake)
+    with caplog.at_level(logging.WARNING, "deltasmelt.maintenance"):
+        done = {(one.layer, one.name) for one in work.all_tables()}
+        work._tables()  # the next round
+    assert work.failed == {}
+    assert ("bronze", "ours") in done
+    assert not {name for _, name in done} & {"seen", "passing", "plain", "theirs"}
+    told = [one.getMessage() for one in caplog.records if one.name == "deltasmelt.maintenance"]
+    passed_over = sorted(one.partition(" is not maintained: ")[0] for one in told)
+    assert passed_over == ["bronze.seen", "control.plain"]
+    assert all("not a table of this pipeline" in one for one in told)
+    spark.catalog.dropTempView("passing")
+
+
+def test_a_setting_that_a_server_guards_is_left_as_it_is(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(maintenance._SETTINGS, STATIC, "elsewhere")
+    monkeypatch.setattr(spark_settings, "REFUSED", set())
+    assert upkeep(spark, lake).failed == {}
+    assert list(spark_settings.REFUSED) == [STATIC]
