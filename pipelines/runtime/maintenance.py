@@ -37,6 +37,7 @@ from bronze.errors import TransientError
 from bronze.lake import delta
 from bronze.lake.leases import still_writing
 from bronze.lake.named.place import is_named
+from bronze.store.contract import CHANGES
 from pipelines.runtime import maintenance_errors
 from pipelines.runtime.clustering import ORDERED_FILES, cluster_as_wanted, written_again
 from pipelines.runtime.locks import writing
@@ -273,7 +274,9 @@ class Maintenance:
             files = files_of(self._spark, table, address)
             result = MaintenanceResult(layer, name, files, files)
             still_writing(self._lake, layer)
-            if layer not in OTHERS:  # what is committed here may have Delta remove the entries that say them
+            # What is committed here may have Delta remove the entries that say them. Bronze's are its
+            # reader's to say again; one that was stopped long ago does not.
+            if layer not in OTHERS or name == CHANGES:
                 delta.state_marks(table)
             if remove and layer in OTHERS:
                 still_writing(self._lake, layer)

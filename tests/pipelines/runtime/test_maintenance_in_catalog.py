@@ -10,6 +10,9 @@ import pytest
 
 from bronze.lake import delta
 from bronze.lake.control_tables import ControlTables
+from bronze.lake.named import commits, said
+from bronze.lake.named.table import NamedTable
+from bronze.store.contract import CHANGES, CHANGES_SCHEMA
 from pipelines.runtime import maintenance
 from pipelines.runtime.maintenance import Maintenance
 from silver.run import spark_settings
@@ -59,6 +62,20 @@ def test_what_others_have_in_our_schemas_stops_no_maintenance_and_is_told_once(
     assert passed_over == ["bronze.seen", "control.plain"]
     assert all("not a table of this pipeline" in one for one in told)
     spark.catalog.dropTempView("passing")
+
+
+def test_marks_that_a_reader_left_unstated_are_said_again(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = lake.uri("bronze", CHANGES)
+    delta.open_or_create(uri, CHANGES_SCHEMA, description="")
+    commits.append(NamedTable(uri), CHANGES_SCHEMA.empty_table(), {"deltasmelt.stream": 7})
+    assert said.marks_of(NamedTable(uri).metadata().configuration) == {}
+    monkeypatch.setattr("bronze.lake.named.table._STATED_SECONDS", 0.0)
+    assert list(upkeep(spark, lake).all_tables())
+    table = NamedTable(uri)
+    assert said.marks_of(table.metadata().configuration)["deltasmelt.stream"] == 7
+    assert table.transaction_version("deltasmelt.stream") == 7
 
 
 def test_a_setting_that_a_server_guards_is_left_as_it_is(
