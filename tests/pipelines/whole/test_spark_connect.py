@@ -45,6 +45,8 @@ _TABLES: Final[tuple[tuple[Layer, str], ...]] = (
     ("gold", "customer"),
 )
 _OUT: Final = ("--output", "csv")
+_OF_THE_SERVER: Final = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "2"}
+"""What maintenance would set, where it may: a VACUUM of 10,000 tasks, the default, takes long on two cores."""
 
 
 class Remote:
@@ -73,7 +75,7 @@ class Remote:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
-    with ConnectServer(tmp_path_factory.mktemp("connect")) as server:
+    with ConnectServer(tmp_path_factory.mktemp("connect"), settings=_OF_THE_SERVER) as server:
         yield server
 
 
