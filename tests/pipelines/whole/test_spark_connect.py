@@ -46,7 +46,7 @@ _TABLES: Final[tuple[tuple[Layer, str], ...]] = (
 )
 _OUT: Final = ("--output", "csv")
 _OF_THE_SERVER: Final = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "2"}
-"""What maintenance would set, where it may: a VACUUM of 10,000 tasks, the default, takes long on two cores."""
+"""What maintenance sets where it may: a VACUUM of 10,000 tasks, the default, takes long on two cores."""
 
 
 class Remote:
