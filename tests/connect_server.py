@@ -28,6 +28,7 @@ class ConnectServer(ServerProcess):
     Args:
         folder: for its files.
         heap: of its JVM.
+        master: where its tasks run.
         settings: more of its own.
 
     Attributes:
@@ -35,7 +36,12 @@ class ConnectServer(ServerProcess):
     """
 
     def __init__(
-        self, folder: Path, *, heap: str = "1500m", settings: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        *,
+        heap: str = "1500m",
+        master: str = "local[2]",
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         port = free_port()
         self.remote = f"sc://127.0.0.1:{port}"
@@ -44,7 +50,7 @@ class ConnectServer(ServerProcess):
         file.write_text(
             properties_text(
                 {
-                    **server_settings("local[2]"),
+                    **server_settings(master),
                     "spark.driver.memory": heap,
                     **_classes(f"-Dlog4j2.configurationFile={log_settings()} -Dsmelt.log={self.log}"),
                     "spark.connect.grpc.binding.address": "127.0.0.1",

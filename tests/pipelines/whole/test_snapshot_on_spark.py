@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from tests.bronze.replaying import (
     read_snapshot,
     source_of,
 )
+from tests.connect_server import ConnectServer
 from tests.pipelines.processes import Command, until
 
 if TYPE_CHECKING:
@@ -110,3 +112,37 @@ def test_a_killed_reader_a_killed_jvm_and_a_lost_session_change_nothing_and_no_s
     assert any("Task End Reason" in text for text in written.values())
     assert any("terminating connection" in text for text in written.values())
     assert [name for name, text in written.items() if PASSWORD in text] == []
+
+
+def test_a_snapshot_by_the_executors_of_a_connect_server_has_the_rows_of_the_source(
+    database: str, lake_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader has no Java; a task whose session at PostgreSQL ends is run again by the server."""
+    source = source_of(database)
+    execute(
+        source,
+        "CREATE TABLE t (id int PRIMARY KEY, note text)",
+        "INSERT INTO t SELECT n, repeat(md5(n::text), 60) FROM generate_series(1, 30000) n",
+        "CREATE TABLE small (id int PRIMARY KEY)",
+        "INSERT INTO small VALUES (1)",
+        "ANALYZE",
+    )
+    given = {"port": 5432, **conninfo_to_dict(database), "password": f"'{PASSWORD}'"}
+    file = tmp_path / "pipeline.yml"
+    text = PIPELINE.format(**given, slot=source.slot, events=tmp_path)
+    file.write_text(text.partition("spark:\n")[0])
+    empty = str(tmp_path / "no-programs")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # as the server's machines have it
+    with ConnectServer(tmp_path, master="local[2,3]") as server:
+        variables = {"SPARK_REMOTE": server.remote, "JAVA_HOME": empty, "PATH": empty}
+        with Command("bronze", file, "--until-caught-up", folder=tmp_path, variables=variables) as reader:
+            until(lambda: fetch(source, END_A_COPY) or reader.process.poll() is not None)
+            assert reader.wait() == 0, reader.text()
+        written = server.log.read_text()
+    assert "terminating connection" in written
+    assert PASSWORD not in written
+    changes = Path(lake_path, "bronze", "changes")
+    assert own(changes)
+    assert on_disk(changes) == {uri.rpartition("/")[2] for uri in DeltaTable(str(changes)).file_uris()}
+    assert_bronze_equals_source(source, lake_path, "public.t", "public.small")
+    assert ControlTables(Lake(lake_path)).open_errors() == []
