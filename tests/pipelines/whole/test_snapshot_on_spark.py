@@ -51,6 +51,13 @@ AND query LIKE 'COPY%%'
 OWN = 6
 """Dashes in a file's name beyond these: one of a task, with its round and range."""
 PASSWORD = "hunter2 in the plan"
+TABLES = (
+    "CREATE TABLE t (id int PRIMARY KEY, note text)",
+    "INSERT INTO t SELECT n, repeat(md5(n::text), 60) FROM generate_series(1, 30000) n",
+    "CREATE TABLE small (id int PRIMARY KEY)",
+    "INSERT INTO small VALUES (1)",
+    "ANALYZE",
+)
 
 
 def on_disk(changes: Path) -> set[str]:
@@ -66,14 +73,7 @@ def test_a_killed_reader_a_killed_jvm_and_a_lost_session_change_nothing_and_no_s
     database: str, lake_path: str, tmp_path: Path
 ) -> None:
     source: SourceSettings = source_of(database)
-    execute(
-        source,
-        "CREATE TABLE t (id int PRIMARY KEY, note text)",
-        "INSERT INTO t SELECT n, repeat(md5(n::text), 60) FROM generate_series(1, 30000) n",
-        "CREATE TABLE small (id int PRIMARY KEY)",
-        "INSERT INTO small VALUES (1)",
-        "ANALYZE",
-    )
+    execute(source, *TABLES)
     events = tmp_path / "events"
     events.mkdir()
     given = {"port": 5432, **conninfo_to_dict(database), "password": f"'{PASSWORD}'"}
@@ -119,14 +119,7 @@ def test_a_snapshot_by_the_executors_of_a_connect_server_has_the_rows_of_the_sou
 ) -> None:
     """The reader has no Java; a task whose session at PostgreSQL ends is run again by the server."""
     source = source_of(database)
-    execute(
-        source,
-        "CREATE TABLE t (id int PRIMARY KEY, note text)",
-        "INSERT INTO t SELECT n, repeat(md5(n::text), 60) FROM generate_series(1, 30000) n",
-        "CREATE TABLE small (id int PRIMARY KEY)",
-        "INSERT INTO small VALUES (1)",
-        "ANALYZE",
-    )
+    execute(source, *TABLES)
     given = {"port": 5432, **conninfo_to_dict(database), "password": f"'{PASSWORD}'"}
     file = tmp_path / "pipeline.yml"
     text = PIPELINE.format(**given, slot=source.slot, events=tmp_path)
