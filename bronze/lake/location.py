@@ -45,6 +45,11 @@ class Lake:
         return self.path is None or self.in_store
 
     @property
+    def place(self) -> str:
+        """What a person knows the lake by: its path, or the catalog's name."""
+        return str(self.catalog) if self.path is None else self.path
+
+    @property
     def root(self) -> str:
         """The location below which the tables lie; in a catalog it stands for the name."""
         return root_of(str(self.catalog)) if self.path is None else self.path

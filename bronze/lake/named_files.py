@@ -61,12 +61,11 @@ def append_written(
 def _held(uri: str, paths: Sequence[str], schema: pa.Schema) -> pa.Table | None:
     """All rows of the files, where they fit into memory; None where they do not."""
     held, size = [commits.plain(schema.empty_table())], 0
-    for path in paths:
-        for rows in _row_groups(uri, path):
-            held.append(rows)
-            size += rows.nbytes
-            if size > _PIECE_BYTES:
-                return None
+    for rows in _row_groups(uri, paths):
+        held.append(rows)
+        size += rows.nbytes
+        if size > _PIECE_BYTES:
+            return None
     return pa.concat_tables(held)
 
 
@@ -91,17 +90,17 @@ def _append_in_pieces(
 def _pieces(uri: str, paths: Sequence[str]) -> Iterator[pa.Table]:
     """All rows of the files, some of them at a time."""
     held: list[pa.Table] = []
-    for path in paths:
-        for rows in _row_groups(uri, path):
-            held.append(rows)
-            if sum(one.nbytes for one in held) >= _PIECE_BYTES:
-                yield pa.concat_tables(held)
-                held = []
+    for rows in _row_groups(uri, paths):
+        held.append(rows)
+        if sum(one.nbytes for one in held) >= _PIECE_BYTES:
+            yield pa.concat_tables(held)
+            held = []
     if held:
         yield pa.concat_tables(held)
 
 
-def _row_groups(uri: str, path: str) -> Iterator[pa.Table]:
-    with open_whole(uri, path) as file, pq.ParquetFile(file) as parquet:
-        for number in range(parquet.num_row_groups):
-            yield commits.plain(parquet.read_row_group(number))
+def _row_groups(uri: str, paths: Sequence[str]) -> Iterator[pa.Table]:
+    for path in paths:
+        with open_whole(uri, path) as file, pq.ParquetFile(file) as parquet:
+            for number in range(parquet.num_row_groups):
+                yield commits.plain(parquet.read_row_group(number))

@@ -155,13 +155,14 @@ class Snapshot:
         with translated(self._source):
             try:
                 with self._session() as watcher, ExitStack() as stack:
+                    budget = lock_budget(watcher)
                     large = [table for table in tables if self._help.is_large(table)]
                     small = [table for table in tables if not self._help.is_large(table)]
-                    self._take_groups(small, stop, outcome, watcher)
+                    self._take_groups(small, stop, outcome, watcher, budget)
                     if large and not stop.is_set():
                         begin = self._help.begin(stack, large, watcher, stop, outcome.fail)
                         if begin is not None:
-                            self._take_groups(large, stop, outcome, watcher, begin)
+                            self._take_groups(large, stop, outcome, watcher, budget, begin=begin)
             except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
                 # A lock on a table keeps its name, but not that of its schema.
                 happened = "a table or its schema got another name before its copy"
@@ -174,9 +175,10 @@ class Snapshot:
         stop: threading.Event,
         outcome: Outcome,
         watcher: psycopg.Connection[TupleRow],
+        budget: int,
+        *,
         begin: Begin | None = None,
     ) -> None:
-        budget = lock_budget(watcher)
         for group in groups(tables, budget):
             if stop.is_set():
                 break

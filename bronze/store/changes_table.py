@@ -79,7 +79,7 @@ class ChangesTable:
         with lake_failures(uri, "bronze"):
             delta.state_marks(self._table)
         self._position = position_of(self._table)
-        self._attempted: list[Position | None] = []  # since the last commit that is known to be there
+        self._attempted: list[Position] = []  # since the last commit that is known to be there
         self._flushed = self._table.version()
         self._owner = transaction_version(self._table, READER_APP)
         self._ours = secrets.randbits(62)
@@ -162,7 +162,8 @@ class ChangesTable:
                 self._refresh()
             if more is not None:
                 marks = [*marks, *more(self._table)]
-            self._attempted.append(position or self._position)
+            if position is not None:
+                self._attempted.append(position)
             before = self._table.version()
             self._unseen = True
             try:

@@ -111,7 +111,7 @@ def require_lake(pipeline: Pipeline) -> Cut:
         raise DefiniteError(
             "the lake is empty: silver has no cut yet",
             code="layer-empty",
-            where=lake.path or str(lake.catalog),
+            where=lake.place,
             remedy=f"run `smelt run {pipeline.path.name} --until-caught-up` first",
         )
     return cut

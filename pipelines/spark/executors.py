@@ -48,7 +48,6 @@ from pipelines.spark.session import active_session, require_pyspark, spark_sessi
 from pipelines.terminal.failures import foreign_text, without_secrets
 from pipelines.terminal.jvm_errors import in_words, spark_message
 from pipelines.terminal.logs import spark_log
-from silver.run.keep_alive import keep_alive
 from silver.run.masters import is_remote
 from silver.run.spark_errors import of_grpc
 
@@ -211,9 +210,7 @@ def spark_executors(settings: dict[str, str], *, workers: int, log: Path) -> Ite
 
 def _start(settings: dict[str, str], workers: int, log: Path) -> SparkSession:
     if address_of(settings) is not None:
-        session = remote_session(settings)
-        keep_alive(session)  # it rests while the snapshot waits for transactions
-        return session
+        return remote_session(settings)
     for name in _SUBMITTED:  # of a driver that is another process
         os.environ.pop(name, None)
     master = settings.get("spark.master", f"local[{workers},{_ATTEMPTS}]")

@@ -135,7 +135,7 @@ def cut_of(
         ControlTables(lake),
         with_gold=bool(pipeline.gold.documents) and asked,
         at=at,
-        lake=lake.path or str(lake.catalog),
+        lake=lake.place,
     )
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import ConfigurationError, DefiniteError, causes
 from pipelines.terminal.jvm_errors import spark_message
+from silver.run.keep_alive import keep_alive
 from silver.run.masters import is_remote
 from silver.run.sessions import interrupt_clones, release_all
 from silver.run.spark_errors import of_grpc
@@ -128,7 +129,7 @@ def require_server(settings: Mapping[str, str], *, code: str, where: str, otherw
 
 
 def remote_session(settings: Mapping[str, str]) -> SparkSession:
-    """A session at the server, or the one that Databricks gives.
+    """A session at the server, or the one that Databricks gives; it is kept while it rests.
 
     Args:
         settings: the pipeline file's `spark` section.
@@ -157,6 +158,8 @@ def remote_session(settings: Mapping[str, str]) -> SparkSession:
         raise _refused_address(error) from None
     if address is not None and is_remote(session):
         _check_answers(session, address)
+    if is_remote(session):
+        keep_alive(session)
     return session
 
 

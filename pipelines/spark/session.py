@@ -41,7 +41,6 @@ from pipelines.spark.launch import JVM_OPTIONS, jvm_options, launch, log_setting
 from pipelines.spark.remote import REMOTE, is_elsewhere, remote_session
 from pipelines.terminal.jvm_errors import spark_message
 from pipelines.terminal.waiting import waiting
-from silver.run.keep_alive import keep_alive
 from silver.run.masters import all_settings, cores_of, is_remote
 from silver.run.sessions import end, release_all
 
@@ -128,8 +127,6 @@ def spark_session(
     if session is None and is_elsewhere(settings or {}):
         with waiting("connecting to Spark", announce):
             session = remote_session(settings or {})
-            if is_remote(session):
-                keep_alive(session)
             _set_where_allowed(session, settings or {})
         return session
     if session is None:

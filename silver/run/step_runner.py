@@ -97,7 +97,6 @@ class StepRunner:
         descriptions: Descriptions | None = None,
     ) -> None:
         self._lake = lake
-        self._where = lake.path or str(lake.catalog)
         self._settings = settings
         self._log = log
         self._descriptions = Descriptions(lake, log) if descriptions is None else descriptions
@@ -265,12 +264,12 @@ class StepRunner:
         """
         written = self._log.written(step.table.name, step.window.end)
         if written.version < stored.version:
-            raise put_back(f"silver.{step.table.name}", self._where, stored.version)
+            raise put_back(f"silver.{step.table.name}", self._lake.place, stored.version)
         if written.version == stored.version:  # without effect; or onto an older version than is known
             self._log.confirm(step.table.name)
         committed = written.version > stored.version
         if committed and (written.mark is None or written.mark < step.window.end):
-            raise commit_lost(f"silver.{step.table.name}", self._where, "the window is folded")
+            raise commit_lost(f"silver.{step.table.name}", self._lake.place, "the window is folded")
         return written.version
 
     def _uri(self, table: SilverTable) -> str:

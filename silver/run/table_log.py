@@ -139,7 +139,7 @@ class SilverLog:
         stored = self._read(name)
         if stored is None or stored.version < known.version:
             self.forget((name,))
-            raise put_back(f"silver.{name}", self._lake.path or str(self._lake.catalog), known.version)
+            raise put_back(f"silver.{name}", self._lake.place, known.version)
 
     def read(self, name: str) -> Stored | None:
         """The table at its newest version; None where there is none.

@@ -250,6 +250,6 @@ def unreachable(lake: Lake, said: str) -> TransientError:
     return TransientError(
         f"the lake does not answer: {said}",
         code="lake-unreachable",
-        where=lake.path or lake.catalog,
+        where=lake.place,
         remedy="check the store, the network to it, its credentials and free space",
     )

@@ -148,6 +148,7 @@ def _write(
 ) -> None:
     uri = table.table_uri
     app = next((one for one in _ALONE if one in marks), _OTHERS)
+    alone = app in _ALONE
     with failures(uri):
         frame = rows(session_for(uri))
     if not marks:
@@ -167,15 +168,14 @@ def _write(
         except TableChangedError:
             if not left:
                 raise
-            continue
         except CommitFailedError:
-            if app in _ALONE or not left:
+            if alone or not left:
                 raise
-            continue
-        if _came_about(uri, name):
-            return
-        if app in _ALONE:
-            break
+        else:
+            if _came_about(uri, name):
+                return
+            if alone:
+                break
     raise CommitFailedError(f"{address_of(uri)}: another writer came first")
 
 
