@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bronze.catalog.select import select_tables
 from bronze.checks.failover import failover_findings
 from bronze.checks.finding import Finding
+from bronze.checks.inheritance import inheritance_findings
 from bronze.checks.publication import publication_findings
 from bronze.checks.server import forgetting_findings, read_server, role_findings, server_findings
 from bronze.checks.slot_risk import RiskLevel, slot_risk
@@ -52,6 +53,7 @@ def inspect(connection: psycopg.Connection[Any], source: SourceSettings) -> list
             *forgetting_findings(connection.info.server_version),
             *role_findings(server, source),
             *table_findings(connection, source, tables),
+            *inheritance_findings(connection, tables),
             *publication_findings(connection, source, tables, may_create=server.may_create, role=server.role),
             *failover_findings(connection, source, slot, server.service),
         ]

@@ -480,3 +480,34 @@ def test_what_many_tables_have_in_common_is_told_once_and_cured_at_once(
         if finding.code.endswith("-privilege"):
             run(dsn, str(finding.remedy).partition(": ")[2])
     assert codes(findings(settings), "error") == ["slot-missing"]
+
+
+def test_rows_of_children_outside_the_patterns_are_a_warning(dsn: str) -> None:
+    run(
+        dsn,
+        """
+        CREATE SCHEMA chunks;
+        CREATE TABLE readings (id int PRIMARY KEY);
+        CREATE TABLE chunks._1 (PRIMARY KEY (id)) INHERITS (readings);
+        CREATE TABLE chunks._1_1 (PRIMARY KEY (id)) INHERITS (chunks._1);
+        CREATE TABLE people (id int PRIMARY KEY);
+        CREATE TABLE staff (PRIMARY KEY (id)) INHERITS (people);
+        CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id);
+        CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10);
+        """,
+    )
+    found = [each for each in findings(source(dsn)) if each.code == "inherited-rows"]
+    assert {each.subject: each.level for each in found} == {
+        "public.people": "info",
+        "public.readings": "warning",
+    }
+    warning = next(each for each in found if each.level == "warning")
+    assert "leave out chunks._1, chunks._1_1, and silver lacks their rows" in warning.message
+    assert "add chunks._1, chunks._1_1 to source.tables" in str(warning.remedy)
+    run(dsn, "".join(f"CREATE TABLE chunks._2_{n} (PRIMARY KEY (id)) INHERITS (readings);" for n in range(5)))
+    warning = next(
+        each for each in findings(source(dsn)) if each.level == "warning" and "inherited" in each.code
+    )
+    assert "add chunks._* to source.tables" in str(warning.remedy)
+    every = findings(source(dsn, tables=["public.*", "chunks._*"]))
+    assert {each.level for each in every if each.code == "inherited-rows"} == {"info"}

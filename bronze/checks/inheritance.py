@@ -1,0 +1,100 @@
+"""Findings about classic table inheritance: rows that a query of a table shows and that are not the table's.
+
+``SELECT … FROM parent`` shows the rows of the parent and of all children (PostgreSQL docs, 5.11). The log and
+a copy name each child by itself, so silver's table of the parent holds the parent's own rows. A child that
+the patterns select is a silver table of its own. The rows of every other child are in no layer; so are the
+rows of a hypertable, which are all in its chunks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.checks.finding import Finding
+from bronze.identifiers import TableName
+from bronze.postgres.unnamed import unnamed_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import psycopg
+
+    from bronze.catalog.source_table import SourceTable
+
+_CHILDREN_QUERY: Final = """
+    WITH RECURSIVE child (parent, oid) AS (
+        SELECT i.inhparent, i.inhrelid
+        FROM pg_inherits i
+        WHERE i.inhparent = ANY (%(oids)s::oid[])
+        UNION
+        SELECT child.parent, i.inhrelid
+        FROM child
+        JOIN pg_inherits i ON i.inhparent = child.oid
+    )
+    SELECT child.parent, n.nspname, c.relname
+    FROM child
+    JOIN pg_class c ON c.oid = child.oid
+    JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid <> ALL (%(unnamed)s::oid[])
+    ORDER BY n.nspname, c.relname
+"""
+_SHOWN: Final = 5
+
+
+def inheritance_findings(
+    connection: psycopg.Connection[Any], tables: Sequence[SourceTable]
+) -> Iterator[Finding]:
+    """Return which selected tables have children whose rows silver's table does not hold.
+
+    Args:
+        connection: idle or in a transaction.
+        tables: the selected tables.
+    """
+    parents = {table.relation.relation_id: table.table for table in tables if table.kind == "r"}
+    selected = {table.table for table in tables}
+    children: dict[int, list[TableName]] = defaultdict(list)
+    wanted = {"oids": list(parents), "unnamed": list(unnamed_tables(connection))}
+    for parent, schema, name in connection.execute(_CHILDREN_QUERY, wanted):
+        children[parent].append(TableName(schema, name))
+    for parent, found in children.items():
+        outside = [child for child in found if child not in selected]
+        if outside:
+            yield Finding(
+                level="warning",
+                code="inherited-rows",
+                subject=str(parents[parent]),
+                message="a query of this table also shows the rows of tables that inherit from the table; of "
+                f"these the patterns leave out {_some(outside)}, and silver lacks their rows",
+                remedy=f"select them as tables of their own, each with a key: add {_patterns(outside)} to "
+                "source.tables, and unite them with this table where documents or queries need all rows",
+            )
+        else:
+            yield Finding(
+                level="info",
+                code="inherited-rows",
+                subject=str(parents[parent]),
+                message="silver's table has the rows of this table alone; the rows of tables that inherit "
+                f"from the table are in silver tables of their own: {_some(found)}",
+            )
+
+
+def _some(tables: Sequence[TableName]) -> str:
+    names = ", ".join(map(str, tables[:_SHOWN]))
+    return f"{names} … ({len(tables)} tables)" if len(tables) > _SHOWN else names
+
+
+def _patterns(tables: Sequence[TableName]) -> str:
+    """Return patterns that select these tables: names, or one for each schema where names begin alike."""
+    if len(tables) <= _SHOWN:
+        return ", ".join(map(str, tables))
+    by_schema: dict[str, list[str]] = defaultdict(list)
+    for table in tables:
+        by_schema[table.schema].append(table.name)
+    return ", ".join(f"{schema}.{_beginning(names)}*" for schema, names in by_schema.items())
+
+
+def _beginning(names: Sequence[str]) -> str:
+    pairs = zip(min(names), max(names), strict=False)
+    return "".join(first for first, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
