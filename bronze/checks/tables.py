@@ -39,6 +39,14 @@ _MAPPED: Final = frozenset(
 )  # fmt: skip
 """Base types whose Spark type is what one would expect; every other one becomes PostgreSQL's text."""
 
+_NAMES_OBJECTS: Final = frozenset(
+    {
+        "regclass", "regcollation", "regconfig", "regdictionary", "regnamespace", "regoper", "regoperator",
+        "regproc", "regprocedure", "regrole", "regtype",
+    }
+)  # fmt: skip
+"""Types that hold an OID and print the name that the object has now."""
+
 
 def table_findings(
     connection: psycopg.Connection[Any], source: SourceSettings, tables: Sequence[SourceTable]
@@ -209,6 +217,21 @@ def _types(table: SourceTable) -> Iterator[Finding]:
             subject=str(table.table),
             message="these become PostgreSQL's text, having no type of their own in Spark: "
             f"{', '.join(as_text)}",
+        )
+    named = [
+        f"{column.name} ({column.type_text})"
+        for column in table.relation.columns
+        if any(part.name in _NAMES_OBJECTS for part in column.type.parts())
+    ]
+    if named:
+        yield Finding(
+            level="warning",
+            code="type-names-objects",
+            subject=str(table.table),
+            message="these print the name of an object of the database: "
+            f"{', '.join(named)}; when it is renamed, PostgreSQL shows the new name in all rows, the log has "
+            "no change, and silver keeps the former name",
+            remedy=f"store the OID or a text; or run smelt snapshot FILE {table.table} after such a rename",
         )
     wide = [column.name for column in table.relation.columns if _wide_numeric(column.type)]
     if wide:

@@ -176,7 +176,7 @@ def test_doubtful_keys_and_types_are_told(dsn: str) -> None:
         CREATE UNIQUE INDEX by_code ON by_index (code);
         ALTER TABLE by_index REPLICA IDENTITY USING INDEX by_code;
         CREATE TABLE typed (id int PRIMARY KEY, m money, p point[], n numeric, w numeric(50,2)[],
-                            ok numeric(38,2));
+                            ok numeric(38,2), c regclass, t regtype[]);
     """)  # fmt: skip
     found = findings(source(dsn, keys={"public.doubtful": ["a", "b"]}))
     assert "column a " in one(found, "key-nullable").message
@@ -184,6 +184,7 @@ def test_doubtful_keys_and_types_are_told(dsn: str) -> None:
     assert one(found, "key-is-identity-index").subject == "public.by_index"
     assert "m (money), p (point[])" in one(found, "type-as-text").message
     assert one(found, "numeric-as-text").message.endswith(": n, w")
+    assert "c (regclass), t (regtype[])" in one(found, "type-names-objects").message
     assert codes(found, "error") == []
 
 
