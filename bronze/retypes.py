@@ -35,6 +35,10 @@ def same_text(before: PgType, now: PgType, *, inside: bool = False) -> bool:
     A numeric that loses its precision keeps its text, but not what silver reads it as. Nor does one with more
     digits inside of an array or a composite, or a composite whose attribute has another name.
 
+    A stored enum names its label by oid, and a stored composite its attributes by attnum. So a label must be
+    the same text under the same oid, whatever labels came beside it, and attributes the same attnums. Where a
+    shape was recorded without these numbers, names alone are compared.
+
     Args:
         before: the type of then.
         now: the type of now.
@@ -42,7 +46,7 @@ def same_text(before: PgType, now: PgType, *, inside: bool = False) -> bool:
     """
     if before.oid != now.oid:
         return {before.name, now.name} <= SAME_TEXT
-    if before.labels and not set(before.labels) <= set(now.labels):
+    if before.labels and not _labels(before, now) <= _labels(now, before):
         return False  # a label was renamed
     if (
         before.name == "numeric"
@@ -50,9 +54,7 @@ def same_text(before: PgType, now: PgType, *, inside: bool = False) -> bool:
         and (inside or not _holds(before.typmod, now.typmod))
     ):
         return False
-    if (before.element is None) != (now.element is None):
-        return False
-    if [name for name, _ in before.fields] != [name for name, _ in now.fields]:
+    if (before.element is None) != (now.element is None) or not _same_fields(before, now):
         return False
     inside = inside or before.kind != "domain"
     parts = [(old, new) for (_, old), (_, new) in zip(before.fields, now.fields, strict=True)]
@@ -74,6 +76,18 @@ def kindred(one: PgType, other: PgType) -> bool:
     if one.kind == other.kind == "array" and one.element is not None and other.element is not None:
         return kindred(one.element, other.element)
     return one.oid == other.oid or any({one.name, other.name} <= kind for kind in _KINDS)
+
+
+def _labels(one: PgType, other: PgType) -> set[tuple[int, str]]:
+    """Return the labels of an enum with their oids; without them where one of both does not know them."""
+    known = bool(one.numbers and other.numbers)
+    return set(zip(one.numbers if known else [0] * len(one.labels), one.labels, strict=True))
+
+
+def _same_fields(before: PgType, now: PgType) -> bool:
+    """Check whether a composite has the same attributes; another one may have the name of a dropped one."""
+    same = not (before.fields and before.numbers and now.numbers) or before.numbers == now.numbers
+    return same and [name for name, _ in before.fields] == [name for name, _ in now.fields]
 
 
 def _holds(before: int, now: int) -> bool:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
 from bronze.lsn import ZERO, Lsn
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bronze.comments import Comments
     from bronze.identifiers import TableName
 
@@ -39,6 +41,8 @@ class PgType:
         fields: of a composite, in attribute order, dropped ones left out.
         labels: of an enum, in sort order.
         delimiter: of an array: the element type's typdelim.
+        numbers: what a rename leaves as it is: of an enum the pg_enum.oid of each label, of a composite the
+            attnum of each attribute. Empty in a shape that was recorded before they were kept.
     """
 
     kind: TypeKind
@@ -50,6 +54,14 @@ class PgType:
     fields: tuple[tuple[str, PgType], ...] = ()
     labels: tuple[str, ...] = ()
     delimiter: str = ","
+    numbers: tuple[int, ...] = ()
+
+    def parts(self) -> Iterator[PgType]:
+        """Give the type itself and all that it is made of."""
+        yield self
+        for part in (self.element, *(type_ for _, type_ in self.fields)):
+            if part is not None:
+                yield from part.parts()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; what has its default is left out."""
@@ -66,6 +78,8 @@ class PgType:
             plain["labels"] = list(self.labels)
         if self.delimiter != ",":
             plain["delimiter"] = self.delimiter
+        if self.numbers:
+            plain["numbers"] = list(self.numbers)
         return plain
 
     def to_json(self) -> str:
@@ -86,6 +100,7 @@ class PgType:
             fields=tuple((name, cls.from_dict(field)) for name, field in plain.get("fields", ())),
             labels=tuple(plain.get("labels", ())),
             delimiter=plain.get("delimiter", ","),
+            numbers=tuple(plain.get("numbers", ())),
         )
 
     @classmethod
@@ -164,6 +179,11 @@ class Relation:
         if self.replica_identity == "f" or set(self.key) <= set(identity) or not identity:
             return self.key
         return identity
+
+    def redefinable(self) -> set[int]:
+        """Return the OIDs of the enums and composites that its columns are made of."""
+        parts = (part for column in self.columns for part in column.type.parts())
+        return {part.oid for part in parts if part.kind in {"enum", "composite"}}
 
     def column(self, name: str) -> Column:
         """The column of that name.

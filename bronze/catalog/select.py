@@ -106,7 +106,7 @@ def select_tables(
         measured = sizes_of(connection, parts, measure=sizes)
         tables = [_described(row, context, measured[row.oid]) for row in rows]
         if storage:
-            tables = _with_storage(connection, tables)
+            tables = _with_storage(connection, tables, context.types)
     named = {one.table: (oid, one) for oid, one in sorted(unnamed.items()) if one.is_table}
     tables += [_unnamed_table(*one) for name, one in named.items() if _matches(name, source)]
     return with_name_clashes(sorted(tables, key=lambda table: table.table))
@@ -192,16 +192,22 @@ def one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[None]:
         yield
 
 
-def _with_storage(connection: psycopg.Connection[Any], tables: Sequence[SourceTable]) -> list[SourceTable]:
-    types = {
+def _with_storage(
+    connection: psycopg.Connection[Any], tables: Sequence[SourceTable], trees: TypeTrees
+) -> list[SourceTable]:
+    columns = {
         table.relation.relation_id: {
-            column.attnum: column.type.to_json()
-            for column in table.relation.columns
-            if column.attnum is not None
+            column.attnum: column.type for column in table.relation.columns if column.attnum is not None
         }
         for table in tables
     }
-    found, comments = storage_of(connection, types), comments_of(connection, types)
+    types = {
+        oid: {attnum: type_.to_json() for attnum, type_ in each.items()} for oid, each in columns.items()
+    }
+    defined = {
+        oid: {attnum: trees.written(type_) for attnum, type_ in each.items()} for oid, each in columns.items()
+    }
+    found, comments = storage_of(connection, types, defined), comments_of(connection, types)
     return [
         replace(
             table,

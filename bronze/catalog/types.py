@@ -10,6 +10,7 @@ What is easily got wrong, and how it is decided here:
 * A typmod of a column belongs to the innermost type it modifies: that of ``numeric(10,2)[]`` to the
   element, that of a domain to its base type.
 * The row type of a table is a composite like any other; its dropped attributes are gone from its text.
+* Types change in place, and nothing in the log tells it. `TypeTrees.written` gives the traces.
 """
 
 from __future__ import annotations
@@ -64,6 +65,9 @@ _TYPES_QUERY: Final = """
            coalesce(e.typdelim, t.typdelim)::text,
            (SELECT r.rngsubtype FROM pg_range r WHERE t.oid IN (r.rngtypid, r.rngmultitypid)),
            ARRAY(SELECT l.enumlabel::text FROM pg_enum l WHERE l.enumtypid = t.oid ORDER BY l.enumsortorder),
+           ARRAY(SELECT l.oid::bigint FROM pg_enum l WHERE l.enumtypid = t.oid ORDER BY l.enumsortorder),
+           ARRAY(SELECT l.xmin::text::bigint FROM pg_enum l
+                 WHERE l.enumtypid = t.oid ORDER BY l.enumsortorder),
            ARRAY(SELECT a.attname::text FROM pg_attribute a
                  WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
                  ORDER BY a.attnum),
@@ -72,7 +76,12 @@ _TYPES_QUERY: Final = """
                  ORDER BY a.attnum),
            ARRAY(SELECT a.atttypmod FROM pg_attribute a
                  WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
-                 ORDER BY a.attnum)
+                 ORDER BY a.attnum),
+           ARRAY(SELECT a.attnum::int FROM pg_attribute a
+                 WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+                 ORDER BY a.attnum),
+           t.typrelid,
+           (SELECT c.relnatts::int FROM pg_class c WHERE t.typtype = 'c' AND c.oid = t.typrelid)
     FROM reached
     JOIN pg_type t ON t.oid = reached.oid
     JOIN pg_namespace n ON n.oid = t.typnamespace
@@ -95,7 +104,12 @@ class _TypeRow:
     delimiter: str
     subtype: int | None
     labels: tuple[str, ...]
+    label_oids: tuple[int, ...]
+    labels_written: tuple[int, ...]
     fields: tuple[tuple[str, int, int], ...]
+    attnums: tuple[int, ...]
+    relation: int
+    attributes: int
 
 
 class TypeTrees:
@@ -137,8 +151,31 @@ class TypeTrees:
             element=element,
             fields=tuple((name, self.tree(field, modifier)) for name, field, modifier in row.fields),
             labels=row.labels,
+            numbers=row.label_oids or row.attnums,
             delimiter=row.delimiter if row.is_array else ",",
         )
+
+    def written(self, type_: PgType) -> dict[str, int]:
+        """Return traces that statements on a type, and on all that it is made of, leave in the catalog.
+
+        A label that is renamed, and renamed back, has another xmin in pg_enum; a label that is added changes
+        none of the others. An attribute of a composite that comes and goes counts in pg_class.relnatts.
+
+        Args:
+            type_: a tree of this object.
+
+        Returns:
+            By the label's oid its xmin; by the composite's relation how many attributes it ever had.
+        """
+        found: dict[str, int] = {}
+        for part in type_.parts():
+            row = self._rows.get(part.oid)
+            if row is not None and row.label_oids:
+                labels = zip(row.label_oids, row.labels_written, strict=True)
+                found |= {f"label {oid}": xmin for oid, xmin in labels}
+            elif row is not None and row.typtype == "c":
+                found[f"composite {row.relation}"] = row.attributes
+        return found
 
 
 def resolve_types(connection: psycopg.Connection[Any], oids: Iterable[int]) -> TypeTrees:
@@ -158,6 +195,11 @@ def resolve_types(connection: psycopg.Connection[Any], oids: Iterable[int]) -> T
             delimiter=row[8],
             subtype=row[9],
             labels=tuple(row[10]),
-            fields=tuple(zip(row[11], row[12], row[13], strict=True)),
+            label_oids=tuple(row[11]),
+            labels_written=tuple(row[12]),
+            fields=tuple(zip(row[13], row[14], row[15], strict=True)),
+            attnums=tuple(row[16]),
+            relation=row[17],
+            attributes=row[18] or 0,
         )
     return TypeTrees(rows)

@@ -14,8 +14,8 @@ one. `Looked` keeps both. The newest becomes the earlier one when two things are
 * That look found nothing in doubt since the earlier one.
 
 The stream's newest shape must not be older than the earlier look, either: it would have columns that both
-looks know nothing of. A table that nobody writes to is announced by no message. So where a column of the
-newest shape is gone, the look's own shape is recorded (`lacks_columns`, `bronze.reader.changed_tables`).
+looks know nothing of. A table that nobody writes to is announced by no message. So where columns changed, the
+look's own shape is recorded (`is_news`, `bronze.reader.changed_tables`).
 
 Both are durable together (`bronze.store.storage_log`), so a process that ends loses none. Its successor may
 compare with an older look than was needed, which may cost a snapshot and no value.
@@ -33,15 +33,10 @@ from bronze.lsn import ZERO, Lsn
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from bronze.shapes import Relation
 
-
-def lacks_columns(known: Relation | None, now: Relation) -> bool:
-    """Whether a column of the newest shape that is known is gone from the catalog, and no message told it."""
-    there = {column.attnum for column in now.columns}
-    return known is not None and any(
-        column.attnum is not None and column.attnum not in there for column in known.columns
-    )
+def is_news(known: Looked | None, now: Storage) -> bool:
+    """Check whether a statement may have changed columns since the look before, though they be the same."""
+    return known is not None and known.storage.columns != now.columns
 
 
 @dataclass(frozen=True, slots=True)

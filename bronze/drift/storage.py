@@ -7,6 +7,7 @@ detached, dropped, or truncated by themselves. Each leaves a trace in the catalo
 * **Another table**: another OID.
 * **Rewritten**: `pg_class.relfilenode` and a column's row are new (`_why_columns`).
 * **Another type without a rewrite** keeps the values, but may print them otherwise (`_why_columns`).
+* **A type that is defined anew** in place, also for a while: `StoredColumn.is_redefined`.
 * **A new column** brings values without events where it has a default (`plain_defaults`).
 * **Columns in doubt**: rows may be taken for rows of another column (`columns_in_doubt`).
 * **Partitions** that come or go with rows, or lose them (`_why_partitions`).
@@ -24,7 +25,7 @@ https://www.postgresql.org/docs/current/catalog-pg-class.html.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from bronze.retypes import kindred, same_text
@@ -45,12 +46,24 @@ class StoredColumn:
         type: JSON of its type; None where it is not published.
         written: xmin of its row in pg_attribute.
         missing: rows from before it have its default without being written.
+        defined: traces of statements on its type (`bronze.catalog.types.TypeTrees.written`).
     """
 
     name: str
     type: str | None
     written: int
     missing: bool
+    defined: Mapping[str, int] = field(default_factory=dict)
+
+    def is_redefined(self, now: StoredColumn) -> bool:
+        """Check whether values that were not rewritten print otherwise under the type of now, or did so once.
+
+        What was written while a label had another name is in bronze with that name.
+        """
+        if self.type is None or now.type is None:
+            return self.type != now.type
+        written = any(now.defined.get(trace) != value for trace, value in self.defined.items())
+        return written or not same_text(PgType.from_json(self.type), PgType.from_json(now.type))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +100,12 @@ class Storage:
     attnums: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
+        """Plain values for JSON; a column has traces of its type where there are any."""
+        plain = asdict(self)
+        for column in plain["columns"].values():
+            if not column["defined"]:
+                del column["defined"]
+        return plain
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
@@ -198,7 +215,7 @@ def _why_columns(known: Storage, now: Storage, carried: Collection[int]) -> str 
                 return f"column {column.name} came with a default"
         elif before.type is None:
             return f"column {column.name} was not published before"
-        elif not same_text(PgType.from_json(before.type), PgType.from_json(column.type)):
+        elif before.is_redefined(column):
             return f"the type of column {column.name} changed"
         elif rewritten and before.written != column.written:
             return f"column {column.name} was rewritten"

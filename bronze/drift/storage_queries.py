@@ -46,13 +46,16 @@ _COLUMNS_QUERY: Final = f"""{TREE}
 
 
 def storage_of(
-    connection: psycopg.Connection[Any], types: Mapping[int, Mapping[int, str]]
+    connection: psycopg.Connection[Any],
+    types: Mapping[int, Mapping[int, str]],
+    defined: Mapping[int, Mapping[int, Mapping[str, int]]],
 ) -> dict[int, Storage]:
     """What the catalog says of these tables now, by OID.
 
     Args:
         connection: inside the transaction whose snapshot is to be used.
         types: JSON of the type of each published column, by attnum, of each table, by OID.
+        defined: traces of these types, likewise.
     """
     wanted = {"oids": list(types)}
     parts: dict[int, dict[int, Part]] = defaultdict(dict)
@@ -63,5 +66,6 @@ def storage_of(
             attnums[root] = count
     columns: dict[int, dict[int, StoredColumn]] = defaultdict(dict)
     for oid, attnum, name, written, missing in connection.execute(_COLUMNS_QUERY, wanted):
-        columns[oid][attnum] = StoredColumn(name, types[oid].get(attnum), written, missing)
+        traces = defined[oid].get(attnum, {})
+        columns[oid][attnum] = StoredColumn(name, types[oid].get(attnum), written, missing, traces)
     return {oid: Storage(oid, columns[oid], parts[oid], attnums[oid]) for oid in types}

@@ -27,6 +27,7 @@ from bronze.postgres.blockers import running_transactions
 from bronze.postgres.connection import connect, log_end, translated, until_stopped, within
 from bronze.postgres.conninfo import address_of
 from bronze.reader.changed_tables import UnderWay, ask_for_changed, ask_for_unpublished, record_comments
+from bronze.reader.quiet_shapes import quiet_shapes
 from bronze.reader.unreadable import UnreadableTables
 from bronze.setup.publication import ensure_publication
 
@@ -67,8 +68,11 @@ class Look:
         unknown: versions with columns in doubt (`bronze.store.relations.ShapeLog.unknown_columns`).
         asked: how often the stream had asked for tables when the look began.
         oids: of the selected tables and their partitions.
+        types: OIDs of the enums and composites that their columns are made of.
         next_at: not before is another look made for news, by the monotonic clock.
         frontier: bronze's before the look.
+        shapes_at: up to where the stream has to come so that silver has the shapes that looks recorded: it
+            takes over what begins before bronze's frontier, and looks when that moves.
     """
 
     carried: Mapping[TableName, bool] = field(default_factory=dict)
@@ -80,8 +84,10 @@ class Look:
     unknown: Mapping[int, Lsn] = field(default_factory=dict)
     asked: int = 0
     oids: frozenset[int] = frozenset()
+    types: frozenset[int] = frozenset()
     next_at: float = 0.0
     frontier: Lsn = ZERO
+    shapes_at: Lsn = ZERO
 
 
 class _Asked(NamedTuple):
@@ -247,7 +253,7 @@ class CarriedTables:
             frontier = self._frontier()  # before the catalog is asked
             catalog = self._ask_server(stop, asked)
             next_at = time.monotonic() + (time.monotonic() - started) / _LOOK_SHARE
-            look = self._compare(catalog, asked, next_at, frontier)
+            look = self._compare(catalog, asked, next_at, frontier, stop)
             # Not before: whose error is closed is carried again, or its next change would be left out unsaid.
             self._errors.looked({table.table: table.problems for table in catalog.tables})
             self._say_what_waits(look, catalog.blockers)
@@ -335,7 +341,9 @@ class CarriedTables:
         ]
         return tables, members - left_out.keys()
 
-    def _compare(self, catalog: _Catalog, asked: _Asked, next_at: float, frontier: Lsn) -> Look:
+    def _compare(
+        self, catalog: _Catalog, asked: _Asked, next_at: float, frontier: Lsn, stop: threading.Event
+    ) -> Look:
         """Hold what the server says against what bronze has, and make it the newest look.
 
         That follows the marks in bronze: where the lake fails on the way, the next look finds all once more.
@@ -349,15 +357,18 @@ class CarriedTables:
         )
         unknown = self._landing.shapes.unknown_columns()
         waiting_for_copy = sink.tables.needing_copy(names)
-        ask_for_changed(
-            self._landing,
-            healthy,
-            waiting_for_copy,
-            unknown,
-            catalog.end,
-            frontier=frontier,
-            under_way=self._under_way,
-        )
+        with quiet_shapes(self._source, self._landing.shapes, stop) as record:
+            recorded = ask_for_changed(
+                self._landing,
+                healthy,
+                waiting_for_copy,
+                unknown,
+                catalog.end,
+                frontier=frontier,
+                under_way=self._under_way,
+                record=record,
+            )
+        shapes_at = max(recorded, Lsn(self._frontier() + 1)) if recorded else self._newest.shapes_at
         record_comments(self._landing, healthy)
         requests = sink.tables.requests(names)
         needing = sink.tables.needing_copy(names)
@@ -368,6 +379,7 @@ class CarriedTables:
         ]
         carried = {table.table: _is_carried(table) for table in tables}
         oids = frozenset(oid for table in tables if table.storage for oid in table.storage.parts)
+        types = frozenset(oid for table in tables for oid in table.relation.redefinable())
         with self._lock:
             before = self._newest.carried
             self._rejoin |= {name for name, kept in carried.items() if kept and before.get(name) is False}
@@ -384,8 +396,10 @@ class CarriedTables:
                 unknown,
                 asked.times,
                 oids,
+                types,
                 next_at,
                 frontier,
+                shapes_at,
             )
             return self._newest
 

@@ -3,21 +3,36 @@
 Rows are missing where the publication did not carry a table for a while (`bronze.drift.membership`), and
 where they changed without an event (`bronze.drift.storage`). Each such table gets a gap and a request, which
 its next snapshot heals; silver leaves it out until then.
+
+**A table that nobody writes to** is announced by no message, however its columns change. So a look records
+the shape itself, as a version that begins where the look found it (`bronze.reader.quiet_shapes`):
+
+* where it is not the version that holds there, by all that is known;
+* where a column's row in the catalog is new. The stream may still bring versions from between the two looks,
+  and the shape may be again what it was before them.
+
+Such a version is ahead of messages that the stream has not read. It describes none of their rows, because
+versions count by their place, and a message looks for what is known before its own
+(`bronze.pgoutput.shape_versions`). Silver takes it over once bronze is past its place, for which the reader
+sees (`bronze.reader.carried_tables.Look.shapes_at`).
+
+A look records the shape first, and then what it saw of the storage: killed in between, the next look does
+both again. A shape that does not stand any more, or that cannot be asked for, leaves both to the next look.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from bronze.drift.looks import Looked, lacks_columns
+from bronze.drift.looks import Looked, is_news
 from bronze.drift.membership import NOT_CARRIED
-from bronze.drift.storage import plain_defaults, why_again
+from bronze.drift.storage import plain_defaults
 from bronze.lsn import LAST, ZERO, Lsn
+from bronze.shapes import same_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from bronze.catalog.source_table import SourceTable
     from bronze.drift.storage import Storage
@@ -78,14 +93,15 @@ def ask_for_changed(
     *,
     frontier: Lsn,
     under_way: Mapping[TableName, UnderWay],
-) -> None:
-    """Ask for the tables whose rows may have changed without an event.
+    record: Callable[[Relation], Lsn | None],
+) -> Lsn:
+    """Ask for the tables whose rows may have changed without an event; record the shapes of the others.
 
-    What was seen of such a table is not recorded: its snapshot does that, before its rows. So also a table
-    that waits for its snapshot is compared; silver leaves it out as soon as it is known to differ. One that
-    is being copied differs from what is recorded by the very reason of its copy. Should that end between the
-    comparing and the asking, it would be copied once more, which may take hours: nothing is new of it while
-    it looks as it did before that copy.
+    What was seen of a table that is asked for is not recorded: its snapshot does that, before its rows. So
+    also a table that waits for its snapshot is compared; silver leaves it out as soon as it is known to
+    differ. A table that is being copied differs from what is recorded by the very reason of its copy. Should
+    the copy end between the comparing and the asking, it would be made once more, which may take hours:
+    nothing is new of the table while it looks as it did before that copy.
 
     Args:
         landing: where bronze keeps what was seen of tables.
@@ -95,8 +111,12 @@ def ask_for_changed(
         lsn: the server's WAL position after that look.
         frontier: bronze's before that look.
         under_way: tables that are being copied.
+        record: records a shape, if it still stands (`bronze.reader.quiet_shapes`).
+
+    Returns:
+        The greatest place of a recorded shape; zero where none was.
     """
-    sink = landing.sink
+    sink, recorded = landing.sink, ZERO
     snapshots = sink.tables.snapshots([table.table for table in tables]) if unknown else {}
     changed, harmless = [], {}
     for table in tables:
@@ -108,7 +128,7 @@ def ask_for_changed(
         ):
             continue
         waits = table.table in needing
-        carried = () if known is None else _carried_defaults(landing, table, known.storage, lsn, waits=waits)
+        carried = () if known is None or waits else _carried_defaults(landing, table, known.storage)
         why = None if known is None else known.why_again(table.storage, carried)
         if doubtful > snapshots.get(table.table, LAST):
             why = "a column was renamed or dropped before its changes were read"
@@ -119,12 +139,16 @@ def ask_for_changed(
                 landing.progress.set(said=f"{table.table} is resnapshotted: {why}")
         elif not waits:
             now, relation = table.storage, table.relation
+            if _is_unrecorded(landing, relation, lsn) or is_news(known, now):
+                place = record(relation)
+                if place is None:
+                    continue
+                recorded = max(recorded, place)
             harmless[table.table] = Looked(now, lsn) if known is None else known.then(now, lsn, frontier)
-            if lacks_columns(landing.shapes.at(relation.relation_id, Lsn(lsn - 1)), relation):
-                _record(landing, relation, lsn)
     if changed:
         sink.tables.open_gaps(changed, lsn)
     sink.tables.record_looks(harmless)
+    return recorded
 
 
 def record_comments(landing: Landing, tables: Sequence[SourceTable]) -> None:
@@ -133,43 +157,24 @@ def record_comments(landing: Landing, tables: Sequence[SourceTable]) -> None:
     landing.sink.tables.record_comments(seen)
 
 
-def _carried_defaults(
-    landing: Landing, table: SourceTable, known: Storage, lsn: Lsn, *, waits: bool
-) -> set[int]:
-    """New columns whose default is in bronze, by attnum; where the stream did not bring it, we do.
+def _carried_defaults(landing: Landing, table: SourceTable, known: Storage) -> set[int]:
+    """Return new columns, by attnum, whose default is in bronze as soon as the table's shape is recorded.
 
     Args:
         landing: where shapes are.
         table: as the catalog says now.
         known: what was seen of it before.
-        lsn: end of the log after the look.
-        waits: the table waits for a snapshot anyway.
     """
-    now, shapes = table.storage, landing.shapes
-    plain = frozenset() if now is None or waits else plain_defaults(known, now)
-    if not plain or now is None:
-        return set()
+    plain = frozenset() if table.storage is None else plain_defaults(known, table.storage)
     texts = {column.attnum: column.missing for column in table.relation.columns}
-    announced = shapes.missing(table.relation.relation_id)
-    if plain - announced.keys() and why_again(known, now, plain) is None:
-        _record(landing, table.relation, lsn)
-        announced = shapes.missing(table.relation.relation_id)
+    announced = landing.shapes.missing(table.relation.relation_id) if plain else {}
     return {
-        attnum for attnum in plain if texts[attnum] is not None and announced.get(attnum) == texts[attnum]
+        attnum
+        for attnum in plain
+        if texts[attnum] is not None and announced.get(attnum, texts[attnum]) == texts[attnum]
     }
 
 
-def _record(landing: Landing, relation: Relation, lsn: Lsn) -> None:
-    """Record a shape that a look saw: a table that nobody writes to is announced by no message.
-
-    Every transaction that commits after the look wrote its rows in this shape, for ALTER TABLE waits for
-    those who wrote before it. That they may be in bronze already does no harm: no version of the stream comes
-    after this one and has other columns, unless it announces them.
-
-    Args:
-        landing: where shapes are.
-        relation: as the catalog says now.
-        lsn: end of the log after the look. The shape holds from the byte before it, which is after the
-            commit of whoever made the shape.
-    """
-    landing.shapes.record([replace(relation, from_lsn=Lsn(lsn - 1))], ahead=True)
+def _is_unrecorded(landing: Landing, relation: Relation, lsn: Lsn) -> bool:
+    known = landing.shapes.at(relation.relation_id, lsn)
+    return known is None or not same_shape(known, relation)

@@ -97,6 +97,7 @@ class InitialCopies:
             lambda: self.tables.newest.oids,
             self._look_meanwhile,
             lambda: self._copying.is_set() and self._asked_since(self.tables.newest),
+            types=lambda: self.tables.newest.types,
         )
         self._first: Look | None = None
         self._lsn = ZERO

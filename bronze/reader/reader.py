@@ -360,17 +360,18 @@ class Reader:
             if tables.wants_new_stream:
                 return False
             complete = copies.complete  # before `lsn`: a snapshot that completes them has set that
-            target = None if until is None else max(until, copies.lsn)
+            shapes_at = tables.newest.shapes_at
+            target = None if until is None else max(until, copies.lsn, shapes_at)
             done = target is not None and complete and stream.durable.frontier >= target
             if until is not None:
                 self._give_up_copies(copies)
             if done:
                 return True
-            wanted = tables.wants_stream_from
-            if wanted is not None:
-                if stream.durable.frontier >= wanted:
-                    return False
-                target = wanted if target is None else max(target, wanted)
+            wanted, ahead = tables.wants_stream_from, stream.durable.frontier < shapes_at
+            if wanted is not None and stream.durable.frontier >= wanted:
+                return False
+            goals = [target, wanted, shapes_at if ahead else None]
+            target = max((goal for goal in goals if goal is not None), default=None)
             patience = self._timing.report if target is None else nudge.patience
             came = stream.step(target=target, patience=patience)
             if target is not None and not came and stream.newest.frontier < target:

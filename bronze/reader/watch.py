@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bronze.backoff import Backoff
 from bronze.checks.slot_risk import CALM, RiskLevel, SlotRisk, slot_risk
 from bronze.checks.wal_budget import read_budget
-from bronze.drift.fingerprint import catalog_fingerprint
+from bronze.drift.fingerprint import ColumnsFingerprint, catalog_fingerprint
 from bronze.errors import SmeltError
 from bronze.postgres.connection import connect, translated, within
 from bronze.progress import snapshot_view
@@ -48,6 +48,7 @@ class Watch:
         source: server, slot and publication.
         progress: of the reader; how far copies are is read there, a slot in danger is said there.
         oids: of the tables that are read, with their partitions, as they are known at the moment.
+        types: OIDs of the types that can be defined anew in place, likewise.
         meanwhile: is called every second since the catalog changed, until it says that it has looked.
         wanted: whether a look is wanted although the catalog did not change.
     """
@@ -59,11 +60,15 @@ class Watch:
         oids: Callable[[], Collection[int]],
         meanwhile: Callable[[], bool],
         wanted: Callable[[], bool] = lambda: False,
+        *,
+        types: Callable[[], Collection[int]] = lambda: (),
     ) -> None:
         self._source = source
         self._timing = source.timing
         self._progress = progress
         self._oids = oids
+        self._types = types
+        self._columns = ColumnsFingerprint()
         self._meanwhile = meanwhile
         self._wanted = wanted
         self._pending = False
@@ -119,7 +124,11 @@ class Watch:
                 return
 
     def _look(self, connection: psycopg.Connection[Any], now: float) -> None:
-        seen = catalog_fingerprint(connection, self._source.publication, self._oids())
+        oids = self._oids()
+        seen = (
+            *catalog_fingerprint(connection, self._source.publication, oids, self._types()),
+            self._columns.read(connection, oids),
+        )
         if seen != self._seen:
             self._seen = seen
             self._news.set()

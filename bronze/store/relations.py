@@ -146,10 +146,10 @@ class ShapeLog:
         """Make versions durable, those that say something new.
 
         One is left out where the version that holds at its position is the same. That holds as long as nobody
-        puts another one between the two. The stream's versions come in order. A snapshot's comes ahead of the
-        stream, which may still announce what held before it; so a snapshot's version is always recorded. The
-        stream's versions after it are compared with it. None was compared too early: a table that is copied
-        is locked until its version is recorded, so no shape begins between the snapshot's LSN and then.
+        puts another one between the two. The stream's versions come in order. Those of a snapshot and of a
+        look come ahead of the stream, which may still announce what held before; so they are always recorded.
+        The stream's versions after them are compared with them. None was compared too early: the table is
+        locked until such a version is recorded, so no shape begins between its LSN and then.
 
         What rows from before a column hold in it (`Column.missing`) is taken from another version of the
         relation where this one was made when the catalog no longer told it.

@@ -29,7 +29,6 @@ from silver.run.refusals import check_relation, refused, same_names, there
 from silver.run.spark_settings import SMALL, tune
 from silver.schema import alter
 from silver.schema.catalog import histories, silver_catalog
-from silver.schema.fields import believed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -281,19 +280,15 @@ class Worklist:
         }
         return changes, {relation: activity for relation, activity in found.items() if activity.effective}
 
-    @staticmethod
-    def _shape_alone(table: SilverTable, stored: Stored | None) -> Activity | None:
-        """No change, but the shape alone: a column of which the table's rows have to get a value.
+    def _shape_alone(self, table: SilverTable, stored: Stored | None) -> Activity | None:
+        """Return an activity without changes where nobody wrote to a table, but its shape is another one.
 
-        Nobody wrote to the table since. Or soft deletes were switched on or off.
+        The source's changed, a value of a column is still to be given to the rows, or a setting changed.
         """
-        wanted = [column for column in table.columns if column.missing is not None]
-        if stored is None or stored.mark is None:
+        if (
+            stored is None
+            or stored.mark is None
+            or stored.relation not in {None, str(table.relation.relation_id)}
+        ):
             return None
-        if alter.switches(table, stored.fields):
-            return Activity.none()
-        known = {field.attnum: field.missing for field in believed(stored.fields, table.columns)}
-        names = {field.name.lower() for field in stored.fields}
-        lacks = any(one.attnum not in known and one.name.lower() not in names for one in wanted)
-        unfilled = any(known.get(one.attnum) is not None for one in wanted)
-        return Activity.none() if lacks or unfilled else None
+        return Activity.none() if alter.is_due(table, stored.fields, self._settings) else None

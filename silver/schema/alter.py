@@ -207,9 +207,24 @@ def _retyped(
     return [*recluster_for_drop(table, names, types), f"DROP COLUMN {name}"]
 
 
-def switches(table: SilverTable, actual: Sequence[DeltaColumn]) -> bool:
-    """Whether soft deletes have been switched on or off since the table was written."""
-    return bool(_soft("", table, actual))
+def is_due(table: SilverTable, actual: Sequence[DeltaColumn], settings: SilverSettings) -> bool:
+    """Check whether a table has to be altered although no row changes.
+
+    Args:
+        table: the wanted shape.
+        actual: the columns that it has.
+        settings: what becomes of dropped columns.
+
+    Raises:
+        TableError: as `steps`.
+    """
+    known = {
+        (one.attnum, one.name, one.ddl) for one in actual if one.attnum is not None and one.missing is None
+    }
+    wanted = {(one.attnum, one.name, one.spark_type) for one in table.columns}
+    if known == wanted and not _soft("", table, actual):
+        return False  # so it is in nearly each cycle
+    return bool(steps("", table, actual, settings, emptied=False))
 
 
 def _soft(target: str, table: SilverTable, actual: Sequence[DeltaColumn]) -> list[str]:

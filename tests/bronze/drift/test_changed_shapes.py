@@ -19,7 +19,9 @@ from bronze.identifiers import TableName
 from bronze.lake import delta
 from bronze.lake.location import Lake
 from bronze.postgres.connection import connect
+from bronze.shapes import same_shape
 from bronze.store.gaps import is_open
+from bronze.store.position import position_of
 from bronze.store.relations import read_relations
 from tests.bronze.attnums import Fold
 from tests.bronze.replaying import bronze_rows, execute, read_all, session, source_of, source_rows
@@ -48,9 +50,15 @@ def assert_values_are_in_their_columns(source: SourceSettings, lake_path: str) -
     bronze = delta.open_existing(f"{lake_path}/bronze/changes")
     with connect(source) as connection:
         tables = select_tables(connection, source)
-    wrong = {}
+    position = position_of(bronze)
+    assert position is not None
+    versions = [one for one in versions if one.from_lsn <= position.frontier]
+    wrong: dict[str, object] = {}
     for table in tables:
         assert not is_open(bronze, table.table), f"{table.table} waits for a copy"
+        newest = [one for one in versions if one.relation_id == table.relation.relation_id][-1]
+        if not same_shape(newest, table.relation):
+            wrong[f"shape of {table.table}"] = (newest, table.relation)
         found = sorted(Fold(table.relation, versions, changes).rows(), key=repr)
         wanted = sorted(source_rows(source, table.table), key=repr)
         if found != wanted:

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bronze.builtin_types import builtin_type, format_type
-from bronze.drift.looks import Looked, lacks_columns
+from bronze.drift.looks import Looked, is_news
 from bronze.drift.storage import Part, Storage, StoredColumn
 from bronze.identifiers import TableName
 from bronze.lsn import ZERO, Lsn
 from bronze.pgoutput.messages import AnnouncedColumn, AnnouncedRelation
 from bronze.pgoutput.relation_versions import relation_version
-from bronze.shapes import Column, PgType, Relation
+from bronze.shapes import Column, PgType, Relation, same_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,7 +136,7 @@ class Story:
             self._snapshot()
         else:
             newest = max((self._known, *self._recorded), key=_place)
-            if lacks_columns(newest, self._catalog()):
+            if not same_shape(newest, self._catalog()) or is_news(self._looked, now):
                 self._recorded.append(self._catalog())
             self._looked = Looked.from_json(self._looked.then(now, Lsn(self._lsn), frontier).to_json())
 

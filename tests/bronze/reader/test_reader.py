@@ -16,6 +16,7 @@ from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from bronze.postgres.connection import connect
+from bronze.shapes import same_shape
 from bronze.store.position import read_position
 from bronze.store.relations import read_relations
 from tests.bronze.replaying import (
@@ -119,10 +120,13 @@ def test_every_shape_is_recorded_before_its_rows_and_only_when_it_changed(
         "INSERT INTO items VALUES (3, 'c', 'd', 8)",
     )
     read_all(source, lake_path)
-    before, after = read_relations(Lake(lake_path))
+    before, after, seen = read_relations(Lake(lake_path))
     assert [column.name for column in after.columns] == ["id", "name", "note", "extra"]
     assert after.column("extra").attnum == 4
-    assert before.from_lsn < after.from_lsn == bronze_rows(lake_path)[-1]["commit_lsn"]
+    assert before.from_lsn < after.from_lsn == bronze_rows(lake_path)[-1]["commit_lsn"] < seen.from_lsn
+    assert same_shape(after, seen), "the look's, which was ahead of the stream"
+    read_all(source, lake_path)
+    assert len(read_relations(Lake(lake_path))) == 3
 
 
 def test_a_transaction_larger_than_every_buffer_appears_at_once_in_one_version(

@@ -14,7 +14,7 @@ from bronze.checks.slot_risk import RiskLevel
 from bronze.checks.wal_budget import WalBudget
 from bronze.config.sections import BronzeSettings
 from bronze.config.timing import Timing
-from bronze.drift.fingerprint import catalog_fingerprint
+from bronze.drift.fingerprint import ColumnsFingerprint, catalog_fingerprint
 from bronze.identifiers import TableName
 from bronze.lake.delta import open_existing
 from bronze.lsn import Lsn
@@ -47,6 +47,8 @@ SCHEMA = [
     "CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id)",
     "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10)",
     "CREATE TABLE other (id int PRIMARY KEY)",
+    "CREATE TYPE mood AS ENUM ('low')",
+    "CREATE TYPE pair AS (x int, y int)",
     "CREATE PUBLICATION smelt FOR TABLE t, p",
 ]
 
@@ -61,7 +63,11 @@ def source(database: str) -> SourceSettings:
 def trace(source: SourceSettings) -> tuple[object, ...]:
     with connect(source) as connection:
         query = "SELECT oid FROM pg_class WHERE relname IN ('t', 'p', 'p1')"
-        return catalog_fingerprint(connection, "smelt", [row[0] for row in connection.execute(query)])
+        oids = [row[0] for row in connection.execute(query)]
+        query = "SELECT oid FROM pg_type WHERE typname IN ('mood', 'pair')"
+        types = [row[0] for row in connection.execute(query)]
+        read = catalog_fingerprint(connection, "smelt", oids, types)
+        return (*read, ColumnsFingerprint().read(connection, oids))
 
 
 @pytest.mark.postgres
@@ -80,6 +86,13 @@ def trace(source: SourceSettings) -> tuple[object, ...]:
         "ALTER PUBLICATION smelt SET (publish = 'insert')",
         "ALTER PUBLICATION smelt ADD TABLES IN SCHEMA public",
         "DROP PUBLICATION smelt",
+        "ALTER TABLE t RENAME a TO b",
+        "ALTER TABLE t DROP a",
+        "ALTER TYPE mood RENAME VALUE 'low' TO 'high'",
+        "ALTER TYPE mood ADD VALUE 'high'",
+        "ALTER TYPE pair DROP ATTRIBUTE y",
+        "ALTER TYPE pair ADD ATTRIBUTE z int",
+        "ALTER TYPE pair RENAME ATTRIBUTE y TO z",
     ],
 )
 def test_a_statement_without_events_leaves_a_trace(source: SourceSettings, statement: str) -> None:
@@ -101,6 +114,19 @@ def test_what_happens_all_the_time_leaves_none(source: SourceSettings) -> None:
         "DROP TABLE x",
     )
     assert trace(source) == before
+
+
+@pytest.mark.postgres
+def test_columns_are_asked_for_only_when_the_server_counted_a_change(source: SourceSettings) -> None:
+    columns = ColumnsFingerprint()
+    with connect(source) as connection:
+        oid = connection.execute("SELECT 'public.t'::regclass::oid").fetchone()
+        assert oid is not None
+        first = columns.read(connection, oid)
+        execute(source, "ALTER TABLE other ADD n int DEFAULT 7", "CREATE TABLE y (id serial)")
+        assert columns.read(connection, oid) == first
+        execute(source, "ALTER TABLE t RENAME a TO b")
+        assert columns.read(connection, oid) != first
 
 
 @pytest.mark.postgres

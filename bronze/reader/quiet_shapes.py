@@ -1,0 +1,92 @@
+"""Records the shape of a table that nobody writes to, as a look at the catalog saw it.
+
+A look reads the catalog first and the end of the log afterwards, so an ALTER TABLE may lie between the two.
+The stream may bring rows of the new shape from before that end. Were the old shape recorded at the end, it
+would be taken for the shape of the rows that follow. Nor does a second look help: a transaction whose commit
+is in the log may be invisible for as long as a standby does not confirm it.
+
+So the table is locked, in the mode in which any query locks it, until its shape is recorded. ALTER TABLE
+waits for that lock, and the lock waits for the end of an ALTER TABLE, which comes after its commit can be
+seen. Rows that commit after the LSN have this shape, until a statement that commits later still; rows of a
+former shape were committed before that shape ended. A shape that the stream announces meanwhile is compared
+with what is recorded, so it must not come between the reading and the recording: the lock lasts until then.
+
+The lock is asked for briefly. Where it is not granted, the next look asks again.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from bronze.catalog.select import describe_relation
+from bronze.lsn import Lsn
+from bronze.postgres.connection import connect, lock_timeout, log_end, translated, until_stopped, within
+from bronze.shapes import same_shape
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from bronze.config.sections import SourceSettings
+    from bronze.shapes import Relation
+    from bronze.store.relations import ShapeLog
+
+_GONE = (
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.InvalidSchemaName,
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.UndefinedTable,
+)
+"""Answers of a server where the table is not what the look saw, or where an ALTER TABLE is under way."""
+
+
+@contextmanager
+def quiet_shapes(
+    source: SourceSettings, shapes: ShapeLog, stop: threading.Event
+) -> Iterator[Callable[[Relation], Lsn | None]]:
+    """Give a function that records a shape if the table still has it, and returns the version's place.
+
+    The version begins at the byte before the end of the log, which is after the commit of the statement that
+    made the shape. The connection is made for the first shape.
+
+    Args:
+        source: server, keys and publication.
+        shapes: where shapes are recorded.
+        stop: gives it up.
+
+    Raises:
+        SmeltError: the server cannot be asked, the lake cannot be written.
+    """
+    with ExitStack() as stack:
+        connections: list[psycopg.Connection[Any]] = []
+
+        def record(relation: Relation) -> Lsn | None:
+            if not connections:
+                connections.append(stack.enter_context(connect(source)))
+                stack.enter_context(until_stopped(stop, connections[0]))
+            with translated(source), within(source.timing.look_answer, connections[0]):
+                return _recorded(connections[0], source, shapes, relation)
+
+        yield record
+
+
+def _recorded(
+    connection: psycopg.Connection[Any], source: SourceSettings, shapes: ShapeLog, relation: Relation
+) -> Lsn | None:
+    try:
+        with connection.transaction():
+            connection.execute(lock_timeout(source.timing.brief_lock).encode())
+            connection.execute(f"LOCK TABLE ONLY {relation.table.quoted} IN ACCESS SHARE MODE".encode())
+            now = describe_relation(connection, relation.relation_id, source.keys, source.publication)
+            if now is None or not same_shape(now, relation):
+                return None
+            place = Lsn(log_end(connection) - 1)
+            shapes.record([replace(relation, from_lsn=place)], ahead=True)
+            return place
+    except _GONE:
+        return None
