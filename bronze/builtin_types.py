@@ -66,6 +66,10 @@ _RANGES: Final = {
     "int8range": (3926, 3927, "int8"),
 }
 _SEMICOLON: Final = "box"  # the one built-in type whose arrays are not delimited by commas
+MOST_DIGITS: Final = 38
+"""Digits of the widest decimal that Spark and Parquet have."""
+MOST_SCALE: Final = 18
+"""Digits after the point of a decimal that stands for a numeric of unknown digits; 20 stand before it."""
 _LENGTH_HEADER: Final = 4  # VARHDRSZ, which typmods of numeric, varchar and bpchar carry on top
 
 
@@ -129,11 +133,29 @@ def numeric_modifier(typmod: int) -> tuple[int, int]:
     return packed >> 16 & 0xFFFF, ((packed & 0x7FF) ^ 0x400) - 0x400
 
 
-def numeric_digits(typmod: int) -> tuple[int, int] | None:
-    """How many digits a numeric may have, and how many of them stand after the point; None: any number.
+def decimal_of(typmod: int) -> tuple[int, int]:
+    """Return precision and scale of the decimal that holds a numeric, or most of its values.
 
-    A negative scale means zeros before the point, a scale above the precision zeros after it; both are
-    digits.
+    A numeric without precision, or with more digits than a decimal has, becomes a decimal with at most
+    `MOST_SCALE` digits after the point (`holds_every_digit`).
+    """
+    digits = _digits(typmod)
+    if digits is None:
+        return MOST_DIGITS, MOST_SCALE
+    return digits if digits[0] <= MOST_DIGITS else (MOST_DIGITS, min(digits[1], MOST_SCALE))
+
+
+def holds_every_digit(typmod: int) -> bool:
+    """Check whether `decimal_of` holds every finite value of a numeric."""
+    digits = _digits(typmod)
+    return digits is not None and digits[0] <= MOST_DIGITS
+
+
+def _digits(typmod: int) -> tuple[int, int] | None:
+    """Return how many digits a numeric may have, and how many of these stand after the point; None: any.
+
+    A negative scale means zeros before the point, a scale above the precision zeros after the point; both
+    are digits.
     """
     if typmod < 0:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bronze.builtin_types import numeric_digits, numeric_modifier
+from bronze.builtin_types import decimal_of, numeric_modifier
 
 if TYPE_CHECKING:
     from bronze.shapes import PgType
@@ -25,15 +25,12 @@ https://www.postgresql.org/docs/current/sql-altertable.html (Notes) and
 https://www.postgresql.org/docs/current/catalog-pg-cast.html.
 """
 
-_DIGITS = 38
-"""Digits up to which a numeric is more to silver than its text."""
-
 
 def same_text(before: PgType, now: PgType, *, inside: bool = False) -> bool:
     """Whether a value that was not rewritten prints the same text under both types, which reads as the same.
 
-    A numeric that loses its precision keeps its text, but not what silver reads it as. Nor does one with more
-    digits inside of an array or a composite, or a composite whose attribute has another name.
+    The decimal that a numeric is read as may only become wider. Inside of an array or a composite the decimal
+    must stay, and so must the names of a composite's attributes.
 
     A stored enum names its label by oid, and a stored composite its attributes by attnum. So a label must be
     the same text under the same oid, whatever labels came beside it, and attributes the same attnums. Where a
@@ -51,7 +48,7 @@ def same_text(before: PgType, now: PgType, *, inside: bool = False) -> bool:
     if (
         before.name == "numeric"
         and before.typmod != now.typmod
-        and (inside or not _holds(before.typmod, now.typmod))
+        and not _reads_on(before.typmod, now.typmod, inside=inside)
     ):
         return False
     if (before.element is None) != (now.element is None) or not _same_fields(before, now):
@@ -90,12 +87,16 @@ def _same_fields(before: PgType, now: PgType) -> bool:
     return same and [name for name, _ in before.fields] == [name for name, _ in now.fields]
 
 
-def _holds(before: int, now: int) -> bool:
-    """Whether a numeric's typmod became only wider, by digits before the point, and is a number to silver."""
-    fewer, more = numeric_digits(before), numeric_digits(now)
-    return (
-        fewer is not None
-        and more is not None
-        and numeric_modifier(before)[1] == numeric_modifier(now)[1]
-        and fewer[0] <= more[0] <= _DIGITS
-    )
+def _reads_on(before: int, now: int, *, inside: bool) -> bool:
+    """Check whether PostgreSQL rewrote no value of a numeric, and its decimal stayed or is widened in place.
+
+    PostgreSQL rewrites no value where the precision is gone, or grew while the scale stayed. A decimal is
+    widened where it loses digits neither before nor after the point.
+    """
+    if before < 0:
+        return False
+    (precision, scale), (more, same) = numeric_modifier(before), numeric_modifier(now)
+    if now >= 0 and (scale != same or precision > more):
+        return False
+    old, new = decimal_of(before), decimal_of(now)
+    return old == new or (not inside and 0 <= new[1] - old[1] <= new[0] - old[0])

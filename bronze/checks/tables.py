@@ -6,7 +6,7 @@ import difflib
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.builtin_types import numeric_digits
+from bronze.builtin_types import decimal_of, holds_every_digit
 from bronze.catalog.keys import key_override
 from bronze.catalog.select import skipped_relations
 from bronze.checks.finding import Finding
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from bronze.errors import TableError
     from bronze.shapes import PgType
 
-_MAXIMUM_PRECISION: Final = 38
 _ONE_BY_ONE: Final = 3
 """From so many on, what is alike is told together."""
 
@@ -233,14 +232,19 @@ def _types(table: SourceTable) -> Iterator[Finding]:
             "no change, and silver keeps the former name",
             remedy=f"store the OID or a text; or run smelt snapshot FILE {table.table} after such a rename",
         )
-    wide = [column.name for column in table.relation.columns if _wide_numeric(column.type)]
-    if wide:
+    unbounded = [
+        f"{column.name} DECIMAL({digits[0]},{digits[1]})"
+        for column in table.relation.columns
+        if (digits := unbounded_decimal(column.type))
+    ]
+    if unbounded:
         yield Finding(
             level="info",
-            code="numeric-as-text",
+            code="numeric-digits",
             subject=str(table.table),
-            message=f"numeric of more than {_MAXIMUM_PRECISION} digits becomes text: {', '.join(wide)}",
-            remedy=f"name a type under silver.types, e.g. {table.table}.{wide[0]}: decimal(38,9)",
+            message="a numeric may have more digits than a decimal holds; such values are NULL in silver, "
+            f"with their text in _unrepresentable: {', '.join(unbounded)}",
+            remedy="name a type that holds all values under silver.types, e.g. decimal(38,9), or string",
         )
 
 
@@ -258,11 +262,13 @@ def _unmapped(tree: PgType) -> bool:
     return True
 
 
-def _wide_numeric(tree: PgType) -> bool:
+def unbounded_decimal(tree: PgType) -> tuple[int, int] | None:
+    """Return the decimal of a numeric (also in an array) that may have more digits; None of other types."""
     if tree.kind in ("array", "domain") and tree.element is not None:
-        return _wide_numeric(tree.element)
-    digits = numeric_digits(tree.typmod)
-    return tree.name == "numeric" and (digits is None or digits[0] > _MAXIMUM_PRECISION)
+        return unbounded_decimal(tree.element)
+    if tree.name != "numeric" or holds_every_digit(tree.typmod):
+        return None
+    return decimal_of(tree.typmod)
 
 
 def _all_tables(connection: psycopg.Connection[Any]) -> list[str]:

@@ -40,6 +40,7 @@ from silver.run.key_ranges import share_of
 from silver.run.marks import KNOWN_AFTER
 from silver.schema.ddl import RELATION_PROPERTY
 from silver.schema.fields import DeltaColumn, fields_of
+from silver.schema.padding import PADDING_PROPERTY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -72,6 +73,7 @@ class Stored:
         relation: id of the relation whose rows it holds (`silver.schema.recreated`); None of a table that was
             made before that was kept.
         description: its own comment; empty where it has none.
+        padding: what it says of char(n) (`silver.schema.padding`).
     """
 
     version: int
@@ -80,6 +82,7 @@ class Stored:
     files: int
     relation: str | None = None
     description: str = ""
+    padding: str | None = None
 
 
 class SilverLog:
@@ -356,6 +359,7 @@ def _stored(table: DeltaTable) -> Stored:
         len(table.file_uris()),
         table.metadata().configuration.get(RELATION_PROPERTY),
         table.metadata().description or "",
+        table.metadata().configuration.get(PADDING_PROPERTY),
     )
 
 

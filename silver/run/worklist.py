@@ -29,6 +29,7 @@ from silver.run.refusals import check_relation, refused, same_names, there
 from silver.run.spark_settings import SMALL, tune
 from silver.schema import alter
 from silver.schema.catalog import histories, silver_catalog
+from silver.schema.padding import is_padded
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -283,7 +284,8 @@ class Worklist:
     def _shape_alone(self, table: SilverTable, stored: Stored | None) -> Activity | None:
         """Return an activity without changes where nobody wrote to a table, but its shape is another one.
 
-        The source's changed, a value of a column is still to be given to the rows, or a setting changed.
+        The source's changed, a value of a column is still to be given to the rows, or a setting changed. Or
+        rows hold the padding of char(n) (`silver.schema.padding`).
         """
         if (
             stored is None
@@ -291,4 +293,5 @@ class Worklist:
             or stored.relation not in {None, str(table.relation.relation_id)}
         ):
             return None
-        return Activity.none() if alter.is_due(table, stored.fields, self._settings) else None
+        due = alter.is_due(table, stored.fields, self._settings)
+        return Activity.none() if due or is_padded(table, stored.fields, stored.padding) else None

@@ -62,7 +62,8 @@ def array_value(text: str, depth: int, element: Value, *, delimiter: str, exact:
     )
     texts = f"transform({pieces}, {piece} -> {unquoted})"
     if exact:
-        values = texts
+        value = element(cell, depth + 1)
+        values = texts if value == cell else f"transform({texts}, {cell} -> {value})"
     else:
         pair = f"named_struct('t', {cell}, 'v', {element(cell, depth + 1)})"
         pairs = f"transform({texts}, {cell} -> {pair})"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from silver.schema import padding
 from silver.schema.clustering import STATISTICS, cluster_by, clustering_columns, is_wide, statistics_columns
 from silver.schema.comments import description_of
 from silver.schema.features import BY_NAME, MAPPING, wants_mapping
@@ -49,7 +50,11 @@ def create(target: str, table: SilverTable, *, checkpoints: int | None = None) -
     columns = [definition(column) for column in table.columns]
     columns += [f"{quote(name)} {ddl}" for name, ddl in table.own_columns.items()]
     clustering = clustering_columns(table)
-    properties = {**PROPERTIES, RELATION_PROPERTY: str(table.relation.relation_id)}
+    properties = {
+        **PROPERTIES,
+        RELATION_PROPERTY: str(table.relation.relation_id),
+        **padding.properties(table),
+    }
     if checkpoints is not None:
         properties[CHECKPOINTS] = str(checkpoints)
     if wants_mapping(table.columns):

@@ -17,10 +17,10 @@ round-trip floats.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from bronze.builtin_types import numeric_digits
+from bronze.builtin_types import MOST_DIGITS, decimal_of, holds_every_digit
 from bronze.errors import ConfigurationError
 from silver.schema.containers import array_value, hstore_value, range_value, struct_value, vector_value
 from silver.sql import literal, quote
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bronze.shapes import PgType
-
-MAX_PRECISION: Final = 38
-"""Digits that Spark's DECIMAL holds."""
 
 _WHOLE: Final = {"int2": "SMALLINT", "int4": "INT", "int8": "BIGINT", "oid": "BIGINT"}
 _FLOATING: Final = {"float4": "FLOAT", "float8": "DOUBLE"}
@@ -48,7 +45,7 @@ class Reading:
     Attributes:
         ddl: the Spark type.
         value: SQL of the text, and the depth of lambdas around it, to SQL of the value.
-        exact: whether the value is the text itself, so that nothing can be lost.
+        exact: whether every text gives a value, so that nothing can be lost.
     """
 
     ddl: str
@@ -101,12 +98,21 @@ def _cast(ddl: str) -> Reading:
 
 
 def _numeric(typmod: int) -> Reading:
-    """Numeric(p,s), whose text has exactly s digits after the point, so that the cast never rounds.
+    """Return how a numeric is read: always as a number.
 
-    NaN and infinity give NULL. A negative scale means zeros before the point.
+    The text of numeric(p,s) has exactly s digits after the point, so the cast never rounds; a negative scale
+    means zeros before the point. A numeric without precision, or with more digits than a decimal has, may
+    have values that the decimal does not hold exactly. These give NULL, as NaN and infinity do everywhere.
     """
-    digits = numeric_digits(typmod)
-    return TEXT if digits is None or digits[0] > MAX_PRECISION else _cast(f"DECIMAL({digits[0]},{digits[1]})")
+    precision, scale = decimal_of(typmod)
+    if holds_every_digit(typmod):
+        return _cast(f"DECIMAL({precision},{scale})")
+    return _exact_decimal(precision, scale)
+
+
+def _unpadded(inner: Reading) -> Reading:
+    """Return how char(n) is read: without the blanks at its end, as PostgreSQL itself casts to text."""
+    return replace(inner, value=lambda text, depth: inner.value(f"rtrim({text})", depth))
 
 
 def _instant(ddl: str) -> Reading:
@@ -129,6 +135,7 @@ _SIMPLE: Final = {
     "date": _instant("DATE"),
     "timestamp": _instant("TIMESTAMP_NTZ"),
     "timestamptz": _instant("TIMESTAMP"),
+    "bpchar": _unpadded(TEXT),
     "hstore": Reading("MAP<STRING, STRING>", hstore_value),
     "vector": Reading("ARRAY<FLOAT>", vector_value),
 }
@@ -160,22 +167,27 @@ def _overridden(pg_type: PgType, override: str) -> Reading:
     array = _ARRAY.fullmatch(wanted)
     if array is not None and base.kind == "array" and base.element is not None:
         return _array(_overridden(base.element, array[1]), base.delimiter)
-    decimal = _DECIMAL.fullmatch(wanted)
-    if decimal is not None and int(decimal[2] or 0) <= int(decimal[1]) <= MAX_PRECISION:
-        return _exact_decimal(int(decimal[1]), int(decimal[2] or 0))
-    if wanted in _SIGNIFICANT_DIGITS:
-        return _floating(base.name, wanted)
-    if wanted == "VARIANT":
-        return _VARIANT
-    known = _PLAIN_OVERRIDES.get(wanted)
-    if known is None:
+    chosen = _chosen(base, wanted)
+    if chosen is None:
         raise ConfigurationError(
             f"{override!r} is not a type that {pg_type.name} can be read as",
             code="type-override",
             remedy="use string, decimal(p,s), smallint, int, bigint, float, double, date, timestamp, "
             "timestamp_ntz, variant, or array<…> of these for an array",
         )
-    return known
+    return _unpadded(chosen) if base.name == "bpchar" else chosen
+
+
+def _chosen(base: PgType, wanted: str) -> Reading | None:
+    """Return how a type is read as the wanted Spark type, in capitals; None where that is none."""
+    decimal = _DECIMAL.fullmatch(wanted)
+    if decimal is not None and int(decimal[2] or 0) <= int(decimal[1]) <= MOST_DIGITS:
+        return _exact_decimal(int(decimal[1]), int(decimal[2] or 0))
+    if wanted in _SIGNIFICANT_DIGITS:
+        return _floating(base.name, wanted)
+    if wanted == "VARIANT":
+        return _VARIANT
+    return _PLAIN_OVERRIDES.get(wanted)
 
 
 def _precise(ddl: str) -> Reading:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bronze.shapes import PgType
 
 _MOST_DIGITS: Final = 38
+_MOST_SCALE: Final = 18
 
 
 def value_of(type_: PgType, text: str) -> Any:
@@ -99,16 +100,22 @@ def _cell(text: str, at: int, ends: str, *, doubled: bool) -> tuple[str, bool, i
     return "".join(found), quoted, at
 
 
-def _numeric(typmod: int, text: str) -> Decimal | str:
-    """Digits before the point are precision less scale, which may be more than the precision, or none."""
-    if typmod == -1:
-        return text
-    precision, scale = (typmod - 4) >> 16, ((typmod - 4) & 0x7FF ^ 0x400) - 0x400
-    if max(precision, scale, precision - scale) > _MOST_DIGITS:
-        return text
-    value = Decimal(text)
-    if not value.is_finite():
-        raise ValueError(text)
+def _numeric(typmod: int, text: str) -> Decimal:
+    """Return the number, of at most 38 digits, where not all can stand after the point: at most 18 do."""
+    precision, scale = 39, 18
+    if typmod != -1:
+        precision, scale = (typmod - 4) >> 16, ((typmod - 4) & 0x7FF ^ 0x400) - 0x400
+    value, digits, scale = Decimal(text), max(precision, scale, precision - scale), max(scale, 0)
+    if digits > _MOST_DIGITS:
+        digits, scale = _MOST_DIGITS, min(scale, _MOST_SCALE)
+    with localcontext(prec=1000):
+        scaled = value.scaleb(scale) if value.is_finite() else value
+        if (
+            not value.is_finite()
+            or scaled != scaled.to_integral_value()
+            or abs(scaled) >= Decimal(10) ** digits
+        ):
+            raise ValueError(text)
     return value
 
 
@@ -129,6 +136,7 @@ _READERS: Final[dict[str, Callable[[str], Any]]] = {
     "date": date.fromisoformat,
     "timestamp": datetime.fromisoformat,
     "timestamptz": lambda text: datetime.fromisoformat(text).astimezone(UTC).replace(tzinfo=None),
+    "bpchar": lambda text: text.rstrip(" "),
     "bytea": lambda text: bytes.fromhex(text.removeprefix("\\x")),
 }
 _AROUND: Final[dict[str, Callable[[PgType, PgType, str], Any]]] = {

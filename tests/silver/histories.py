@@ -39,6 +39,8 @@ INT = PgType("base", "int4", oid=23)
 TEXT = PgType("base", "text", oid=25)
 UUID = PgType("base", "uuid", oid=2950)
 NUMERIC = PgType("base", "numeric", oid=1700, typmod=(10 << 16 | 2) + 4)
+FREE_NUMERIC = PgType("base", "numeric", oid=1700)
+CHAR = PgType("base", "bpchar", oid=1042)
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -181,6 +183,8 @@ class RandomTable:
         shape: its columns are `COLUMNS` in their order, under any names; ``id`` may have any type.
         unique: ``code`` where that identifies a row, so that updates mostly leave it alone.
         spelt: how the values of ``id`` are spelt, which inside are small numbers.
+        endings: what may follow them, without being part of the value: an update may change that alone.
+        shown: what silver shows after them.
         inserts_alone: no row is ever changed or deleted.
     """
 
@@ -189,6 +193,8 @@ class RandomTable:
     spaces: int
     unique: str = "id"
     spelt: str = "{}"
+    endings: tuple[str, ...] = ("",)
+    shown: str = ""
     inserts_alone: bool = False
     rows: dict[int, list[Row]] = field(default_factory=dict)
     changes: list[dict[str, Any]] = field(default_factory=list)
@@ -330,7 +336,7 @@ class RandomTable:
         return big if name != "note" and self.rng.random() < 0.7 else small
 
     def _arrive(self, space: int, key: str | None) -> None:
-        values: Values = {"space": str(space), "id": key}
+        values: Values = {"space": str(space), "id": key, "ending": self.rng.choice(self.endings)}
         values |= {name: self._value(name) for name, _ in COLUMNS[2:]}
         self.rows[space].append(Row(values))
         self.changes.append(change(self.shape, "insert", new=self._tuple(values)))
@@ -343,6 +349,8 @@ class RandomTable:
 
     def _set(self, row: Row, values: Values) -> None:
         before = dict(row.values)
+        if self.rng.random() < 0.3:
+            row.values["ending"] = self.rng.choice(self.endings)
         row.values |= values
         toast = [name not in values and (before[name] or "").startswith("BIG") for name, _ in COLUMNS]
         cells = zip(self._tuple(row.values), toast, strict=True)
@@ -362,7 +370,8 @@ class RandomTable:
         self.changes.append(change(self.shape, "update", **sent))
 
     def _tuple(self, values: Values) -> list[str | None]:
-        return [self.spelt.format(values[name]) if name == "id" else values[name] for name, _ in COLUMNS]
+        key = f"{self.spelt.format(values['id'])}{values['ending']}"
+        return [key if name == "id" else values[name] for name, _ in COLUMNS]
 
     def _identity(self, values: Values) -> list[str | None]:
         cells = zip(self._tuple(values), self.shape.columns, strict=True)
@@ -393,7 +402,8 @@ class RandomTable:
             for row in rows:
                 values = row.values
                 lost = values["price"] == "NaN"
-                place = (int(values["space"] or 0), self.spelt.format(values["id"]), int(values["code"] or 0))
+                key = f"{self.spelt.format(values['id'])}{self.shown}"
+                place = (int(values["space"] or 0), key, int(values["code"] or 0))
                 texts = (values["note"], values["big"], values["huge"])
                 price = (None, "NaN") if lost else (values["price"], None)
                 found.append((*place, *texts, *price))
@@ -422,24 +432,25 @@ def random_tables(seed: int, spaces: int) -> list[RandomTable]:
     def columns(key_type: PgType) -> list[tuple[str, PgType]]:
         return [(name, key_type if name == "id" else type_) for name, type_ in COLUMNS]
 
-    spelling = [("Space", INT), ('the "Id"', TEXT), ("co-de", INT), ("select", TEXT), ("Größe", TEXT),
+    spelling = [("Space", INT), ('the "Id"', FREE_NUMERIC), ("co-de", INT), ("select", TEXT), ("Größe", TEXT),
                 ("a.b", TEXT), ("Price in $", NUMERIC)]  # fmt: skip
     odd = spelling[0][0], spelling[1][0]
     return [
         RandomTable(
-            relation("s.\"Odd ' name\"", spelling, odd, relation_id=1), rng, spaces, spelt="it's \\ {} é\n"
+            relation("s.\"Odd ' name\"", spelling, odd, relation_id=1),
+            rng, spaces, spelt="{}.5", endings=("", "0", "0" * 30), shown="0" * 17,
         ),
         RandomTable(
-            relation("by_full_row", columns(NUMERIC), key, relation_id=2, identity="f"),
-            rng, spaces, spelt="-{}.50",
+            relation("by_full_row", columns(FREE_NUMERIC), key, relation_id=2, identity="f"),
+            rng, spaces, spelt="-{}.5", endings=("", "0", "00"), shown="0" * 17,
         ),
         RandomTable(
             relation("by_index", columns(UUID), key, relation_id=3, identity="i", identity_columns=code),
             rng, spaces, unique="code", spelt="00000000-0000-0000-0000-{:0>12}",
         ),
         RandomTable(
-            relation("with_key_override", COLUMNS, key, relation_id=4, identity_columns=code),
-            rng, spaces, unique="code",
+            relation("with_key_override", columns(CHAR), key, relation_id=4, identity_columns=code),
+            rng, spaces, unique="code", spelt="it's \\ {} é\n", endings=("", " ", "   "),
         ),
         RandomTable(
             relation("without_identity", COLUMNS, key, relation_id=5, identity="n", identity_columns=()),

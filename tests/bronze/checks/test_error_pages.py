@@ -47,7 +47,7 @@ def _of_codes(target: ast.expr) -> bool:
 
 def test_every_code_has_a_page() -> None:
     found = RULES.union(*map(codes_in, MODULES))
-    assert {"slot-lost", "as-of", "spark-missing", "numeric-as-text", "stream-ended", "sql"} <= found
+    assert {"slot-lost", "as-of", "spark-missing", "numeric-digits", "stream-ended", "sql"} <= found
     assert sorted(found - set(codes())) == []
 
 

@@ -183,7 +183,7 @@ def test_doubtful_keys_and_types_are_told(dsn: str) -> None:
     assert one(found, "key-not-unique").subject == "public.doubtful"
     assert one(found, "key-is-identity-index").subject == "public.by_index"
     assert "m (money), p (point[])" in one(found, "type-as-text").message
-    assert one(found, "numeric-as-text").message.endswith(": n, w")
+    assert one(found, "numeric-digits").message.endswith(": n DECIMAL(38,18), w DECIMAL(38,2)")
     assert "c (regclass), t (regtype[])" in one(found, "type-names-objects").message
     assert codes(found, "error") == []
 

@@ -29,18 +29,18 @@ CREATE TYPE textrange AS RANGE (subtype = text);
 CREATE TABLE typed_alike (id int PRIMARY KEY, h hstore, v vector, d small_positive, ad small_positive[], am mood[], n nest,
   an nest[], mr int4multirange, nr numrange, tr tstzrange, xr textrange, dr daterange, lb int[], md text[], af float8[],
   wide numeric(50,2), neg numeric(5,-2), tz timetz, bits varbit, mny money, j json, mac macaddr, pt point, bx box[],
-  ci "char", nm name, vc varchar(5)[], anum numeric(6,2)[], ats timestamp[], au uuid[], ab bytea[], iv interval[], tv tsvector);
+  ci "char", nm name, vc varchar(5)[], pc char(5)[], free numeric[], anum numeric(6,2)[], ats timestamp[], au uuid[], ab bytea[], iv interval[], tv tsvector);
 INSERT INTO typed_alike VALUES
   (1, '"a"=>"1", "b"=>NULL, "q\"\\"=>""', '[1,2.5,-3e-05]', 1.5, '{1.5,NULL}', '{ok,NULL}',
    ROW(ROW(1, 'x, "y"'), ARRAY[ROW(1, 'a')::pair, NULL], 2.5, 'sad', '[2024-01-01,2024-02-01)', ARRAY['q"\', NULL, 'NULL'])::nest,
    NULL, '{[1,3),[5,7)}',
    '[1.50,2.5]', '[2024-01-01 10:00+05:30,)', '["a b","c""d"]', 'empty', '{1,2}', '{}', '{NaN,-Infinity,1e300,NULL}',
-   12345678901234567890123456789012345678901234567890 % 10^40::numeric, 12345, '24:00:00+05:30', B'101', 1234.5, '{"a": 1.10}', '08:00:2b:01:02:03',
-   '(1,2)', '{(1,2),(0,0);(3,4),(1,1)}', 'x', 'name', '{ab,NULL,""}', '{1.25,NULL}', '{"2024-02-29 23:59:59.999999"}',
+   12345678901234567890123456789012345678901234567890 % 10^36::numeric, 12345, '24:00:00+05:30', B'101', 1234.5, '{"a": 1.10}', '08:00:2b:01:02:03',
+   '(1,2)', '{(1,2),(0,0);(3,4),(1,1)}', 'x', 'name', '{ab,NULL,""}', '{ab,NULL,""," c"}', '{1.10,NULL,99999999999999999999.000000000000000001}', '{1.25,NULL}', '{"2024-02-29 23:59:59.999999"}',
    '{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}', '{"\\x00ff",NULL}', '{"1 year -2 days",NULL}', 'a:1 b:2'),
   (3, '', '[0]', NULL, '{}', '{}', '(,,,,,)', ARRAY['(,,,,,)'::nest, NULL], '{}', 'empty', '(,)', '(,)', '[2024-01-01,infinity)',
    '[2:3]={1,2}', '{{a,b},{c,d}}', '{}', 'NaN', NULL, '00:00:00-15:59', '', -0.5, 'null', NULL, NULL, '{}', '', '', '{}',
-   '{NaN}', '{infinity}', '{}', '{}', '{}', '');
+   '{}', '{1.5,1e-19}', '{NaN}', '{infinity}', '{}', '{}', '{}', '');
 --- step
 INSERT INTO typed SELECT id + 2, b, i2, i8, f4, f8, n, d, plain, t, v, c, u, m, j, ts, tz, dt, tm, iv, raw, ip, o, ai, at, p, r FROM typed;
 
@@ -48,7 +48,7 @@ INSERT INTO typed (id) VALUES (5);
 
 
 INSERT INTO typed_alike SELECT id + 1, h, v, d, ad, am, n, an, mr, nr, tr, xr, dr, lb, md, af, wide, neg, tz, bits, mny, j, mac, pt, bx,
-  ci, nm, vc, anum, ats, au, ab, iv, tv FROM typed_alike;
+  ci, nm, vc, pc, free, anum, ats, au, ab, iv, tv FROM typed_alike;
 --- step
 UPDATE typed SET m = 'happy', t = E'line\nbreak\ttab "quote" \\' WHERE id = 1;
 

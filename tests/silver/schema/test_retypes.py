@@ -26,21 +26,24 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.postgres
 
+UNBOUNDED = {"DECIMAL(38,18)", "DECIMAL(38,3)"}
 IN_PLACE = {
-    "SMALLINT": {"INT", "BIGINT", "DOUBLE", "DECIMAL(22,2)", "DECIMAL(38,0)"},
-    "INT": {"BIGINT", "DOUBLE", "DECIMAL(22,2)", "DECIMAL(38,0)"},
-    "BIGINT": {"DECIMAL(22,2)", "DECIMAL(38,0)"},
+    "SMALLINT": {"INT", "BIGINT", "DOUBLE", "DECIMAL(22,2)", "DECIMAL(38,0)", *UNBOUNDED},
+    "INT": {"BIGINT", "DOUBLE", "DECIMAL(22,2)", "DECIMAL(38,0)", *UNBOUNDED},
+    "BIGINT": {"DECIMAL(22,2)", "DECIMAL(38,0)", *UNBOUNDED},
     "FLOAT": {"DOUBLE"},
     "DATE": {"TIMESTAMP_NTZ"},
-    "DECIMAL(5,2)": {"DECIMAL(7,2)", "DECIMAL(8,2)", "DECIMAL(22,2)", "DECIMAL(7,4)"},
-    "DECIMAL(7,2)": {"DECIMAL(8,2)", "DECIMAL(22,2)"},
-    "DECIMAL(8,2)": {"DECIMAL(22,2)"},
-    "DECIMAL(7,4)": set(),
-    "DECIMAL(5,5)": set(),
-    "DECIMAL(7,0)": {"DECIMAL(9,0)", "DECIMAL(22,2)", "DECIMAL(38,0)"},
-    "DECIMAL(9,0)": {"DECIMAL(22,2)", "DECIMAL(38,0)"},
-    "DECIMAL(22,2)": set[str](),
+    "DECIMAL(5,2)": {"DECIMAL(7,2)", "DECIMAL(8,2)", "DECIMAL(22,2)", "DECIMAL(7,4)", *UNBOUNDED},
+    "DECIMAL(7,2)": {"DECIMAL(8,2)", "DECIMAL(22,2)", *UNBOUNDED},
+    "DECIMAL(8,2)": {"DECIMAL(22,2)", *UNBOUNDED},
+    "DECIMAL(7,4)": {"DECIMAL(38,18)"},
+    "DECIMAL(5,5)": {"DECIMAL(38,18)"},
+    "DECIMAL(7,0)": {"DECIMAL(9,0)", "DECIMAL(22,2)", "DECIMAL(38,0)", *UNBOUNDED},
+    "DECIMAL(9,0)": {"DECIMAL(22,2)", "DECIMAL(38,0)", *UNBOUNDED},
+    "DECIMAL(22,2)": UNBOUNDED,
     "DECIMAL(38,0)": set[str](),
+    "DECIMAL(38,3)": set[str](),
+    "DECIMAL(38,18)": set[str](),
 }  # fmt: skip
 """Of the types that there are, to which each is widened; from Delta's table of type changes."""
 
@@ -102,9 +105,10 @@ def test_where_no_copy_is_asked_for_none_is_needed(every: list[Kind]) -> None:
 @pytest.mark.parametrize(
     ("precision", "scale", "ddl"),
     [
-        (5, -2, "DECIMAL(7,0)"), (36, -2, "DECIMAL(38,0)"), (37, -2, "STRING"), (1, -1000, "STRING"),
-        (2, 5, "DECIMAL(5,5)"), (38, 38, "DECIMAL(38,38)"), (2, 39, "STRING"), (38, 0, "DECIMAL(38,0)"),
-        (39, 0, "STRING"), (1, 0, "DECIMAL(1,0)"),
+        (5, -2, "DECIMAL(7,0)"), (36, -2, "DECIMAL(38,0)"), (37, -2, "DECIMAL(38,0)"),
+        (1, -1000, "DECIMAL(38,0)"), (2, 5, "DECIMAL(5,5)"), (38, 38, "DECIMAL(38,38)"),
+        (2, 39, "DECIMAL(38,18)"), (38, 0, "DECIMAL(38,0)"), (39, 0, "DECIMAL(38,0)"),
+        (39, 17, "DECIMAL(38,17)"), (60, 40, "DECIMAL(38,18)"), (1, 0, "DECIMAL(1,0)"),
     ],
 )  # fmt: skip
 def test_a_numerics_digits(precision: int, scale: int, ddl: str) -> None:

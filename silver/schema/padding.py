@@ -1,0 +1,99 @@
+"""Remove the padding of char(n) from tables that an earlier version of deltasmelt wrote. Pure text.
+
+`silver.schema.types` reads char(n) without its padding. Earlier versions wrote the padding into silver. The
+fold would not match such a row by its key, and would insert the row a second time.
+
+A table property therefore states that a table has no padding. Where a table with char(n) lacks the property,
+an UPDATE removes the padding before any other statement, and the property is set last. If the process dies in
+between, the next cycle repeats the UPDATE, which then changes no row. Padding inside of arrays, composites
+and ranges is removed by a new snapshot.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bronze.errors import TableError, resnapshot_remedy
+from silver.sql import literal, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bronze.shapes import PgType
+    from silver.schema.catalog import SilverTable
+    from silver.schema.fields import DeltaColumn
+
+PADDING_PROPERTY: Final = "deltasmelt.padding"
+"""Table property: `UNPADDED` where no value of char(n) has its padding."""
+UNPADDED: Final = "none"
+
+
+def properties(table: SilverTable) -> dict[str, str]:
+    """Return the properties that a new table has."""
+    has_char = any(_has_char(column.type) for column in table.relation.columns)
+    return {PADDING_PROPERTY: UNPADDED} if has_char else {}
+
+
+def is_padded(table: SilverTable, actual: Sequence[DeltaColumn], padding: str | None) -> bool:
+    """Check whether rows may hold padding.
+
+    Args:
+        table: the wanted shape.
+        actual: the columns that the table has.
+        padding: what the table's property says; None where the table has no such property.
+    """
+    return padding != UNPADDED and bool(_char_columns(table, actual))
+
+
+def unpadded(
+    target: str, table: SilverTable, actual: Sequence[DeltaColumn], padding: str | None, *, emptied: bool
+) -> list[str]:
+    """Return the statements that drop the padding from a table's rows.
+
+    Args:
+        target: the table as Spark SQL.
+        table: the wanted shape.
+        actual: the columns that the table has.
+        padding: as of `is_padded`.
+        emptied: the next statement replaces all rows.
+
+    Raises:
+        TableError: padding is inside of a value.
+    """
+    if padding == UNPADDED or not properties(table):
+        return []
+    columns = _char_columns(table, actual)
+    inside = [name for name, type_ in columns.items() if not _is_char(type_)]
+    if inside and not emptied:
+        raise TableError(
+            table.table,
+            f"values of char(n) inside of {', '.join(inside)} have trailing blanks in silver.{table.name}, "
+            "which an earlier version of deltasmelt wrote",
+            code="column-retyped",
+            remedy=resnapshot_remedy(table.table),
+        )
+    plain = [quote(name) for name, type_ in columns.items() if _is_char(type_)]
+    sets = ", ".join(f"{name} = rtrim({name})" for name in plain)
+    where = " OR ".join(f"{name} LIKE '% '" for name in plain)
+    update = [f"UPDATE {target} SET {sets} WHERE {where}"] if plain else []
+    said = f"{literal(PADDING_PROPERTY)} = {literal(UNPADDED)}"
+    return [*update, f"ALTER TABLE {target} SET TBLPROPERTIES ({said})"]
+
+
+def _char_columns(table: SilverTable, actual: Sequence[DeltaColumn]) -> Mapping[str, PgType]:
+    """Return the types of the columns, by the names that the table has for them, that hold char(n)."""
+    types = {column.attnum: column.type for column in table.relation.columns if column.attnum is not None}
+    known = {field.name: types[field.attnum] for field in actual if field.attnum in types}
+    return {name: type_ for name, type_ in known.items() if _has_char(type_)}
+
+
+def _is_char(type_: PgType) -> bool:
+    while type_.kind == "domain" and type_.element is not None:
+        type_ = type_.element
+    return type_.kind == "base" and type_.name == "bpchar"
+
+
+def _has_char(type_: PgType) -> bool:
+    inner = [field for _, field in type_.fields]
+    inner += [] if type_.element is None else [type_.element]
+    return _is_char(type_) or any(map(_has_char, inner))
