@@ -222,7 +222,8 @@ def is_due(table: SilverTable, actual: Sequence[DeltaColumn], settings: SilverSe
         (one.attnum, one.name, one.ddl) for one in actual if one.attnum is not None and one.missing is None
     }
     wanted = {(one.attnum, one.name, one.spark_type) for one in table.columns}
-    if known == wanted and not _soft("", table, actual):
+    stands = known == wanted or (known >= wanted and settings.on_drop_column == "keep")
+    if stands and not _soft("", table, actual):
         return False  # so it is in nearly each cycle
     return bool(steps("", table, actual, settings, emptied=False))
 
