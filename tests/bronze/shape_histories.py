@@ -1,5 +1,7 @@
 """Histories of real tables whose rows and shapes change in one transaction: told ones, and random ones.
 
+Random ones may also hold what the log says nothing of: types, storage, partitions, the publication.
+
 A history keeps only what it needs to write valid SQL: names and types of columns, ids in use, the key. What
 the rows are is the server's to say.
 """
@@ -24,6 +26,13 @@ KINDS: Final = (
 column's name changes its case alone; ``passed on``: a column is dropped and its name given to another one;
 ``root identity``: that of a partitioned table's root is not that of its partitions; ``tables``: another table
 with the same rows takes the name.
+"""
+
+UNLOGGED_KINDS: Final = ("attributes", "labels", "parts", "publication", "unlogged", "vacuum")
+"""What may happen besides, without a word in the log.
+
+``parts``: a partition is detached, attached, emptied, or made anew; ``publication``: the table is out of it
+while rows change; ``unlogged``: it is out of it, and its rows change while it is not logged.
 """
 
 AWAY: Final = "away_"
@@ -61,6 +70,10 @@ class History:
         key: ``id`` or ``code``.
         made_again: whether another table took the name; its constraints are called otherwise.
         partitioned: whether it has partitions, by id.
+        identity: replica identity of the partitions, as SQL.
+        labels: of the enum that its column ``mood`` has, those that a transaction may use; empty: no column.
+        added: labels that the next transaction may use.
+        attributes: of the composite that its column ``pair`` has.
         statements: of the present transaction.
     """
 
@@ -73,6 +86,10 @@ class History:
     key: str = "id"
     partitioned: bool = False
     made_again: bool = False
+    identity: str = "DEFAULT"
+    labels: list[str] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
+    attributes: list[str] = field(default_factory=list)
     statements: list[str] = field(default_factory=list)
     codes: int = 0
 
@@ -83,7 +100,16 @@ class History:
         unique = "" if self.partitioned else " UNIQUE"
         by = " PARTITION BY RANGE (id)" if self.partitioned else ""
         columns = f"id int CONSTRAINT {self.name}_pk PRIMARY KEY, code int NOT NULL{unique}"
-        self.statements = [f"CREATE TABLE {self.name} ({columns}, a text, b text, c int){by}"]
+        types = []
+        if "labels" in self.kinds:
+            self.labels = ["low", "mid", "high"]
+            types.append(f"CREATE TYPE {self.name}_mood AS ENUM ('low', 'mid', 'high')")
+            columns += f", mood {self.name}_mood, moods {self.name}_mood[]"
+        if "attributes" in self.kinds:
+            self.attributes = ["x", "y"]
+            types.append(f"CREATE TYPE {self.name}_pair AS (x int, y int)")
+            columns += f", pair {self.name}_pair"
+        self.statements = [*types, f"CREATE TABLE {self.name} ({columns}, a text, b text, c int){by}"]
         if self.partitioned:
             for number, (low, high) in enumerate((("MINVALUE", "5"), ("5", "MAXVALUE"))):
                 part = f"{self.name}_p{number} PARTITION OF {self.name}"
@@ -95,19 +121,24 @@ class History:
         return ["; ".join(self.statements)]
 
     def transactions(self) -> list[str]:
-        """Some transactions; the last one changes a row, so that its message tells the shape of then."""
+        """Some transactions; after some of them nobody writes, so that no message tells the shape of then."""
         found = []
         for _ in range(self.rng.randint(1, 3)):
             self.statements = []
+            self.labels, self.added = self.labels + self.added, []
             for _ in range(self.rng.randint(2, 7)):
                 self._statement()
             if self.here != self.name:
                 self._to(self.name)
             found.append(f"BEGIN; {'; '.join(self.statements)}; COMMIT")
+            if "vacuum" in self.kinds and self.rng.random() < 0.1:
+                found.append(f"VACUUM FULL {self.name}")
         self.statements = []
+        self.labels, self.added = self.labels + self.added, []
         if "tables" in self.kinds and not self.partitioned and self.rng.random() < 0.1:
             found += self._swap_tables()
-        self._insert() if len(self.ids) < len(_FREE_IDS) else self._update()
+        if self.rng.random() < 0.5:
+            self._insert() if len(self.ids) < len(_FREE_IDS) else self._update()
         return [*found, *self.statements]
 
     def _statement(self) -> None:
@@ -115,10 +146,12 @@ class History:
             "add": self._add, "away": self._away, "case": self._case, "drop": self._drop,
             "identity": self._identity, "key": self._key, "out": self._out, "passed on": self._pass_on,
             "rename": self._rename, "retype": self._retype, "swap": self._swap, "truncate": self._truncate,
-            "widen": self._widen,
+            "widen": self._widen, "attributes": self._attributes, "labels": self._labels,
+            "parts": self._parts, "publication": self._unpublished, "unlogged": self._unlogged,
         }  # fmt: skip
         if self.rng.random() < 0.5:
-            kind = self.rng.choice([kind for kind in KINDS if kind in self.kinds and kind in shapes])
+            every = (*KINDS, *UNLOGGED_KINDS)
+            kind = self.rng.choice([kind for kind in every if kind in self.kinds and kind in shapes])
             shapes[kind]()
         else:
             self.rng.choice(
@@ -136,11 +169,27 @@ class History:
         self.ids.add(one)
         self.codes += 1
         given = {name: self._value(type_) for name, type_ in self.columns.items() if self.rng.random() < 0.8}
+        given |= self._of_own_types()
         names = ", ".join(["id", "code", *map(_quoted, given)])
         values = ", ".join([str(one), str(self.codes), *given.values()])
         self.statements.append(f"INSERT INTO {self.here} ({names}) VALUES ({values})")
 
+    def _of_own_types(self) -> dict[str, str]:
+        """Values of the columns whose types are the history's."""
+        found = {}
+        if self.labels and self.rng.random() < 0.6:
+            one, other = (self.rng.choice(self.labels) for _ in range(2))
+            found = {"mood": f"'{one}'", "moods": f"ARRAY['{one}', '{other}']::{self.name}_mood[]"}
+        if self.attributes and self.rng.random() < 0.6:
+            values = ", ".join(str(self.rng.randint(0, 99)) for _ in self.attributes)
+            found["pair"] = f"ROW({values})::{self.name}_pair"
+        return found
+
     def _update(self) -> None:
+        own = self._of_own_types() if self.ids and self.rng.random() < 0.5 else {}
+        if own:
+            sets = ", ".join(f"{name} = {value}" for name, value in own.items())
+            self.statements.append(f"UPDATE {self.here} SET {sets} WHERE {self._some_rows()}")
         if not self.ids or not self.columns:
             return
         chosen = self.rng.sample(sorted(self.columns), k=self.rng.randint(1, min(2, len(self.columns))))
@@ -261,6 +310,103 @@ class History:
             self.columns[name] = "bigint"
             self._alter(f"ALTER {_quoted(name)} TYPE bigint")
 
+    # -- what the log does not say
+    # ------------------------------------------------------------------------------------------------------
+
+    def _labels(self) -> None:
+        """Labels trade their names, or one is added, or is called otherwise for good or for a while."""
+        alter = f"ALTER TYPE {self.name}_mood"
+        one, other = self.rng.sample(self.labels, 2)
+        self.codes += 1
+        new = f"l{self.codes}"
+        match self.rng.choice(["trade", "rename", "add", "while"]):
+            case "trade":
+                names = ((one, "x"), (other, one), ("x", other))
+                self.statements += [f"{alter} RENAME VALUE '{old}' TO '{name}'" for old, name in names]
+            case "rename":
+                self.labels[self.labels.index(one)] = new
+                self.statements.append(f"{alter} RENAME VALUE '{one}' TO '{new}'")
+            case "add":
+                self.added.append(new)
+                where = self.rng.choice(["BEFORE", "AFTER"])
+                self.statements.append(f"{alter} ADD VALUE '{new}' {where} '{one}'")
+            case _:
+                self.statements.append(f"{alter} RENAME VALUE '{one}' TO '{new}'")
+                self.labels[self.labels.index(one)] = new
+                self._update()
+                self.labels[self.labels.index(new)] = one
+                self.statements.append(f"{alter} RENAME VALUE '{new}' TO '{one}'")
+
+    def _attributes(self) -> None:
+        """An attribute comes or goes, or makes room for one of its name."""
+        alter = f"ALTER TYPE {self.name}_pair"
+        if len(self.attributes) > 1 and self.rng.random() < 0.6:
+            gone = self.attributes.pop(self.rng.randrange(len(self.attributes)))
+            self.statements.append(f"{alter} DROP ATTRIBUTE {gone}")
+            if self.rng.random() < 0.5:
+                self.attributes.append(gone)
+                self.statements.append(f"{alter} ADD ATTRIBUTE {gone} int")
+        else:
+            self.codes += 1
+            self.attributes.append(f"z{self.codes}")
+            self.statements.append(f"{alter} ADD ATTRIBUTE z{self.codes} int")
+
+    def _parts(self) -> None:
+        """The partition of greater ids is detached, emptied, or made anew, with rows or without."""
+        if not self.partitioned:
+            return
+        part, bounds = f"{self.name}_p1", "FOR VALUES FROM (5) TO (MAXVALUE)"
+        attach = f"ALTER TABLE {self.here} ATTACH PARTITION {part} {bounds}"
+        create = f"TABLE {part} PARTITION OF {self.here} {bounds}"
+        identity = f"ALTER TABLE {part} REPLICA IDENTITY {self.identity}"
+        gone = {one for one in self.ids if one >= 5}
+        match self.rng.choice(["detach", "empty", "anew", "anew and emptied", "unlogged"]):
+            case "detach":
+                self.statements += [
+                    f"ALTER TABLE {self.here} DETACH PARTITION {part}",
+                    f"UPDATE {part} SET code = code + 1000",
+                    attach,
+                ]
+            case "empty":
+                self.ids -= gone
+                self.statements.append(f"TRUNCATE {part}")
+            case "anew":
+                self.ids -= gone
+                self.statements += [f"DROP TABLE {part}", f"CREATE {create}", identity]
+                self._insert()
+            case "anew and emptied":
+                self.ids -= gone
+                self.statements += [f"DROP TABLE {part}", f"CREATE {create}", identity]
+                self._insert()
+                self._insert()
+                self.ids -= {one for one in self.ids if one >= 5}
+                self.statements.append(f"TRUNCATE {part}")
+                self._insert()
+            case _:
+                self.ids -= gone
+                self.statements += [f"DROP TABLE {part}", f"CREATE UNLOGGED {create}"]
+                self._insert()
+                self._insert()
+                self.statements += [f"ALTER TABLE {part} SET LOGGED", identity]
+
+    def _unpublished(self) -> None:
+        self.statements.append(f"ALTER PUBLICATION smelt DROP TABLE {self.here}")
+        self.rng.choice([self._insert, self._update, self._delete])()
+        self.statements.append(f"ALTER PUBLICATION smelt ADD TABLE {self.here}")
+
+    def _unlogged(self) -> None:
+        if self.partitioned:
+            return
+        self.statements += [
+            f"ALTER PUBLICATION smelt DROP TABLE {self.here}",
+            f"ALTER TABLE {self.here} SET UNLOGGED",
+        ]
+        self._insert()
+        self.statements += [
+            f"ALTER TABLE {self.here} SET LOGGED",
+            f"ALTER PUBLICATION smelt ADD TABLE {self.here}",
+        ]
+
     # -- the table
     # -------------------------------------------------------------------------------------------------
 
@@ -301,6 +447,7 @@ class History:
         index = f" {self.name}_code_key" if kind == "USING INDEX" else ""
         self._alter(f"REPLICA IDENTITY {kind}{index}")
         if self.partitioned and not ("root identity" in self.kinds and self.rng.random() < 0.5):
+            self.identity = kind
             self.statements += [
                 f"ALTER TABLE {self.name}_p{number} REPLICA IDENTITY {kind}" for number in range(2)
             ]

@@ -26,6 +26,7 @@ from bronze.store.relations import read_relations
 from tests.bronze.attnums import Fold
 from tests.bronze.replaying import bronze_rows, execute, read_all, session, source_of, source_rows
 from tests.bronze.running import Running
+from tests.bronze.shape_histories import AWAY, KINDS, UNLOGGED_KINDS, History
 
 if TYPE_CHECKING:
     from bronze.config.sections import SourceSettings
@@ -45,7 +46,8 @@ def stories() -> tuple[str, list[list[str]]]:
     return schema, [[one for one in step.split("\n\n") if one.strip()] for step in steps]
 
 
-def assert_values_are_in_their_columns(source: SourceSettings, lake_path: str) -> None:
+def differences(source: SourceSettings, lake_path: str) -> dict[str, str]:
+    """By table, what bronze has otherwise than the source: rows, or the shape that holds now."""
     changes, versions = bronze_rows(lake_path), read_relations(Lake(lake_path))
     bronze = delta.open_existing(f"{lake_path}/bronze/changes")
     with connect(source) as connection:
@@ -53,17 +55,29 @@ def assert_values_are_in_their_columns(source: SourceSettings, lake_path: str) -
     position = position_of(bronze)
     assert position is not None
     versions = [one for one in versions if one.from_lsn <= position.frontier]
-    wrong: dict[str, object] = {}
+    wrong = {}
     for table in tables:
-        assert not is_open(bronze, table.table), f"{table.table} waits for a copy"
+        name = str(table.table)
+        if is_open(bronze, table.table):
+            wrong[name] = f"it waits for a copy: {table.problem}"
+            continue
         newest = [one for one in versions if one.relation_id == table.relation.relation_id][-1]
         if not same_shape(newest, table.relation):
-            wrong[f"shape of {table.table}"] = (newest, table.relation)
+            wrong[name] = f"its shape is {newest}, not {table.relation}"
+            continue
         found = sorted(Fold(table.relation, versions, changes).rows(), key=repr)
         wanted = sorted(source_rows(source, table.table), key=repr)
         if found != wanted:
-            wrong[str(table.table)] = (found, wanted)
-    assert wrong == {}
+            wrong[name] = f"bronze {_short(found)}\nsource {_short(wanted)}"
+    return wrong
+
+
+def _short(rows: list[dict[str, str | None]]) -> list[dict[str, str | None]]:
+    return [{name: text and text[:12] for name, text in row.items()} for row in rows]
+
+
+def assert_values_are_in_their_columns(source: SourceSettings, lake_path: str) -> None:
+    assert differences(source, lake_path) == {}
 
 
 def test_no_reader_ran_meanwhile(source: SourceSettings, lake_path: str) -> None:
@@ -146,63 +160,37 @@ def test_rows_in_doubt_are_in_bronze_with_the_gap_that_they_are(
     assert_values_are_in_their_columns(source, lake_path)
 
 
-NAMES, TYPES = ["a", "b", "c", "d"], ["text", "int", "varchar(9)"]
-
-
-def random_statements(table: str, chance: random.Random, columns: dict[str, str]) -> list[str]:
-    """Changes of rows and of the shape in any order; `columns` (types by name) follows."""
-    found = []
-    for number in range(chance.randint(4, 14)):
-        free = [name for name in NAMES if name not in columns]
-        kind = chance.choice(["rows", "rows", "rows", "add", "drop", "rename", "retype", "swap"])
-        if kind == "add" and free:
-            name, type_ = chance.choice(free), chance.choice(TYPES)
-            default = chance.choice(["", "", " DEFAULT '7'"])
-            columns[name] = type_
-            found.append(f"ALTER TABLE {table} ADD {name} {type_}{default}")
-        elif kind == "drop" and columns:
-            name = chance.choice(sorted(columns))
-            del columns[name]
-            found.append(f"ALTER TABLE {table} DROP {name}")
-        elif kind == "rename" and columns and free:
-            name, to = chance.choice(sorted(columns)), chance.choice(free)
-            columns[to] = columns.pop(name)
-            found.append(f"ALTER TABLE {table} RENAME {name} TO {to}")
-        elif kind == "swap" and len(columns) > 1:
-            one, other = chance.sample(sorted(columns), 2)
-            columns[one], columns[other] = columns[other], columns[one]
-            found.append(
-                f"BEGIN; ALTER TABLE {table} RENAME {one} TO x; ALTER TABLE {table} RENAME {other} TO {one}; "
-                f"ALTER TABLE {table} RENAME x TO {other}; COMMIT"
-            )
-        elif kind == "retype" and columns:
-            name, type_ = chance.choice(sorted(columns)), chance.choice(TYPES)
-            columns[name] = type_
-            found.append(f"ALTER TABLE {table} ALTER {name} DROP DEFAULT")
-            found.append(f"ALTER TABLE {table} ALTER {name} TYPE {type_} USING {name}::text::{type_}")
-        elif columns:
-            sets = ", ".join(
-                f"{name} = '{chance.randint(1, 999)}'" for name in columns if chance.random() < 0.6
-            )
-            if sets:
-                found.append(f"UPDATE {table} SET {sets} WHERE id % 3 = {number % 3}")
-            found.append(f"INSERT INTO {table} (id) VALUES ({100 + chance.randint(0, 10**8)})")
-    return found
-
-
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.torture) for seed in (1, 2))])
-def test_any_shapes_in_any_order(source: SourceSettings, lake_path: str, seed: int) -> None:
+def play_histories(source: SourceSettings, lake_path: str, seed: int, *, tables: int, rounds: int) -> None:
+    """Play so many tables in so many rounds, each of both a history; in every other round a reader runs."""
     chance = random.Random(seed)
-    tables: dict[str, dict[str, str]] = {f"t{number}": {"a": "text", "b": "text"} for number in range(25)}
-    for table in tables:
-        execute(
-            source,
-            f"CREATE TABLE {table} (id int PRIMARY KEY, a text, b text)",
-            f"INSERT INTO {table} SELECT i, i, i FROM generate_series(1, 6) i",
-        )
+    kinds = (*KINDS, *UNLOGGED_KINDS)
+    histories = [History(f"t{number}", random.Random(chance.random()), kinds) for number in range(tables)]
+    for history in histories:
+        execute(source, *history.begin())
     read_all(source, lake_path)
-    for _ in range(2):
-        for table, columns in tables.items():
-            execute(source, *random_statements(table, chance, columns))
+    for round_ in range(rounds):
+        played = {f"public.{history.name}": history.transactions() for history in histories}
+        if round_ % 2:
+            with Running(source, lake_path) as running:
+                for transactions in played.values():
+                    execute(source, *transactions)
+                assert running.error is None
+        else:
+            for transactions in played.values():
+                execute(source, *transactions)
         read_all(source, lake_path)
-        assert_values_are_in_their_columns(source, lake_path)
+        wrong = differences(source, lake_path)
+        told = "\n\n".join(f"{name}: {wrong[name]}\n  " + "\n  ".join(played[name]) for name in sorted(wrong))
+        assert not wrong, f"seed {seed}, round {round_}, {len(wrong)} of {tables} tables\n{told}"
+
+
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize(
+    ("seed", "tables", "rounds"),
+    [(0, 12, 2), *(pytest.param(seed, 25, 8, marks=pytest.mark.torture) for seed in range(1, 6))],
+)
+def test_any_statements_in_any_transactions(
+    database: str, lake_path: str, seed: int, tables: int, rounds: int
+) -> None:
+    source = source_of(database, tables=["public.*"], exclude=[f"public.{AWAY}*", "public.*_old"])
+    play_histories(source, lake_path, seed, tables=tables, rounds=rounds)
