@@ -50,6 +50,7 @@ from bronze.pgoutput.messages import (
 from bronze.pgoutput.rows import IS_CHANGE, SliceRows, assemble
 from bronze.pgoutput.shape_versions import ShapeVersions
 from bronze.pgoutput.transactions import Commit, OpenTransaction, Transactions
+from bronze.postgres.heartbeat import HEARTBEAT_PREFIX
 from bronze.store.contract import CHANGES_SCHEMA
 
 if TYPE_CHECKING:
@@ -59,10 +60,7 @@ if TYPE_CHECKING:
     from bronze.pgoutput.framing import Frames, Positions
     from bronze.shapes import Relation
 
-__all__ = ["HEARTBEAT_PREFIX", "Commit", "Decoded", "StreamDecoder"]
-
-HEARTBEAT_PREFIX: Final = "deltasmelt"
-"""Prefix of our own logical decoding messages: they move the stream forward and leave no row."""
+__all__ = ["Commit", "Decoded", "StreamDecoder"]
 
 _SLICE_BYTES: Final = 4 << 20
 _RARE: Final = np.zeros(256, np.bool_)

@@ -53,12 +53,14 @@ class ServerIdentity:
         system_identifier: made by initdb; a standby shares it with its primary.
         timeline: changes with every promotion.
         version: e.g. 160014.
+        started: when its postmaster was started, in microseconds since 1970.
     """
 
     system_identifier: int
     timeline: int
     version: int
     database: str
+    started: int = 0
 
 
 class SourceConnection(psycopg.Connection["TupleRow"]):
@@ -273,7 +275,8 @@ def identify(connection: psycopg.Connection[Any]) -> ServerIdentity:
         SELECT (SELECT system_identifier FROM pg_control_system()),
                CASE WHEN pg_is_in_recovery() THEN (SELECT timeline_id FROM pg_control_checkpoint())
                     ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int END,
-               current_database()
+               current_database(),
+               (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint
         """
     ).fetchone()
     assert row is not None  # noqa: S101 - a SELECT without FROM has one row
@@ -282,6 +285,7 @@ def identify(connection: psycopg.Connection[Any]) -> ServerIdentity:
         timeline=int(row[1]),
         version=connection.info.server_version,
         database=str(row[2]),
+        started=int(row[3]),
     )
 
 

@@ -114,7 +114,7 @@ def ask_for_changed(
         record: records a shape, if it still stands (`bronze.reader.quiet_shapes`).
 
     Returns:
-        The greatest place of a recorded shape; zero where none was.
+        The greatest LSN that the stream must reach for a recorded shape; zero where none was.
     """
     sink, recorded = landing.sink, ZERO
     snapshots = sink.tables.snapshots([table.table for table in tables]) if unknown else {}

@@ -115,7 +115,7 @@ class InitialCopies:
 
     @property
     def lsn(self) -> Lsn:
-        """Greatest LSN of a snapshot taken since the start; read it after `complete`."""
+        """LSN to which the stream must come for the snapshots since the start; read it after `complete`."""
         return self._lsn
 
     @property
@@ -226,7 +226,7 @@ class InitialCopies:
         finally:
             self._copying.clear()
             if outcome.taken:
-                self._lsn = max(self._lsn, outcome.lsn)
+                self._lsn = max(self._lsn, outcome.lsn, outcome.trace)
             self._errors.copied(outcome.taken)
 
     def _end_round(self, look: Look) -> None:

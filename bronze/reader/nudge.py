@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bronze.pgoutput.decoder import HEARTBEAT_PREFIX
 from bronze.postgres.connection import connect, translated
+from bronze.postgres.heartbeat import write_heartbeat
 
 if TYPE_CHECKING:
     from bronze.config.sections import SourceSettings
@@ -48,5 +48,5 @@ class Nudge:
         self._pushes += 1
         if self._pushes == 3:  # asked twice in vain
             with connect(self._source) as connection, translated(self._source):
-                connection.execute("SELECT pg_logical_emit_message(true, %s, 'until')", [HEARTBEAT_PREFIX])
+                write_heartbeat(connection, "until")
         self._receiver.ask()

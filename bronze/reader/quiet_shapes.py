@@ -25,6 +25,7 @@ import psycopg
 from bronze.catalog.select import describe_relation
 from bronze.lsn import Lsn
 from bronze.postgres.connection import connect, lock_timeout, log_end, translated, until_stopped, within
+from bronze.postgres.heartbeat import write_heartbeat
 from bronze.shapes import same_shape
 
 if TYPE_CHECKING:
@@ -49,10 +50,11 @@ _GONE = (
 def quiet_shapes(
     source: SourceSettings, shapes: ShapeLog, stop: threading.Event
 ) -> Iterator[Callable[[Relation], Lsn | None]]:
-    """Give a function that records a shape if the table still has it, and returns the version's place.
+    """Give a function that records a shape if the table still has it, and returns an LSN after its place.
 
     The version begins at the byte before the end of the log, which is after the commit of the statement that
-    made the shape. The connection is made for the first shape.
+    made the shape. A message in the log follows. A server whose files are put back to before the statement
+    lacks the message and is refused (`bronze.stream.same_log`). The connection is made for the first shape.
 
     Args:
         source: server, keys and publication.
@@ -87,6 +89,6 @@ def _recorded(
                 return None
             place = Lsn(log_end(connection) - 1)
             shapes.record([replace(relation, from_lsn=place)], ahead=True)
-            return place
+            return write_heartbeat(connection, "shape")
     except _GONE:
         return None

@@ -3,10 +3,11 @@
 Order of a start, and why each step is safe to die after:
 
 1. A server that cannot serve is refused before anything is made (`bronze.checks.server`). Its identity is
-   compared with the lake's; a lake of another pipeline, cluster or database is refused.
+   compared with the lake's; a lake of another pipeline, cluster or database is refused. So is a server whose
+   log is not the one that bronze followed (`bronze.stream.same_log`).
 2. The publication is made before the slot, by the first look (`bronze.reader.carried_tables`). A slot that
    began earlier would decode changes with a catalog that has no such publication.
-3. Slot, place and stream follow, in an order of their own (`bronze.reader.session_start`).
+3. Slot, first place and stream follow, in an order of their own (`bronze.reader.session_start`).
 4. Tables without a snapshot are copied on a thread of their own (`bronze.reader.copies`) while the stream
    goes on.
 
@@ -31,7 +32,7 @@ import os
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from bronze.backoff import Backoff
 from bronze.checks.server import require_fit
@@ -49,7 +50,7 @@ from bronze.reader.copy_trouble import CopyTrouble, record_error
 from bronze.reader.nudge import Nudge
 from bronze.reader.recovery import is_starting_over, start_over
 from bronze.reader.session_decoder import session_decoder
-from bronze.reader.session_start import SessionStart, feedback_seconds
+from bronze.reader.session_start import QUEUE_BYTES, SessionStart, feedback_seconds
 from bronze.store.landing import Landing
 from bronze.store.relations import ShapeLog
 from bronze.store.sink import DeltaSink
@@ -68,8 +69,6 @@ if TYPE_CHECKING:
     from bronze.lake.location import Lake
     from bronze.snapshot.executors import ExecutorsAtHand
     from bronze.store.position import Position
-
-_QUEUE_BYTES: Final = 8 * 1024 * 1024
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
@@ -134,7 +133,7 @@ class Reader:
         self._copies: InitialCopies | None = None
         self._undecodable: SmeltError | None = None
         self._met = 0.0
-        self._streamed = False
+        self._let_in = self._streamed = False
         self._gave_up = False
         self._trouble = CopyTrouble(ControlTables(lake), pipeline)
         self._unconverted = self._converting = False
@@ -206,9 +205,7 @@ class Reader:
             return True
         since = time.monotonic() - self._met
         if isinstance(error, TransientError):
-            # Who starts over has given up its landing, but not that the server let it in.
-            let_in = self._streamed or self._landing is not None or self._undecodable is not None
-            return let_in or since <= self._timing.first_contact
+            return self._let_in or since <= self._timing.first_contact
         return error.code in REFUSALS and self._streamed and since <= self._timing.refused
 
     def _converts(self, position: Position) -> bool:
@@ -267,8 +264,7 @@ class Reader:
                 )
                 return False
             with translated(self._source), until_stopped(stop, connection):
-                landing, copies = self._open(connection, control)
-                position = self._begin.place(connection, landing)
+                landing, copies, position = self._open(connection, control)
                 again = copies.tables.rejoining
                 if again:
                     landing.sink.tables.open_gaps(sorted(again), position.frontier, beyond=True)
@@ -279,7 +275,7 @@ class Reader:
             try:
                 receiver = Receiver(
                     replication,
-                    capacity=_QUEUE_BYTES,
+                    capacity=QUEUE_BYTES,
                     durable=position.confirm,
                     feedback_seconds=answer_seconds,
                     silence_seconds=self._timing.line_silence,
@@ -317,12 +313,17 @@ class Reader:
 
     def _open(
         self, connection: psycopg.Connection[Any], control: ControlTables
-    ) -> tuple[Landing, InitialCopies]:
-        """Check what the server is and whose the lake is; select tables at the first time."""
+    ) -> tuple[Landing, InitialCopies, Position]:
+        """Check what the server is, whose the lake is and where it ends; select tables at the first time."""
         require_fit(connection, self._source, say=self._landing is None)
         identity = identify(connection)
+        # Another server may answer at the same address after a failover: its lake is compared each time.
+        sink = DeltaSink(self._lake, self._pipeline, identity)
+        if self._landing is not None:
+            sink = self._landing.sink
+        self._let_in |= sink.position is not None  # a comparison of logs may take longer than a first contact
+        position = self._begin.known_place(connection, sink)
         if self._landing is None or self._copies is None:
-            sink = DeltaSink(self._lake, self._pipeline, identity)
             shapes = ShapeLog(sink.relations(), sink.add_relations)
             landing = Landing(
                 sink, shapes, self.progress, self._reached, resnapshots=self._snapshot.mode != "never"
@@ -331,11 +332,10 @@ class Reader:
                 self._source, self._snapshot, landing, control, self._trouble, executors=self._executors
             )
             copies.first_look(self._stop)
-            self._landing, self._copies = landing, copies
-        else:
-            # Another server may answer at the same address after a failover.
-            DeltaSink(self._lake, self._pipeline, identity)
-        return self._landing, self._copies
+            self._landing, self._copies, self._let_in = landing, copies, True
+        if position is None:
+            position = self._begin.first_place(connection, sink)
+        return self._landing, self._copies, position
 
     def _line_is_dead(self, connection: psycopg.Connection[Any], backend_pid: int) -> bool:
         """Told to the receiver's thread; a query of the decoder that shares the fate of the line is ended."""

@@ -22,7 +22,7 @@ frontier of the past. So nothing has to remove it, and a request by hand ends it
 after C. Until then silver shows the newest cut from before. A table joins the next cuts when its snapshot is
 in bronze.
 
-Why C must be greater than all that bronze holds: `_refuse_behind`.
+Why C must be greater than all that bronze holds: `bronze.stream.continuity.refuse_behind`.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from bronze.postgres.connection import connect, identify, log_end, translated, until_stopped
 from bronze.postgres.conninfo import address_of
+from bronze.reader.session_start import SessionStart
 from bronze.setup.create_slot import ensure_slot
 from bronze.setup.publication import ensure_publication
 from bronze.setup.slot import read_slot, slot_problem
@@ -52,6 +53,7 @@ from bronze.store.gaps import gap_marks
 from bronze.store.marks import STARTING_OVER_APP, TIMELINE_APP, snapshot_of
 from bronze.store.position import Position, position_of
 from bronze.store.sink import DeltaSink
+from bronze.stream.continuity import refuse_behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -65,6 +67,12 @@ if TYPE_CHECKING:
     from bronze.setup.slot import SlotState
 
 _STOP_READER: Final = "stop the reader of this pipeline first"
+
+_HEALED: Final = ("server-behind", "server-history-differs", "slot-gap", "slot-lost")
+"""Why no stream goes on from bronze's place; a new slot and snapshots of all tables do."""
+
+_RELEASE_LOOKS: Final = 4
+"""How often the slot is read until it counts as that of a reader which streams."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +144,13 @@ def start_over(
             raise problem
         if slot is not None and slot.confirmed_flush > position.confirm and _is_given_up(changes, position):
             anew = False  # it was made after that: bronze confirms none beyond its own place
-        known = transaction_version(changes, TIMELINE_APP)
-        same_history = known is None or known == identity.timeline
-        sound = not anew and same_history and slot is not None and problem is None
-        if sound and slot is not None and slot.confirmed_flush <= position.confirm <= log_end(connection):
+        begin = SessionStart(pipeline, source, lake, "deltasmelt snapshot", progress or _unheard, reached)
+        if not anew and _goes_on(connection, begin, position, identity.timeline):
             return None
+        slot = read_slot(connection, source.slot)
         tables = tuple(sorted({relation.table for relation in relations} & tables_of(connection)))
         newest = _newest(changes, position, {relation.table for relation in relations})
-        _refuse_behind(log_end(connection), newest, source)
+        refuse_behind(log_end(connection), newest, where=address_of(source))
         healthy = [table.table for table in select_tables(connection, source) if table.problem is None]
         ensure_publication(connection, source, healthy, [])  # who is locked now joins at a later look
         if anew:
@@ -155,12 +162,35 @@ def start_over(
         slot = ensure_slot(connection, source, progress=progress)
         reached("slot-made")
         lsn = Lsn(slot.confirmed_flush - 1)
-        _refuse_behind(lsn, newest, source)
-        place = Position(lsn, slot.confirmed_flush, position.version, position.commit_ts)
+        refuse_behind(lsn, newest, where=address_of(source))
+        place = Position.first(slot.confirmed_flush, position.version, position.commit_ts)
         marks = [*place.marks(), Transaction(TIMELINE_APP, identity.timeline), *gap_marks(tables, lsn)]
         _commit(changes, uri, marks)
         reached("started-over")
     return StartedOver(position.confirm, lsn, tables)
+
+
+def _goes_on(
+    connection: psycopg.Connection[Any], begin: SessionStart, position: Position, timeline: int
+) -> bool:
+    """Check whether the stream goes on from bronze's place; a reader that streams has shown it.
+
+    The slot of a reader that was just refused is free within moments.
+    """
+    for _ in range(_RELEASE_LOOKS):
+        slot = read_slot(connection, begin.source.slot)
+        if slot is None or slot.active_pid is None:
+            break
+        connection.execute("SELECT pg_sleep(%s)", [begin.source.timing.slot_poll])  # ends with a stop, too
+    else:
+        return True
+    try:
+        begin.require_history(connection, position, begin.known_slot(connection, position), timeline)
+    except DefiniteError as error:
+        if error.code not in _HEALED:
+            raise
+        return False
+    return True
 
 
 def is_starting_over(lake: Lake) -> bool:
@@ -207,20 +237,8 @@ def _newest(changes: DeltaTable, position: Position, tables: Iterable[TableName]
     return Lsn(max(position.frontier, *taken, 0))
 
 
-def _refuse_behind(end: Lsn, newest: Lsn, source: SourceSettings) -> None:
-    """Refuse a server whose log has not grown past bronze yet.
-
-    Silver orders by LSN, and a snapshot replaces only what lies before it.
-    """
-    if end <= newest:
-        raise DefiniteError(
-            f"the server's log ends at {end}, before {newest} where bronze ends; new changes would come "
-            "before those that are there",
-            code="server-behind",
-            where=address_of(source),
-            remedy=f"let the server's log grow past {newest} first (each SELECT pg_switch_wal(); moves it to "
-            "the next segment), or move the lake away (or give another lake.path) and start again",
-        )
+def _unheard(_: str) -> None:
+    """Nobody listens."""
 
 
 def _drop(connection: psycopg.Connection[Any], slot: SlotState, source: SourceSettings) -> None:

@@ -1,30 +1,37 @@
 """How a session of the stream begins, and why each step is safe to die after.
 
-1. **The slot is made only where bronze has no place yet.** Its first point P becomes bronze's first place
+1. **A server whose log is not bronze's is refused first**, before the catalog is polled and before anything
+   is written (`bronze.stream.timeline`, `bronze.stream.same_log`).
+2. **The slot is made only where bronze has no place yet.** Its first point P becomes bronze's first place
    (P - 1, P). Dying in between leaves a slot at P and no place, and the next start takes the slot's point
    again: nothing was confirmed in between.
-2. **The stream is started at bronze's own mark**, never at the slot's. Then the slot is read again, while
+3. **The stream is started at bronze's own mark**, never at the slot's. Then the slot is read again, while
    nobody else can move it, and compared (`bronze.stream.continuity`).
-3. **The lake is taken last**: who has the slot is its only reader. What is written before says only what any
-   reader of this slot would find: the first look's errors, gaps and resnapshot marks, and the first place.
+4. **The lake is claimed last**: the reader that holds the slot is the lake's only reader. Everything written
+   earlier holds for any reader of this slot: errors, gaps and resnapshot marks of the first catalog poll, the
+   first place, and the server that bronze follows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from bronze.lake.delta import location
-from bronze.lsn import Lsn
 from bronze.postgres.connection import identify, log_end
 from bronze.postgres.conninfo import address_of
+from bronze.postgres.liveness import walsender_is_idle
 from bronze.setup.create_slot import ensure_slot
 from bronze.setup.slot import read_slot
 from bronze.store.contract import CHANGES
 from bronze.store.position import Position
-from bronze.stream.continuity import check_start, slot_gone
+from bronze.store.resnapshot import request_snapshots
+from bronze.stream.continuity import check_start, refuse_behind, slot_gone
+from bronze.stream.receiver import Receiver
 from bronze.stream.replication import ReplicationStream
-from bronze.stream.timeline import follow_timeline
+from bronze.stream.same_log import LogComparison
+from bronze.stream.timeline import check_timeline, is_followed, record_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +42,15 @@ if TYPE_CHECKING:
     from bronze.config.sections import SourceSettings
     from bronze.config.timing import Timing
     from bronze.lake.location import Lake
+    from bronze.lsn import Lsn
+    from bronze.setup.slot import SlotState
     from bronze.store.landing import Landing
+    from bronze.store.sink import DeltaSink
+
+QUEUE_BYTES: Final = 8 * 1024 * 1024
+"""Of messages that a session keeps waiting."""
+
+_RELEASE_POLL: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,41 +73,88 @@ class SessionStart:
     say: Callable[[str], None]
     reached: Callable[[str], None]
 
-    def place(self, connection: psycopg.Connection[Any], landing: Landing) -> Position:
-        """Bronze's place in the stream; for an empty bronze the slot's first point, made durable at once.
+    def known_place(self, connection: psycopg.Connection[Any], sink: DeltaSink) -> Position | None:
+        """Return bronze's place in the stream of a server that has all that bronze has; None without one.
 
         Args:
             connection: idle.
-            landing: where bronze keeps its place.
+            sink: where bronze keeps its place.
 
         Raises:
-            DefiniteError: ``slot-lost`` and the like: no stream goes on from bronze's place.
+            DefiniteError: ``slot-lost``, ``server-behind``, ``server-history-differs`` and the like: no
+                stream goes on from bronze's place. Nothing was written.
             SmeltError: the server cannot be asked, the lake not be written.
         """
-        landing.sink.discard()  # of a session that failed before it had a stream
-        position = landing.sink.position
-        if position is not None and read_slot(connection, self.source.slot) is None:
-            raise slot_gone(position, name=self.source.slot, where=address_of(self.source))
-        slot = ensure_slot(
-            connection,
-            self.source,
-            ours=f"deltasmelt {self.pipeline} ",
-            progress=self.say,
-        )
-        self.reached("slot-ready")
+        sink.discard()  # of a session that failed before it had a stream
+        position = sink.position
         if position is None:
-            first = Position(Lsn(slot.confirmed_flush - 1), slot.confirmed_flush, 0, None)
-            position = landing.sink.commit(first)
-            self.reached("first-place-committed")
-        identity = identify(connection)
-        follow_timeline(
-            self.source,
-            location(self.lake, "bronze", CHANGES),
-            identity.timeline,
-            position,
-            application_name=self.application_name,
-        )
+            return None
+        server = identify(connection)
+        self.require_history(connection, position, self.known_slot(connection, position), server.timeline)
+        self.reached("slot-ready")
+        if not is_followed(self._changes, server):
+            self._doubt_snapshots(connection, sink, position)
+            record_server(self._changes, server)
         return position
+
+    def first_place(self, connection: psycopg.Connection[Any], sink: DeltaSink) -> Position:
+        """Return the slot's first point as the place of an empty bronze, made durable; raises alike."""
+        slot = self._slot(connection)
+        self.reached("slot-ready")
+        position = sink.commit(Position.first(slot.confirmed_flush))
+        self.reached("first-place-committed")
+        record_server(self._changes, identify(connection))
+        return position
+
+    def known_slot(self, connection: psycopg.Connection[Any], position: Position) -> SlotState:
+        """Return the slot from which bronze was read, once no other reader holds it.
+
+        Raises:
+            DefiniteError: ``slot-lost`` and the like.
+            SmeltError: the server cannot be asked.
+        """
+        if read_slot(connection, self.source.slot) is None:
+            raise slot_gone(position, name=self.source.slot, where=address_of(self.source))
+        return self._slot(connection)
+
+    def require_history(
+        self,
+        connection: psycopg.Connection[Any],
+        position: Position,
+        slot: SlotState,
+        timeline: int,
+        *,
+        confirm: bool = True,
+    ) -> None:
+        """Refuse a server whose log up to bronze's position is not the log that bronze followed.
+
+        Args:
+            connection: idle; outlives the comparison.
+            position: bronze's.
+            slot: which nobody reads.
+            timeline: the server's.
+            confirm: whether to move the slot to bronze's position afterwards; the stream that follows then
+                decodes less.
+
+        Raises:
+            DefiniteError, SmeltError: as `known_place`.
+        """
+        where = address_of(self.source)
+        check_timeline(self.source, self._changes, timeline, position, application_name=self.application_name)
+        check_start(
+            position, replace(slot, active_pid=0), 0, log_end(connection), name=slot.name, where=where
+        )
+        if position.sent is None or slot.confirmed_flush == position.confirm:
+            return
+        comparison = LogComparison(position, position.sent, slot.confirmed_flush, where=where)
+        replication = self._started(connection, position, comparison.start, None)
+        walsender = replication.backend_pid
+        try:
+            self._compare(connection, replication, comparison, slot, position if confirm else None)
+        finally:
+            replication.close()
+        self._wait_for_release(connection, walsender)
+        self.reached("log-compared")
 
     def stream(
         self, connection: psycopg.Connection[Any], landing: Landing, position: Position, encoding: str | None
@@ -109,10 +171,47 @@ class SessionStart:
             DefiniteError: ``slot-gap``: the slot begins after bronze's mark.
             SmeltError: the server cannot be asked, the lake not be written.
         """
+        self.reached("stream-starting")
+        replication = self._started(connection, position, position.confirm, encoding)
+        try:
+            # The slot is ours and nobody else's now, so the lake is.
+            landing.sink.claim()
+        except BaseException:
+            replication.close()
+            raise
+        return replication
+
+    @property
+    def _changes(self) -> str:
+        return location(self.lake, "bronze", CHANGES)
+
+    def _doubt_snapshots(
+        self, connection: psycopg.Connection[Any], sink: DeltaSink, position: Position
+    ) -> None:
+        """Request new snapshots of tables whose snapshot the stream has not reached, at a restarted server.
+
+        The comparison of logs covers a snapshot as soon as the stream has passed the snapshot's message in
+        the log. Before that point nothing proves that this server's log includes the snapshot's LSN: its
+        files may be of an older state.
+        """
+        tables = sorted({relation.table for relation in sink.relations()})
+        taken = sink.tables.snapshots(tables)
+        ahead = {table: lsn for table, lsn in taken.items() if lsn > position.frontier}
+        if ahead:
+            end = log_end(connection)
+            refuse_behind(end, max(ahead.values()), where=address_of(self.source))
+            request_snapshots(self._changes, list(ahead), end)
+
+    def _slot(self, connection: psycopg.Connection[Any]) -> SlotState:
+        return ensure_slot(connection, self.source, ours=f"deltasmelt {self.pipeline} ", progress=self.say)
+
+    def _started(
+        self, connection: psycopg.Connection[Any], position: Position, start: Lsn, encoding: str | None
+    ) -> ReplicationStream:
+        """Start a stream, and check the slot while nobody else can move it."""
         replication = ReplicationStream(self.source, application_name=self.application_name)
         try:
-            self.reached("stream-starting")
-            replication.start(position.confirm, encoding=encoding)
+            replication.start(start, encoding=encoding)
             slot = read_slot(connection, self.source.slot)
             if slot is not None and slot.active_pid is None:
                 replication.wait_for_end(self.source.timing.last_words)
@@ -124,12 +223,57 @@ class SessionStart:
                 name=self.source.slot,
                 where=address_of(self.source),
             )
-            # The slot is ours and nobody else's now, so the lake is.
-            landing.sink.claim()
         except BaseException:
             replication.close()
             raise
         return replication
+
+    def _compare(
+        self,
+        connection: psycopg.Connection[Any],
+        replication: ReplicationStream,
+        comparison: LogComparison,
+        slot: SlotState,
+        confirm: Position | None,
+    ) -> None:
+        """Receive until the comparison is complete; the receiver closes the stream."""
+        timing = self.source.timing
+        receiver = Receiver(
+            replication,
+            capacity=QUEUE_BYTES,
+            durable=slot.confirmed_flush,  # The slot must stay where it is: it is the evidence.
+            feedback_seconds=feedback_seconds(connection, timing),
+            silence_seconds=timing.line_silence,
+            line_is_dead=lambda: walsender_is_idle(self.source, replication.backend_pid),
+        )
+        receiver.start()
+        try:
+            notice = time.monotonic() + timing.wait_notice
+            while not comparison.complete:
+                batch = receiver.take(most=QUEUE_BYTES, timeout=timing.target_poll)
+                if batch is not None:
+                    comparison.take(batch)
+                else:
+                    receiver.ask()
+                if time.monotonic() >= notice:
+                    notice = time.monotonic() + timing.wait_notice
+                    self.say(
+                        f"comparing the server's log with bronze's: {comparison.reached} of "
+                        f"{comparison.end} (the slot is at {slot.confirmed_flush})"
+                    )
+            if confirm is not None:
+                receiver.confirm(confirm.confirm)
+        finally:
+            receiver.stop()
+
+    def _wait_for_release(self, connection: psycopg.Connection[Any], backend_pid: int) -> None:
+        """Wait until the walsender of a stream that was closed has let the slot go, some milliseconds."""
+        deadline = time.monotonic() + self.source.timing.slot_release
+        while time.monotonic() < deadline:
+            slot = read_slot(connection, self.source.slot)
+            if slot is None or slot.active_pid != backend_pid:
+                return
+            time.sleep(_RELEASE_POLL)
 
 
 def feedback_seconds(connection: psycopg.Connection[Any], timing: Timing) -> float:

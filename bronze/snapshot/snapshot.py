@@ -11,6 +11,8 @@ Why it is right:
   may be minutes old. One that is made later is filled through the stream.
 * **No deadlock with a session that waits for these locks**: while the slot is made it goes first (`_let_go`).
 * **A table that is locked by others waits alone** (`_lock`), and whom the slot waits for is named (`_say`).
+* **Each snapshot leaves a trace in the log**, a message of ours after S. A server whose files are put back to
+  before S lacks it, and is refused (`bronze.stream.same_log`), also where no row of a published table tells.
 * **Large tables wait alone for executors** that cannot be had (`bronze.snapshot.help`); all others go on.
 * **Nothing half-visible.** Rows go to parquet files that no version names. One commit per table names them,
   with the `snapshot_end` row and the mark `snapshot_app(table)`. A crash before that leaves files without a
@@ -44,6 +46,7 @@ from bronze.postgres.blockers import Wait, running_transactions
 from bronze.postgres.connection import connect, translated, until_stopped, within
 from bronze.postgres.conninfo import address_of
 from bronze.postgres.error_translation import tables_changed, translate
+from bronze.postgres.heartbeat import write_heartbeat
 from bronze.postgres.lock_holders import said_of_holder, waiting_for
 from bronze.postgres.replication import ReplicationConnection
 from bronze.snapshot.chunks import chunks_of
@@ -80,12 +83,14 @@ class Outcome:
 
     Attributes:
         lsn: greatest S of the tables taken; ZERO where none could be.
+        trace: LSN of the newest trace in the log, which the stream has passed once it was sent.
         taken: tables that are complete in bronze now.
         failed: definite errors, one for each table that could not be taken.
         tell: is told each of these at once: the rest may take hours.
     """
 
     lsn: Lsn = ZERO
+    trace: Lsn = ZERO
     taken: list[TableName] = field(default_factory=list)
     failed: list[TableError] = field(default_factory=list)
     tell: Callable[[TableError], object] = _nobody
@@ -233,6 +238,7 @@ class Snapshot:
                 # longer.
                 exporter.close()
             outcome.lsn = max(outcome.lsn, lsn)
+            outcome.trace = write_heartbeat(watcher, "snapshot")
             copies, leaves = [], []
             for worker in workers:
                 own = [table for table in locked if table.relation.relation_id in worker.held]

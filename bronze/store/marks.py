@@ -4,7 +4,8 @@ A mark is Delta's ``txn`` action: an id and a version, which a commit sets toget
 mark says became true with the rows that it speaks of. All stand on `bronze.changes` but `COMPACTION_APP`,
 which any table may have (`bronze.lake.compaction`).
 
-Of the stream: `STREAM_APP`, `CONFIRM_APP`, `TIME_APP`, `TIMELINE_APP`, `READER_APP`, `STARTING_OVER_APP`.
+Of the stream: `STREAM_APP`, `CONFIRM_APP`, `TIME_APP`, `SENT_APP`, `SENT_TIME_APP`, `TIMELINE_APP`,
+`SERVER_START_APP`, `READER_APP`, `STARTING_OVER_APP`.
 Of what lies beside it: `COMMENTS_APP`.
 Of one table each: `snapshot_app`, `resnapshot_app`, `gap_app`, `healed_app`, `resnapshotted_app`,
 `fingerprint_app`.
@@ -30,6 +31,9 @@ __all__ = [
     "COMPACTION_APP",
     "CONFIRM_APP",
     "READER_APP",
+    "SENT_APP",
+    "SENT_TIME_APP",
+    "SERVER_START_APP",
     "STARTING_OVER_APP",
     "STREAM_APP",
     "TIMELINE_APP",
@@ -52,8 +56,17 @@ CONFIRM_APP: Final = "deltasmelt.confirm"
 TIME_APP: Final = "deltasmelt.time"
 """The frontier's time in microseconds since 1970: its newest commit's, or the server's clock when idle."""
 
+SENT_APP: Final = "deltasmelt.sent"
+"""Commit LSN of the newest transaction that the server sent, whatever is kept of it (`SentTransaction`)."""
+
+SENT_TIME_APP: Final = "deltasmelt.sent-time"
+"""Commit time of that transaction in microseconds since 1970; 0 where it has none."""
+
 TIMELINE_APP: Final = "deltasmelt.timeline"
 """The server's timeline that bronze has followed (`bronze.stream.timeline`)."""
+
+SERVER_START_APP: Final = "deltasmelt.server-start"
+"""When the server that bronze has followed was started, in microseconds since 1970."""
 
 READER_APP: Final = "deltasmelt.reader"
 """A number of the reader that has the lake (`bronze.store.sink`)."""

@@ -16,7 +16,7 @@ from bronze.lake.kept import KeptTable
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from bronze.store.contract import CHANGES
-from bronze.store.marks import CONFIRM_APP, STREAM_APP, TIME_APP
+from bronze.store.marks import CONFIRM_APP, SENT_APP, SENT_TIME_APP, STREAM_APP, TIME_APP
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -29,6 +29,24 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
+class SentTransaction:
+    """A transaction that the server sent, by what no other transaction of any history has as well.
+
+    Attributes:
+        lsn: commit LSN; for a message outside of transactions, the last byte of its record.
+        time: commit time in microseconds since 1970; 0 for such a message, or where nothing was sent yet.
+    """
+
+    lsn: Lsn
+    time: int
+
+    @classmethod
+    def of(cls, lsn: Lsn, commit_ts: datetime | None) -> SentTransaction:
+        """Return the transaction with this commit LSN and time."""
+        return cls(lsn, 0 if commit_ts is None else (commit_ts - _EPOCH) // _MICROSECOND)
+
+
+@dataclass(frozen=True, slots=True)
 class Position:
     """The position of the stream in bronze.
 
@@ -38,18 +56,30 @@ class Position:
             (exclusive end).
         version: version of `bronze.changes` that was read.
         commit_ts: commit time at the frontier; None before the first change.
+        sent: the newest transaction at or before the frontier that the server sent, also one of which bronze
+            keeps no row; None in a lake that was written without.
     """
 
     frontier: Lsn
     confirm: Lsn
     version: int
     commit_ts: datetime | None
+    sent: SentTransaction | None = None
+
+    @classmethod
+    def first(cls, point: Lsn, version: int = 0, commit_ts: datetime | None = None) -> Position:
+        """Return the position of a slot that was just made at a point, before it has sent anything."""
+        before = Lsn(point - 1)
+        return cls(before, point, version, commit_ts, SentTransaction(before, 0))
 
     def marks(self) -> list[Transaction]:
         """The transaction marks that say this position."""
         marks = [Transaction(STREAM_APP, int(self.frontier)), Transaction(CONFIRM_APP, int(self.confirm))]
         if self.commit_ts is not None:
             marks.append(Transaction(TIME_APP, (self.commit_ts - _EPOCH) // _MICROSECOND))
+        if self.sent is not None:
+            marks.append(Transaction(SENT_APP, int(self.sent.lsn)))
+            marks.append(Transaction(SENT_TIME_APP, self.sent.time))
         return marks
 
 
@@ -60,7 +90,9 @@ def position_of(table: DeltaTable) -> Position | None:
         return None
     time = transaction_version(table, TIME_APP)
     commit_ts = None if time is None else _EPOCH + time * _MICROSECOND
-    return Position(Lsn(frontier), Lsn(confirm), table.version(), commit_ts)
+    sent, sent_time = transaction_version(table, SENT_APP), transaction_version(table, SENT_TIME_APP)
+    newest = None if sent is None or sent_time is None else SentTransaction(Lsn(sent), sent_time)
+    return Position(Lsn(frontier), Lsn(confirm), table.version(), commit_ts, newest)
 
 
 class PositionWatch:

@@ -69,6 +69,25 @@ def check_start(
         )
 
 
+def refuse_behind(end: Lsn, newest: Lsn, *, where: str) -> None:
+    """Refuse a server whose log has not grown past all that bronze holds.
+
+    Silver orders by LSN, and a snapshot replaces only what lies before it.
+
+    Raises:
+        DefiniteError: ``server-behind``.
+    """
+    if end <= newest:
+        raise DefiniteError(
+            f"the server's log ends at {end}, before {newest} where bronze ends; new changes would come "
+            "before those that are there",
+            code="server-behind",
+            where=where,
+            remedy=f"let the server's log grow past {newest} first (each SELECT pg_switch_wal(); moves it to "
+            "the next segment), or move the lake away (or give another lake.path) and start again",
+        )
+
+
 def slot_gone(position: Position, *, name: str, where: str) -> DefiniteError:
     """Bronze has a position in a stream whose slot no longer exists."""
     return DefiniteError(

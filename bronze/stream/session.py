@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from bronze.lsn import Lsn
 from bronze.pgoutput.relation_versions import breaks_with
-from bronze.store.position import Position
+from bronze.store.position import Position, SentTransaction
 from bronze.stream.in_order import InOrder
 from bronze.stream.memory import release
 
@@ -175,7 +175,8 @@ class Stream:
         if decoded.last_commit is not None:
             self._end_transactions(changes.slice(0, complete))
             commit = decoded.last_commit
-            self._advance(commit.commit_lsn, commit.end_lsn, commit.commit_ts)
+            sent = SentTransaction.of(commit.commit_lsn, commit.commit_ts)
+            self._advance(commit.commit_lsn, commit.end_lsn, commit.commit_ts, sent)
             changes = changes.slice(complete)
         self._uncommitted_bytes += batch.size
         self._open.add(changes)
@@ -268,13 +269,16 @@ class Stream:
         self._open_rows = 0
         self._open_written = False
 
-    def _advance(self, frontier: Lsn, confirm: Lsn, commit_ts: datetime | None) -> None:
+    def _advance(
+        self, frontier: Lsn, confirm: Lsn, commit_ts: datetime | None, sent: SentTransaction | None = None
+    ) -> None:
         if frontier > self._newest.frontier:
             self._newest = Position(
                 frontier,
                 max(confirm, self._newest.confirm),
                 self._newest.version,
                 commit_ts or self._newest.commit_ts,
+                sent or self._newest.sent,
             )
 
     def _due(self, target: Lsn | None) -> bool:

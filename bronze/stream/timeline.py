@@ -25,19 +25,20 @@ from bronze.lsn import Lsn
 from bronze.postgres.conninfo import address_of
 from bronze.postgres.replication import ReplicationConnection
 from bronze.store.commits import commit_marks
-from bronze.store.marks import TIMELINE_APP
+from bronze.store.marks import SERVER_START_APP, TIMELINE_APP
 
 if TYPE_CHECKING:
     from bronze.config.sections import SourceSettings
+    from bronze.postgres.connection import ServerIdentity
     from bronze.store.position import Position
 
 _LINE: Final = re.compile(r"^\s*(\d+)\s+([0-9A-Fa-f]+/[0-9A-Fa-f]+)", re.MULTILINE)
 
 
-def follow_timeline(
+def check_timeline(
     source: SourceSettings, uri: str, timeline: int, position: Position, *, application_name: str
 ) -> None:
-    """Make sure that the server's history holds all that bronze holds, and remember its timeline.
+    """Check that the server's history holds all that bronze holds.
 
     Args:
         source: whose server.
@@ -48,17 +49,32 @@ def follow_timeline(
 
     Raises:
         DefiniteError: ``server-behind``: the histories parted before bronze's end.
-        DeltaError, OSError: the lake cannot be written.
+        DeltaError, OSError: the lake cannot be read.
     """
-    changes = delta.open_existing(uri)
-    known = transaction_version(changes, TIMELINE_APP)
-    if known == timeline:
-        return
-    if known is not None:
+    known = transaction_version(delta.open_existing(uri), TIMELINE_APP)
+    if known is not None and known != timeline:
         parted = parting(_history(source, timeline, application_name), known)
         if parted is None or parted < position.confirm:
             raise _parted(source, known, timeline, parted, position)
-    commit_marks(changes, uri, [Transaction(TIMELINE_APP, timeline)])
+
+
+def is_followed(uri: str, server: ServerIdentity) -> bool:
+    """Check whether bronze has followed this server since its start."""
+    changes = delta.open_existing(uri)
+    return all(transaction_version(changes, mark.app_id) == mark.version for mark in _marks(server))
+
+
+def record_server(uri: str, server: ServerIdentity) -> None:
+    """Make durable which server bronze follows now.
+
+    Raises:
+        DeltaError, OSError: the lake cannot be written.
+    """
+    commit_marks(delta.open_existing(uri), uri, _marks(server))
+
+
+def _marks(server: ServerIdentity) -> list[Transaction]:
+    return [Transaction(TIMELINE_APP, server.timeline), Transaction(SERVER_START_APP, server.started)]
 
 
 def parting(history: str, timeline: int) -> Lsn | None:

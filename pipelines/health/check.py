@@ -12,8 +12,9 @@ Four things are checked, and a failure of one does not hide what the others find
 from __future__ import annotations
 
 import difflib
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from bronze.catalog.select import select_tables
 from bronze.checks.finding import Finding
@@ -25,6 +26,7 @@ from bronze.lake.failures import lake_opened
 from bronze.lake.folders import local_folder
 from bronze.postgres.connection import connect, identify, primary_log_end, translated
 from bronze.postgres.conninfo import address_of, conninfo
+from bronze.reader.session_start import SessionStart
 from bronze.setup.slot import read_slot
 from bronze.store.contract import (
     CHANGES,
@@ -173,10 +175,11 @@ def _source(pipeline: Pipeline, lake: _Lake | None, findings: list[Finding]) -> 
         found = inspect(connection, pipeline.source)
         with translated(pipeline.source):
             if lake is not None:
-                foreign = _owner(lake, identify(connection))
-                broken = (
-                    [] if foreign or lake.position is None else _broken(connection, pipeline, lake.position)
-                )
+                identity = identify(connection)
+                foreign, broken = _owner(lake, identity), list[Finding]()
+                if lake.position is not None and not foreign:
+                    sound = not any(finding.level == "error" for finding in found)
+                    broken = _broken(connection, pipeline, lake.position, identity.timeline, streams=sound)
                 if broken:  # a slot that is missing now is not one that has yet to be made
                     found = [finding for finding in found if finding.code != "slot-missing"]
                 findings += [*foreign, *broken]
@@ -218,10 +221,19 @@ def _owner(lake: _Lake, identity: ServerIdentity) -> list[Finding]:
 
 
 def _broken(
-    connection: psycopg.Connection[TupleRow], pipeline: Pipeline, position: Position
+    connection: psycopg.Connection[TupleRow],
+    pipeline: Pipeline,
+    position: Position,
+    timeline: int,
+    *,
+    streams: bool,
 ) -> list[Finding]:
-    """Whether the stream can go on where the lake ends; the reader asks the same once it has started one."""
-    name, where = pipeline.source.slot, address_of(pipeline.source)
+    """Check whether the stream can go on where the lake ends, as each start of the reader does.
+
+    Only LSNs are compared where no stream can be started, or a reader holds the slot: that reader compared
+    the log when it began. A comparison of the log that takes long is left to the reader.
+    """
+    source, name, where = pipeline.source, pipeline.source.slot, address_of(pipeline.source)
     slot = read_slot(connection, name)
     end = primary_log_end(connection)
     if end is None:
@@ -229,11 +241,30 @@ def _broken(
     try:
         if slot is None:
             raise slot_gone(position, name=name, where=where)
-        idle = replace(slot, active_pid=0)
-        check_start(position, idle, 0, end, name=name, where=where)
+        if slot.active_pid is not None or not streams:
+            check_start(position, replace(slot, active_pid=0), 0, end, name=name, where=where)
+        else:
+            begin = SessionStart(
+                pipeline.pipeline,
+                source,
+                pipeline.lake_address(),
+                "deltasmelt check",
+                say=_give_up,
+                reached=lambda _: None,
+            )
+            with suppress(_TakesLongError):
+                begin.require_history(connection, position, slot, timeline, confirm=False)
     except DefiniteError as error:
         return [Finding.of(error, f"slot {name}")]
     return []
+
+
+class _TakesLongError(Exception):
+    """The comparison of the logs was given up."""
+
+
+def _give_up(_: str) -> NoReturn:
+    raise _TakesLongError
 
 
 def _catalog(

@@ -10,8 +10,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import DefiniteError
-from bronze.pgoutput.decoder import HEARTBEAT_PREFIX
 from bronze.postgres.connection import connect, translated
+from bronze.postgres.heartbeat import write_heartbeat
 from bronze.setup.slot import read_slot
 from bronze.store.position import PositionWatch
 from pipelines.runtime.progress_text import ProgressReporter
@@ -97,4 +97,4 @@ def _frontier(watch: PositionWatch) -> Lsn | None:
 def _push(pipeline: Pipeline) -> None:
     """A message of our own in the log; it leaves nothing at the server."""
     with connect(pipeline.source) as connection, translated(pipeline.source):
-        connection.execute("SELECT pg_logical_emit_message(true, %s, 'verify')", [HEARTBEAT_PREFIX])
+        write_heartbeat(connection, "verify")

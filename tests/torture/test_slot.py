@@ -9,7 +9,6 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-import psycopg
 import pytest
 
 from bronze.errors import DefiniteError
@@ -21,7 +20,6 @@ from bronze.lsn import Lsn
 from bronze.reader.recovery import start_over
 from bronze.store.gaps import is_open, is_whole
 from bronze.store.position import read_position
-from pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.bronze.replaying import (
     bronze_rows,
     execute,
@@ -30,6 +28,7 @@ from tests.bronze.replaying import (
     read_all,
     source_of,
 )
+from tests.bronze.twin import Twin
 from tests.torture import two_tables
 from tests.torture.test_reader_killed import ending, start_reader
 from tests.torture.two_tables import SCHEMA
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bronze.config.sections import SourceSettings
+    from pipelines.demo.embedded_postgres import EmbeddedServer
 
 pytestmark = pytest.mark.postgres
 LONG = pytest.mark.torture
@@ -192,45 +192,6 @@ def ends(lake_path: str) -> list[dict[str, object]]:
     return [row for row in bronze_rows(lake_path) if row["op"] == "snapshot_end"]
 
 
-class Twin:
-    """A server, and a copy of it as of one moment that can be promoted in its place."""
-
-    def __init__(self, folder: Path) -> None:
-        self.server = EmbeddedServer()
-        self._copy = folder / "copy"
-        self.server.start()
-
-    def copy(self) -> None:
-        """Keep the server's state as of now."""
-        import shutil  # noqa: PLC0415
-
-        self.server.stop()
-        shutil.copytree(self.server.data, self._copy, symlinks=True)
-        self.server.start()
-
-    def fall_back(self, *, promoted: bool) -> None:
-        """The copy serves at the same address from now on: restored as it was, or promoted from a standby."""
-        import os  # noqa: PLC0415
-        import shutil  # noqa: PLC0415
-
-        self.server.stop("immediate")
-        owner = self.server.data.stat()
-        shutil.rmtree(self.server.data)
-        shutil.copytree(self._copy, self.server.data, symlinks=True)
-        for folder, _, names in os.walk(self.server.data):
-            for name in [folder, *(os.path.join(folder, name) for name in names)]:  # noqa: PTH118
-                os.chown(name, owner.st_uid, owner.st_gid)
-        self.server.data.chmod(0o700)
-        if promoted:
-            signal_file = self.server.data / "standby.signal"
-            signal_file.touch()
-            os.chown(signal_file, owner.st_uid, owner.st_gid)
-        self.server.start()
-        if promoted:
-            with psycopg.connect(self.server.dsn(), autocommit=True) as connection:
-                connection.execute("SELECT pg_promote(true)")
-
-
 @pytest.fixture
 def twin(tmp_path: Path) -> Twin:
     return Twin(tmp_path)
@@ -261,7 +222,7 @@ def test_a_promoted_standby_that_lagged_behind_is_refused_and_the_remedy_takes_e
         read_all(source, lake_path)
         end = read_position(Lake(lake_path))
         assert end is not None
-        twin.fall_back(promoted=True)
+        twin.put_back(promoted=True)
         execute(source, "INSERT INTO items VALUES (11, 'on the other timeline')")
         if grown:
             grow_past(source, end.frontier)
@@ -287,7 +248,7 @@ def test_a_promoted_standby_that_had_everything_is_followed(twin: Twin, lake_pat
         execute(source, *SCHEMA)
         read_all(source, lake_path)
         twin.copy()
-        twin.fall_back(promoted=True)
+        twin.put_back(promoted=True)
         execute(source, "INSERT INTO items VALUES (11, 'on the other timeline')")
         read_all(source, lake_path)
         assert_whole(source, lake_path)
@@ -307,7 +268,7 @@ def test_a_server_restored_to_an_older_state_is_refused(twin: Twin, lake_path: s
         read_all(source, lake_path)
         end = read_position(Lake(lake_path))
         assert end is not None
-        twin.fall_back(promoted=False)
+        twin.put_back(promoted=False)
         with pytest.raises(DefiniteError) as caught:
             make_reader(source, lake_path).run()
         assert caught.value.code == "server-behind"

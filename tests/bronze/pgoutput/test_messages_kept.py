@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.lsn import Lsn
-from bronze.pgoutput.decoder import HEARTBEAT_PREFIX
+from bronze.postgres.heartbeat import HEARTBEAT_PREFIX
 from tests.bronze.replaying import assert_each_change_once, bronze_rows, execute, read_all, session, source_of
 
 if TYPE_CHECKING:

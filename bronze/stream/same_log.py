@@ -1,0 +1,132 @@
+"""Compare the server's log up to bronze's position with the log that bronze followed.
+
+**The danger.** A person restores the files of a server: a disk, a volume snapshot, a clone. System identifier
+and timeline stay the same, and the log grows past bronze's position with other transactions. A stream that
+starts at bronze's position skips the new transactions before that position, and bronze keeps the old ones.
+LSNs alone do not show the difference.
+
+**Where the histories part.** The slot belongs to the restored files, and a reader confirms no more than
+bronze holds. So a restored log parts from bronze's log after the slot's `confirmed_flush`. A killed reader or
+a crashed server leaves the slot behind bronze, too, but the log after the slot is then the same. PostgreSQL
+sends that range again on request.
+
+**The comparison.** Bronze records the newest transaction that the server sent (`Position.sent`). A log grows
+at its end alone. So a log with this transaction, at the same LSN and with the same commit time to the
+microsecond, equals bronze's log up to the transaction. Between the transaction and bronze's frontier the
+server sent nothing, so any transaction there is a difference. Three cases:
+
+* *The newest transaction lies after the slot*: the stream starts at the transaction, which must come first.
+* *The newest transaction lies before the slot*: both logs are equal up to the slot, and nothing may follow.
+* *The slot stands at bronze's position*: nothing is compared. A log that parts at or after bronze's position
+  has everything that bronze has.
+
+If both histories have no published transaction in the range, bronze lacks nothing and holds nothing wrong.
+
+**The evidence lasts.** During the comparison the feedback confirms the slot's own `confirmed_flush` and no
+more. A refused start writes neither to the lake nor to the slot, so each later start finds the difference
+again, until a person heals the pipeline (`bronze.reader.recovery`).
+
+**The result holds for the next stream.** One SQL connection reads both walsenders from
+`pg_replication_slots`. A server that stops between the two streams ends this connection.
+
+**Cost.** None after an orderly end, since the slot then stands at bronze's position. Otherwise the server
+decodes its log from `restart_lsn` once more and sends one transaction again. Memory holds one batch.
+
+PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-logical-replication.html and
+https://www.postgresql.org/docs/current/logicaldecoding-explanation.html (Replication Slots).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bronze.errors import DefiniteError
+from bronze.lsn import Lsn
+from bronze.pgoutput.framing import slices
+from bronze.pgoutput.transactions import Transactions
+
+if TYPE_CHECKING:
+    from bronze.pgoutput.transactions import OpenTransaction
+    from bronze.store.position import Position, SentTransaction
+    from bronze.stream.receiver import Batch
+
+_SLICE_BYTES: Final = 4 << 20
+
+
+class LogComparison:
+    """Compares transactions that a server sends again with bronze's newest transaction. Pure.
+
+    Args:
+        position: of bronze.
+        sent: the newest transaction of bronze.
+        confirmed: the slot's place, at or before the position.
+        where: the server, for messages.
+
+    Attributes:
+        start: where the stream is to start.
+        end: bronze's position.
+        reached: LSN up to which the log was compared.
+        complete: whether the log was compared up to bronze's position.
+    """
+
+    def __init__(self, position: Position, sent: SentTransaction, confirmed: Lsn, *, where: str) -> None:
+        self._position = position
+        self._sent = sent
+        self._where = where
+        self._missing = sent.lsn >= confirmed
+        # A stream that starts inside of the record of a message outside of transactions skips the message.
+        self.start = max(confirmed, sent.lsn) if sent.time else confirmed
+        self.end = position.confirm
+        self.reached = self.start
+        self.complete = False
+        self._open: OpenTransaction | None = None
+        self._last = 0
+
+    def take(self, batch: Batch) -> None:
+        """Compare the next messages.
+
+        Raises:
+            DefiniteError: ``server-history-differs``; ``stream-malformed``.
+        """
+        for frames in slices(batch.blocks, _SLICE_BYTES):
+            transactions = Transactions(frames, self._open, self._last)
+            self._open = transactions.still_open
+            self._last = max(self._last, int(transactions.commit_lsn[-1]))
+            times = transactions.commit_ts * transactions.timed
+            for lsn, time in zip(transactions.commit_lsn[1:].tolist(), times[1:].tolist(), strict=True):
+                self._compare(Lsn(lsn), time)
+                if self.complete:
+                    return
+        if batch.keepalive is not None and batch.keepalive.wal_end > self._position.frontier:
+            self._end()
+        elif batch.keepalive is not None:
+            self.reached = max(self.reached, batch.keepalive.wal_end)
+
+    def _compare(self, lsn: Lsn, time: int) -> None:
+        if lsn > self._position.frontier:
+            self._end()
+            return
+        self.reached = lsn
+        if lsn > self._sent.lsn:
+            raise self._differs(f"has a transaction that committed at {lsn}, which bronze never received")
+        if lsn == self._sent.lsn:
+            if time != self._sent.time:
+                raise self._differs(f"has another transaction at {lsn} than bronze")
+            self._missing = False
+
+    def _end(self) -> None:
+        """Finish the comparison: the server has sent everything up to bronze's frontier."""
+        if self._missing:
+            raise self._differs(f"lacks the transaction that committed at {self._sent.lsn}, bronze's newest")
+        self.reached = self.end
+        self.complete = True
+
+    def _differs(self, how: str) -> DefiniteError:
+        return DefiniteError(
+            f"the server's log is not the one that bronze followed up to {self.end}: it {how}; "
+            "the server's files were put back to an older state, or another copy of the server answers",
+            code="server-history-differs",
+            where=self._where,
+            remedy="if the wrong server answers, correct the source section; otherwise "
+            "`smelt snapshot FILE --all` resnapshots every table, deletes included, and goes on from there",
+        )

@@ -1,0 +1,247 @@
+"""Readers of a server whose files were put back: same identity, same timeline, a log that grows again.
+
+One server serves all tests here. Each database has a pipeline with a slot and a lake. All histories part at
+one copy of the server's files. The databases differ in the rows that they write before and after it.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from bronze.config.sections import BronzeSettings
+from bronze.errors import DefiniteError
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from bronze.lsn import Lsn
+from bronze.reader.recovery import start_over
+from bronze.store.position import read_position
+from tests.bronze.replaying import (
+    assert_bronze_equals_source,
+    assert_each_change_once,
+    bronze_rows,
+    execute,
+    fetch,
+    make_reader,
+    read_all,
+    session,
+    source_of,
+)
+from tests.bronze.running import Running, wait_for
+from tests.bronze.twin import Twin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from bronze.config.sections import SourceSettings
+    from pipelines.demo.embedded_postgres import EmbeddedServer
+
+pytestmark = pytest.mark.postgres
+
+TABLES = (
+    "CREATE TABLE items (id int PRIMARY KEY, note text)",
+    "CREATE TABLE unread (id int PRIMARY KEY)",
+    "INSERT INTO items VALUES (1, 'one'), (2, 'two')",
+)
+OLD = ("INSERT INTO items VALUES (3, 'undone by the copy')", "DELETE FROM items WHERE id = 1")
+NEW = ("INSERT INTO items VALUES (4, 'since the copy')", "UPDATE items SET note = 'new' WHERE id = 2")
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """One database with its slot and lake."""
+
+    source: SourceSettings
+    lake: str
+
+    def read(self) -> None:
+        read_all(self.source, self.lake)
+
+    def refused(self, code: str) -> DefiniteError:
+        """The error that stops a start; it is recorded, and nothing of bronze moves."""
+        before = read_position(Lake(self.lake))
+        with pytest.raises(DefiniteError) as caught:
+            self.read()
+        assert caught.value.code == code
+        errors = {error.code: error for error in ControlTables(Lake(self.lake)).open_errors()}
+        assert (errors[code].scope, errors[code].remedy) == ("pipeline", caught.value.remedy)
+        after = read_position(Lake(self.lake))
+        assert before is not None
+        assert after is not None
+        assert (after.frontier, after.version) == (before.frontier, before.version), (
+            "a refusal writes nothing"
+        )
+        return caught.value
+
+    def heal(self) -> None:
+        assert start_over(self.source, Lake(self.lake), "shop") is not None
+        self.read()
+        self.assert_whole()
+        assert start_over(self.source, Lake(self.lake), "shop") is None, "nothing is wrong now"
+
+    def assert_whole(self) -> None:
+        assert ControlTables(Lake(self.lake)).open_errors() == []
+        assert_each_change_once(bronze_rows(self.lake))
+        assert_bronze_equals_source(self.source, self.lake, "public.items")
+
+
+class Pipelines:
+    """The pipelines of one server by name, each made when it is first asked for."""
+
+    def __init__(self, twin: Twin, folder: Path) -> None:
+        self.twin = twin
+        self._folder = folder
+        self._made: dict[str, Pipeline] = {}
+
+    def __getitem__(self, name: str) -> Pipeline:
+        if name not in self._made:
+            with psycopg.connect(self.twin.server.dsn(), autocommit=True) as connection:
+                connection.execute(f'CREATE DATABASE "{name}"'.encode())
+            source = source_of(make_conninfo(self.twin.server.dsn(), dbname=name), exclude=["public.unread"])
+            execute(source, *TABLES)
+            self._made[name] = Pipeline(source, str(self._folder / name))
+            self._made[name].read()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[Pipeline]:
+        return iter(self._made.values())
+
+    def grow(self) -> None:
+        """Let the log grow past every pipeline's end, without a row of any."""
+        ends = [position.confirm for each in self if (position := read_position(Lake(each.lake)))]
+        with psycopg.connect(self.twin.server.dsn(), autocommit=True) as connection:
+            while True:
+                row = connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()
+                connection.execute("SELECT pg_switch_wal() FROM txid_current()")
+                if row is not None and Lsn.parse(row[0]) > max(ends):
+                    return
+
+
+@pytest.fixture(params=[16, pytest.param(18, marks=pytest.mark.torture)])
+def pipelines(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Pipelines]:
+    twin = Twin(tmp_path, version=request.param)
+    try:
+        yield Pipelines(twin, tmp_path / "lakes")
+    finally:
+        twin.server.close()
+
+
+class _DiedError(Exception):
+    """A reader's end in the middle of its work."""
+
+
+def die(point: str) -> None:
+    """End a reader right after its first snapshot."""
+    if point == "snapshot-committed":
+        raise _DiedError
+
+
+def move_by_keepalives(pipeline: Pipeline) -> None:
+    """Move bronze's place past a copy without a transaction that it would be sent."""
+    execute(pipeline.source, "INSERT INTO unread SELECT generate_series(1, 1000)")
+    target = Lsn.parse(fetch(pipeline.source, "SELECT pg_current_wal_insert_lsn()::text"))
+    with Running(pipeline.source, pipeline.lake) as running:
+        wait_for(lambda: running.reader.progress.read()["received"] >= target)
+    position = read_position(Lake(pipeline.lake))
+    assert position is not None
+    assert position.confirm >= target
+    assert position.sent is not None
+    assert position.sent.lsn < target
+
+
+def write_what_the_copy_undoes(pipelines: Pipelines) -> None:
+    lost, copied, shaped, ahead = (pipelines[name] for name in ("lost", "copied", "shaped", "ahead"))
+    execute(lost.source, *OLD)
+    execute(copied.source, *later(1))
+    execute(shaped.source, "ALTER TABLE items ADD COLUMN old int DEFAULT 5")
+    for each in (lost, copied, shaped):
+        each.read()
+    for name in ("idle", "unseen"):
+        move_by_keepalives(pipelines[name])
+    execute(ahead.source, *later(1))
+    with pytest.raises(_DiedError):
+        make_reader(ahead.source, ahead.lake, reached=die, bronze=BronzeSettings(flush_interval=60.0)).run()
+
+
+def later(number: int) -> tuple[str, str]:
+    """A table that is made after the copy, in both histories, with the same oid."""
+    return f"CREATE TABLE later AS SELECT {number} AS id", "ALTER TABLE later ADD PRIMARY KEY (id)"
+
+
+@pytest.mark.parametrize("running", [False, pytest.param(True, marks=pytest.mark.torture)])
+def test_a_log_that_went_back_and_grew_again_is_refused_at_each_start_until_it_is_healed(
+    pipelines: Pipelines, *, running: bool
+) -> None:
+    for name in ("idle", "stopped"):
+        each = pipelines[name]
+        execute(each.source, "SELECT pg_logical_emit_message(false, 'outside', 'of transactions')")
+        each.read()
+    parted = [pipelines[name] for name in ("lost", "copied", "shaped", "live", "unseen")]
+    alike = [pipelines[name] for name in ("idle", "stopped", "ahead")]
+    pipelines.twin.copy(running=running)
+    write_what_the_copy_undoes(pipelines)
+
+    live = pipelines["live"]
+    with Running(live.source, live.lake) as reader:
+        execute(live.source, *OLD)
+        wait_for(lambda: reader.reader.progress.read()["changes"] == 2)
+        pipelines.twin.put_back()
+        assert isinstance(failure := reader.wait_until_failed(), DefiniteError)
+        assert failure.code == "server-behind"
+    for name in ("lost", "unseen"):
+        pipelines[name].refused("server-behind")
+
+    for name in ("live", "unseen", "stopped"):
+        execute(pipelines[name].source, *NEW)
+    for name in ("copied", "ahead"):
+        execute(pipelines[name].source, *later(2))
+    execute(pipelines["shaped"].source, "ALTER TABLE items ADD COLUMN new int DEFAULT 7")
+    pipelines.grow()
+    for each in parted:
+        each.refused("server-history-differs")
+        execute(each.source, "INSERT INTO items VALUES (9, 'after')")
+    pipelines["lost"].refused("server-history-differs")
+    for each in parted:
+        each.heal()
+    # Bronze holds nothing that the copy undid, and lacks nothing that the server wrote since.
+    for each in alike:
+        execute(each.source, "INSERT INTO items VALUES (9, 'after')")
+        each.read()
+        each.assert_whole()
+        assert start_over(each.source, Lake(each.lake), "shop") is None
+    for name in ("copied", "ahead"):
+        assert_bronze_equals_source(pipelines[name].source, pipelines[name].lake, "public.later")
+
+
+def test_the_log_of_a_server_that_was_restarted_is_compared_and_is_bronze_s(
+    own_server: EmbeddedServer, lake_path: str
+) -> None:
+    source = source_of(own_server.dsn(), slot="smelt_restarted")
+    execute(source, *TABLES, "SELECT pg_logical_emit_message(true, 'outbox', repeat('x', 100000))")
+    read_all(source, lake_path)
+    compared: list[str] = []
+    for number, last in enumerate(
+        (
+            *OLD,
+            "SELECT pg_logical_emit_message(false, 'outside', 'of transactions')",
+            "INSERT INTO items SELECT i, repeat('x', 1000) FROM generate_series(10, 3000) i",
+        )
+    ):
+        with closing(session(source)) as other:  # which keeps the server from noting where the slot is
+            other.execute("BEGIN")
+            other.execute("SELECT txid_current()")
+            execute(source, "CHECKPOINT", last)
+            read_all(source, lake_path)
+            own_server.restart("immediate")
+        execute(source, "UPDATE items SET note = 'y' WHERE id = 2")
+        read_all(source, lake_path, reached=compared.append)
+        assert compared.count("log-compared") == number + 1, last
+    assert_each_change_once(bronze_rows(lake_path))
+    assert_bronze_equals_source(source, lake_path, "public.items")
+    assert ControlTables(Lake(lake_path)).open_errors() == []
