@@ -11,7 +11,7 @@ seen. Rows that commit after the LSN have this shape, until a statement that com
 former shape were committed before that shape ended. A shape that the stream announces meanwhile is compared
 with what is recorded, so it must not come between the reading and the recording: the lock lasts until then.
 
-The lock is asked for briefly. Where it is not granted, the next look asks again.
+The lock is asked for as long as `Timing.member_lock`. Where it is not granted, the next look asks again.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _recorded(
 ) -> Lsn | None:
     try:
         with connection.transaction():
-            connection.execute(lock_timeout(source.timing.brief_lock).encode())
+            connection.execute(lock_timeout(source.timing.member_lock).encode())
             connection.execute(f"LOCK TABLE ONLY {relation.table.quoted} IN ACCESS SHARE MODE".encode())
             now = describe_relation(connection, relation.relation_id, source.keys, source.publication)
             if now is None or not same_shape(now, relation):

@@ -172,5 +172,6 @@ def _other_types(source: SilverTable, rows: DataFrame, stored: DataFrame) -> str
 
 
 def _shape_remedy(source: SilverTable) -> str:
-    """A changed shape comes with the next change of a row, or with a new snapshot."""
-    return f"it comes with the table's next change, or by `smelt snapshot FILE {source.table}`"
+    """Return how silver comes to a changed shape, which a running reader sees within half a minute."""
+    again = f"smelt snapshot FILE {source.table}"
+    return f"it comes with the reader's next look and silver's next cycle, or by `{again}`"
