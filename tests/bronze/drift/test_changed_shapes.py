@@ -182,6 +182,10 @@ def play_histories(source: SourceSettings, lake_path: str, seed: int, *, tables:
         wrong = differences(source, lake_path)
         told = "\n\n".join(f"{name}: {wrong[name]}\n  " + "\n  ".join(played[name]) for name in sorted(wrong))
         assert not wrong, f"seed {seed}, round {round_}, {len(wrong)} of {tables} tables\n{told}"
+    versions = read_relations(Lake(lake_path))
+    execute(source, *(f"UPDATE {history.name} SET code = code" for history in histories))
+    read_all(source, lake_path)
+    assert read_relations(Lake(lake_path)) == versions, "the stream announces the shapes that looks recorded"
 
 
 @pytest.mark.timeout(3000)
