@@ -28,11 +28,11 @@ column's name changes its case alone; ``passed on``: a column is dropped and its
 with the same rows takes the name.
 """
 
-UNLOGGED_KINDS: Final = ("attributes", "labels", "parts", "publication", "unlogged", "vacuum")
+UNLOGGED_KINDS: Final = ("attributes", "labels", "parts", "publication", "third", "unlogged", "vacuum")
 """What may happen besides, without a word in the log.
 
-``parts``: a partition is detached, attached, emptied, or made anew; ``publication``: the table is out of it
-while rows change; ``unlogged``: it is out of it, and its rows change while it is not logged.
+``parts``: a partition is attached or emptied; ``third``: another one comes and goes; ``publication``: the
+table is out of it while rows change; ``unlogged``: likewise, and its rows are not logged.
 """
 
 AWAY: Final = "away_"
@@ -42,6 +42,8 @@ _STORIES: Final = Path(__file__).parent / "shapes_within_transactions.sql"
 _NAMES: Final = ("a", "b", "c", "d", "e", "f")
 _TYPES: Final = ("text", "text", "int", "numeric(8,2)")
 _FREE_IDS: Final = range(1, 13)
+_THIRD: Final = 9
+"""Where the partition begins that comes and goes."""
 
 
 def stories() -> dict[str, list[list[str]]]:
@@ -71,6 +73,7 @@ class History:
         made_again: whether another table took the name; its constraints are called otherwise.
         partitioned: whether it has partitions, by id.
         identity: replica identity of the partitions, as SQL.
+        third: whether the partition of the greatest ids is there.
         labels: of the enum that its column ``mood`` has, those that a transaction may use; empty: no column.
         added: labels that the next transaction may use.
         attributes: of the composite that its column ``pair`` has.
@@ -87,6 +90,7 @@ class History:
     partitioned: bool = False
     made_again: bool = False
     identity: str = "DEFAULT"
+    third: bool = False
     labels: list[str] = field(default_factory=list)
     added: list[str] = field(default_factory=list)
     attributes: list[str] = field(default_factory=list)
@@ -96,7 +100,8 @@ class History:
     def begin(self) -> list[str]:
         """The table, and its first rows."""
         self.here, self.columns = self.name, {"a": "text", "b": "text", "c": "int"}
-        self.partitioned = "partitions" in self.kinds and self.rng.random() < 0.2
+        share = 0.5 if "parts" in self.kinds else 0.2
+        self.partitioned = "partitions" in self.kinds and self.rng.random() < share
         unique = "" if self.partitioned else " UNIQUE"
         by = " PARTITION BY RANGE (id)" if self.partitioned else ""
         columns = f"id int CONSTRAINT {self.name}_pk PRIMARY KEY, code int NOT NULL{unique}"
@@ -111,7 +116,8 @@ class History:
             columns += f", pair {self.name}_pair"
         self.statements = [*types, f"CREATE TABLE {self.name} ({columns}, a text, b text, c int){by}"]
         if self.partitioned:
-            for number, (low, high) in enumerate((("MINVALUE", "5"), ("5", "MAXVALUE"))):
+            top = str(_THIRD) if "third" in self.kinds else "MAXVALUE"
+            for number, (low, high) in enumerate((("MINVALUE", "5"), ("5", top))):
                 part = f"{self.name}_p{number} PARTITION OF {self.name}"
                 self.statements.append(f"CREATE TABLE {part} FOR VALUES FROM ({low}) TO ({high})")
         self._out_of_line("a")
@@ -138,7 +144,7 @@ class History:
         if "tables" in self.kinds and not self.partitioned and self.rng.random() < 0.1:
             found += self._swap_tables()
         if self.rng.random() < 0.5:
-            self._insert() if len(self.ids) < len(_FREE_IDS) else self._update()
+            self._insert() if self._free() else self._update()
         return [*found, *self.statements]
 
     def _statement(self) -> None:
@@ -149,7 +155,9 @@ class History:
             "widen": self._widen, "attributes": self._attributes, "labels": self._labels,
             "parts": self._parts, "publication": self._unpublished, "unlogged": self._unlogged,
         }  # fmt: skip
-        if self.rng.random() < 0.5:
+        if self.partitioned and "parts" in self.kinds and self.rng.random() < 0.15:
+            self._parts()
+        elif self.rng.random() < 0.5:
             every = (*KINDS, *UNLOGGED_KINDS)
             kind = self.rng.choice([kind for kind in every if kind in self.kinds and kind in shapes])
             shapes[kind]()
@@ -162,7 +170,7 @@ class History:
     # ------------------------------------------------------------------------------------------------------
 
     def _insert(self) -> None:
-        free = [one for one in _FREE_IDS if one not in self.ids]
+        free = self._free()
         if not free:
             return
         one = self.rng.choice(free)
@@ -173,6 +181,11 @@ class History:
         names = ", ".join(["id", "code", *map(_quoted, given)])
         values = ", ".join([str(one), str(self.codes), *given.values()])
         self.statements.append(f"INSERT INTO {self.here} ({names}) VALUES ({values})")
+
+    def _free(self) -> list[int]:
+        """Ids that no row has, and of which there is a partition."""
+        lacks = self.partitioned and "third" in self.kinds and not self.third
+        return [one for one in _FREE_IDS if one not in self.ids and (one < _THIRD or not lacks)]
 
     def _of_own_types(self) -> dict[str, str]:
         """Values of the columns whose types are the history's."""
@@ -207,7 +220,7 @@ class History:
             self.statements.append(f"DELETE FROM {self.here} WHERE id = {one}")
 
     def _move(self) -> None:
-        free = [one for one in _FREE_IDS if one not in self.ids]
+        free = self._free()
         if not self.ids or not free:
             return
         one, to = self.rng.choice(sorted(self.ids)), self.rng.choice(free)
@@ -352,42 +365,55 @@ class History:
             self.statements.append(f"{alter} ADD ATTRIBUTE z{self.codes} int")
 
     def _parts(self) -> None:
-        """The partition of greater ids is detached, emptied, or made anew, with rows or without."""
+        """A partition comes, goes, is detached and attached, or loses its rows."""
         if not self.partitioned:
             return
-        part, bounds = f"{self.name}_p1", "FOR VALUES FROM (5) TO (MAXVALUE)"
-        attach = f"ALTER TABLE {self.here} ATTACH PARTITION {part} {bounds}"
-        create = f"TABLE {part} PARTITION OF {self.here} {bounds}"
-        identity = f"ALTER TABLE {part} REPLICA IDENTITY {self.identity}"
-        gone = {one for one in self.ids if one >= 5}
-        match self.rng.choice(["detach", "empty", "anew", "anew and emptied", "unlogged"]):
-            case "detach":
+        number = 2 if self.third and self.rng.random() < 0.5 else 1
+        several = "third" in self.kinds
+        high = str(_THIRD) if number == 1 and several else "MAXVALUE"
+        low = "5" if number == 1 else str(_THIRD)
+        part = f"{self.name}_p{number}"
+        match self.rng.choice(["attach", "empty", *(["third"] * 3 if several else [])]):
+            case "attach":
                 self.statements += [
                     f"ALTER TABLE {self.here} DETACH PARTITION {part}",
                     f"UPDATE {part} SET code = code + 1000",
-                    attach,
+                    f"ALTER TABLE {self.here} ATTACH PARTITION {part} FOR VALUES FROM ({low}) TO ({high})",
                 ]
             case "empty":
-                self.ids -= gone
+                kept = range(_THIRD, _FREE_IDS.stop) if number == 1 and several else range(0)
+                self.ids = {one for one in self.ids if one < int(low) or one in kept}
                 self.statements.append(f"TRUNCATE {part}")
-            case "anew":
-                self.ids -= gone
-                self.statements += [f"DROP TABLE {part}", f"CREATE {create}", identity]
-                self._insert()
-            case "anew and emptied":
-                self.ids -= gone
-                self.statements += [f"DROP TABLE {part}", f"CREATE {create}", identity]
-                self._insert()
-                self._insert()
-                self.ids -= {one for one in self.ids if one >= 5}
-                self.statements.append(f"TRUNCATE {part}")
-                self._insert()
+            case _ if self.third:
+                self._remove_third()
             case _:
-                self.ids -= gone
-                self.statements += [f"DROP TABLE {part}", f"CREATE UNLOGGED {create}"]
-                self._insert()
-                self._insert()
-                self.statements += [f"ALTER TABLE {part} SET LOGGED", identity]
+                self._make_third()
+
+    def _make_third(self) -> None:
+        """The partition is filled, and perhaps emptied and filled again, or not logged when it is filled."""
+        part = f"{self.name}_p2"
+        how = self.rng.choice(["plain", "emptied", "unlogged", "came and went"])
+        logged = "UNLOGGED " if how == "unlogged" else ""
+        self.statements.append(
+            f"CREATE {logged}TABLE {part} PARTITION OF {self.here} FOR VALUES FROM ({_THIRD}) TO (MAXVALUE)"
+        )
+        self.statements.append(f"ALTER TABLE {part} REPLICA IDENTITY {self.identity}")
+        self.third = True
+        for _ in range(3):
+            self._insert()
+        if how == "emptied":
+            self.ids = {one for one in self.ids if one < _THIRD}
+            self.statements.append(f"TRUNCATE {part}")
+            self._insert()
+        elif how == "unlogged":
+            self.statements.append(f"ALTER TABLE {part} SET LOGGED")
+        elif how == "came and went":
+            self._remove_third()
+
+    def _remove_third(self) -> None:
+        self.third = False
+        self.ids = {one for one in self.ids if one < _THIRD}
+        self.statements.append(f"DROP TABLE {self.name}_p2")
 
     def _unpublished(self) -> None:
         self.statements.append(f"ALTER PUBLICATION smelt DROP TABLE {self.here}")
@@ -449,7 +475,8 @@ class History:
         if self.partitioned and not ("root identity" in self.kinds and self.rng.random() < 0.5):
             self.identity = kind
             self.statements += [
-                f"ALTER TABLE {self.name}_p{number} REPLICA IDENTITY {kind}" for number in range(2)
+                f"ALTER TABLE {self.name}_p{number} REPLICA IDENTITY {kind}"
+                for number in range(3 if self.third else 2)
             ]
 
 
