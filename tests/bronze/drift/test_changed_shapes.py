@@ -25,7 +25,7 @@ from bronze.store.position import position_of
 from bronze.store.relations import read_relations
 from tests.bronze.attnums import Fold
 from tests.bronze.replaying import bronze_rows, execute, read_all, session, source_of, source_rows
-from tests.bronze.running import Running
+from tests.bronze.running import Running, wait_for
 from tests.bronze.shape_histories import AWAY, KINDS, UNLOGGED_KINDS, History
 
 if TYPE_CHECKING:
@@ -103,6 +103,27 @@ def test_a_reader_runs_meanwhile(source: SourceSettings, lake_path: str) -> None
             assert running.error is None
         read_all(source, lake_path)
         assert_values_are_in_their_columns(source, lake_path)
+
+
+def test_a_shape_is_where_silver_takes_it_over_seconds_after_it_changed(
+    source: SourceSettings, lake_path: str
+) -> None:
+    execute(source, "CREATE TABLE t (id int PRIMARY KEY, a text)", "INSERT INTO t VALUES (1, 'one')")
+    read_all(source, lake_path)
+
+    def names() -> list[str]:
+        position = position_of(delta.open_existing(f"{lake_path}/bronze/changes"))
+        assert position is not None
+        versions = [one for one in read_relations(Lake(lake_path)) if one.from_lsn <= position.frontier]
+        return [column.name for column in versions[-1].columns]
+
+    with Running(source, lake_path) as running:
+        time.sleep(1.5)  # the watch knows the catalog, and the heartbeat is far
+        execute(source, "ALTER TABLE t RENAME a TO b")
+        wait_for(lambda: names() == ["id", "b"], 15)
+        execute(source, "ALTER TABLE t ADD c int")
+        wait_for(lambda: names() == ["id", "b", "c"], 15)
+        assert running.error is None
 
 
 def test_a_look_that_is_ahead_of_the_stream_hides_no_column(source: SourceSettings, lake_path: str) -> None:
