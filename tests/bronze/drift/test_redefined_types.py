@@ -13,6 +13,8 @@ import pytest
 
 from bronze.identifiers import TableName
 from bronze.lake.location import Lake
+from bronze.retypes import same_text
+from bronze.shapes import PgType
 from bronze.store.relations import read_relations
 from tests.bronze.replaying import assert_bronze_equals_source, bronze_rows, execute, read_all, source_of
 from tests.bronze.running import Running, wait_for
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 
+INT = {"kind": "base", "name": "int4", "oid": 23}
 ENUM = "CREATE TYPE {t}_e AS ENUM ('a', 'b', 'c')"
 PAIR = "CREATE TYPE {t}_p AS (x int, y int)"
 CIRCLE = (
@@ -113,6 +116,29 @@ def redefined(source: SourceSettings, suffix: str, names: Collection[str]) -> No
 def copies(lake_path: str) -> dict[str, int]:
     names = [row["table_name"] for row in bronze_rows(lake_path) if row["op"] == "snapshot_end"]
     return {name: names.count(name) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "same"),
+    [
+        ({"labels": ["a", "b"], "numbers": [1, 2]}, {"labels": ["b", "a"], "numbers": [1, 2]}, False),
+        ({"labels": ["a", "b"], "numbers": [1, 2]}, {"labels": ["b", "a"], "numbers": [2, 1]}, True),
+        ({"labels": ["a"], "numbers": [1]}, {"labels": ["c", "a"], "numbers": [2, 1]}, True),
+        ({"labels": ["a"]}, {"labels": ["c", "a"], "numbers": [2, 1]}, True),
+        ({"labels": ["a"]}, {"labels": ["c", "b"], "numbers": [2, 1]}, False),
+        ({"fields": [["x", INT]], "numbers": [1]}, {"fields": [["x", INT]], "numbers": [2]}, False),
+        ({"fields": [["x", INT]]}, {"fields": [["x", INT]], "numbers": [2]}, True),
+    ],
+)
+def test_a_type_that_was_recorded_without_numbers_is_compared_by_names(
+    before: dict[str, object],
+    now: dict[str, object],
+    same: bool,  # noqa: FBT001
+) -> None:
+    kind = "enum" if "labels" in before else "composite"
+    one, other = (PgType.from_dict({"kind": kind, "name": "t", "oid": 9, **plain}) for plain in (before, now))
+    assert same_text(one, other) is same
+    assert [PgType.from_json(type_.to_json()) for type_ in (one, other)] == [one, other]
 
 
 def test_what_changed_its_meaning_is_taken_again_and_nothing_else(
