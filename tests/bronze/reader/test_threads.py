@@ -188,7 +188,7 @@ class EndingCopies:
     def __init__(self) -> None:
         self.complete = False
         self.held_up = None
-        self.tables = SimpleNamespace(wants_new_stream=False, wants_stream_from=None)
+        self.tables = SimpleNamespace(wants_new_stream=False, wants_stream_from=None, newest=Look())
         self._lsn = ZERO
 
     def raise_failure(self) -> None:
