@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from bronze.lake.delta import location
 from bronze.postgres.connection import identify, log_end
 from bronze.postgres.conninfo import address_of
+from bronze.postgres.conversion import server_encoding
 from bronze.postgres.liveness import walsender_is_idle
 from bronze.setup.create_slot import ensure_slot
 from bronze.setup.slot import read_slot
@@ -147,7 +148,9 @@ class SessionStart:
         if position.sent is None or slot.confirmed_flush == position.confirm:
             return
         comparison = LogComparison(position, position.sent, slot.confirmed_flush, where=where)
-        replication = self._started(connection, position, comparison.start, None)
+        # Without a conversion no text of the transaction that comes again can fail.
+        encoding = server_encoding(connection)
+        replication = self._started(connection, position, comparison.start, encoding)
         walsender = replication.backend_pid
         try:
             self._compare(connection, replication, comparison, slot, position if confirm else None)
