@@ -4,20 +4,21 @@ Rows are missing where the publication did not carry a table for a while (`bronz
 where they changed without an event (`bronze.drift.storage`). Each such table gets a gap and a request, which
 its next snapshot heals; silver leaves it out until then.
 
-**A table that nobody writes to** is announced by no message, however its columns change. So a look records
-the shape itself, as a version that begins where the look found it (`bronze.reader.quiet_shapes`):
+**Tables that nobody writes to.** No message announces such a table, however its columns change. A look
+therefore records the shape itself, as a version that begins at the look (`bronze.reader.quiet_shapes`), in
+two cases:
 
-* where it is not the version that holds there, by all that is known;
-* where a column's row in the catalog is new. The stream may still bring versions from between the two looks,
-  and the shape may be again what it was before them.
+* The version that holds at the look has another shape.
+* The catalog's row of a column is new. The stream may still bring versions from between two looks, after
+  which the table may have its former shape again.
 
-Such a version is ahead of messages that the stream has not read. It describes none of their rows, because
-versions count by their place, and a message looks for what is known before its own
-(`bronze.pgoutput.shape_versions`). Silver takes it over once bronze is past its place, for which the reader
-sees (`bronze.reader.carried_tables.Look.shapes_at`).
+The version lies ahead of messages that the stream has not read, and describes no row of these: versions count
+by place, and the stream compares a message with the version before the message's own place
+(`bronze.pgoutput.shape_versions`). Silver takes the version over when bronze's frontier has passed the place;
+the reader makes the frontier pass it (`bronze.reader.carried_tables.Look.shapes_at`).
 
-A look records the shape first, and then what it saw of the storage: killed in between, the next look does
-both again. A shape that does not stand any more, or that cannot be asked for, leaves both to the next look.
+A look records the shape first and the storage afterwards. After a kill in between, the next look does both
+again. When the shape does not stand any more, or the lock is not granted, the look records neither.
 """
 
 from __future__ import annotations

@@ -1,17 +1,20 @@
-"""Records the shape of a table that nobody writes to, as a look at the catalog saw it.
+"""Records the shape of a table that nobody writes to, as a look at the catalog saw the table.
 
-A look reads the catalog first and the end of the log afterwards, so an ALTER TABLE may lie between the two.
-The stream may bring rows of the new shape from before that end. Were the old shape recorded at the end, it
-would be taken for the shape of the rows that follow. Nor does a second look help: a transaction whose commit
-is in the log may be invisible for as long as a standby does not confirm it.
+A look reads the catalog first and the end of the log afterwards, so an ALTER TABLE may lie between the two
+readings. The stream may bring rows of the new shape from before the end of the log. A version of the old
+shape at the end of the log would then describe the rows that follow. A second look does not help: while a
+standby does not confirm a commit, the commit is in the log and no query sees its effect.
 
-So the table is locked, in the mode in which any query locks it, until its shape is recorded. ALTER TABLE
-waits for that lock, and the lock waits for the end of an ALTER TABLE, which comes after its commit can be
-seen. Rows that commit after the LSN have this shape, until a statement that commits later still; rows of a
-former shape were committed before that shape ended. A shape that the stream announces meanwhile is compared
-with what is recorded, so it must not come between the reading and the recording: the lock lasts until then.
+The function therefore locks the table, in the mode of any query, until the shape is recorded:
 
-The lock is asked for as long as `Timing.member_lock`. Where it is not granted, the next look asks again.
+* ALTER TABLE waits for the lock. The lock waits for the end of an ALTER TABLE, and queries see the commit of
+  an ALTER TABLE before its lock ends.
+* Rows of a former shape were committed before the ALTER TABLE that ended the shape, and rows that commit
+  after the version's place have the recorded shape, until an ALTER TABLE that commits later still.
+* The stream compares a shape that a message announces with the versions that are recorded. During the lock
+  no other shape can begin, so no message is compared with too old a version.
+
+The server gives up the wait for the lock after `Timing.member_lock`. The next look then asks again.
 """
 
 from __future__ import annotations

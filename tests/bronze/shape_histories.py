@@ -29,7 +29,7 @@ with the same rows takes the name.
 """
 
 UNLOGGED_KINDS: Final = ("attributes", "labels", "parts", "publication", "third", "unlogged", "vacuum")
-"""What may happen besides, without a word in the log.
+"""Statements of which the log says nothing, each of which can be left out.
 
 ``parts``: a partition is attached or emptied; ``third``: another one comes and goes; ``publication``: the
 table is out of it while rows change; ``unlogged``: likewise, and its rows are not logged.
@@ -43,7 +43,7 @@ _NAMES: Final = ("a", "b", "c", "d", "e", "f")
 _TYPES: Final = ("text", "text", "int", "numeric(8,2)")
 _FREE_IDS: Final = range(1, 13)
 _THIRD: Final = 9
-"""Where the partition begins that comes and goes."""
+"""The least id of the partition that comes and goes."""
 
 
 def stories() -> dict[str, list[list[str]]]:
