@@ -12,11 +12,11 @@ from psycopg.conninfo import make_conninfo
 
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
-from bronze.postgres.connection import connect, identify
+from bronze.postgres.connection import connect, identify, log_end
 from bronze.setup.create_slot import ensure_slot
 from bronze.setup.publication import ensure_publication
 from bronze.shapes import Column, PgType, Relation
-from bronze.store.position import Position
+from bronze.store.position import Position, SentTransaction
 from bronze.store.sink import DeltaSink
 from pipelines.health.check import run_check
 from pipelines.settings import Pipeline, load_pipeline
@@ -73,7 +73,14 @@ def shop(database: str) -> str:
     return database
 
 
-def lake_of(pipeline: Pipeline, at: Lsn, *, name: str = "shop", database: str | None = None) -> None:
+def lake_of(
+    pipeline: Pipeline,
+    at: Lsn,
+    *,
+    name: str = "shop",
+    database: str | None = None,
+    sent: SentTransaction | None = None,
+) -> None:
     """A lake as the reader leaves it: marks, owner, one shape."""
     with connect(pipeline.source) as connection:
         identity = identify(connection)
@@ -83,7 +90,7 @@ def lake_of(pipeline: Pipeline, at: Lsn, *, name: str = "shop", database: str | 
     integer = PgType(kind="base", name="int4", oid=23)
     columns = (Column("id", 1, integer, "integer", not_null=True, in_identity=True),)
     sink.add_relations([Relation(1, TableName("public", "customers"), columns, ("id",), "d", Lsn(5))])
-    sink.commit(Position(Lsn(at - 1), at, 0, None))
+    sink.commit(Position(Lsn(at - 1), at, 0, None, sent))
 
 
 def test_a_sound_pipeline_has_no_error(tmp_path: Path, shop: str) -> None:
@@ -244,3 +251,12 @@ def test_a_stream_that_cannot_go_on_where_the_lake_ends_is_an_error(tmp_path: Pa
         other = pipeline(tmp_path / folder, shop)
         lake_of(other, end)
         assert codes(run_check(other)) == expected
+
+    run(shop, "INSERT INTO customers VALUES (1, 'a@b.c')")
+    with connect(here.source) as connection:
+        end = log_end(connection)
+    (tmp_path / "parted").mkdir()
+    other = pipeline(tmp_path / "parted", shop)
+    lake_of(other, end, sent=SentTransaction(slot.confirmed_flush, 1))
+    for _ in range(2):  # a check moves no slot
+        assert codes(run_check(other)) == ["server-history-differs"]
