@@ -1,0 +1,99 @@
+"""Comparisons of a log that is sent again with bronze's newest transaction, without a server."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from bronze.errors import DefiniteError
+from bronze.lsn import Lsn
+from bronze.pgoutput.framing import Block
+from bronze.store.position import Position, SentTransaction
+from bronze.stream.receiver import Batch
+from bronze.stream.replication import Keepalive
+from bronze.stream.same_log import LogComparison
+from tests.bronze.wire import begin, commit, insert, message, plain_relation
+
+START = datetime(2000, 1, 1, tzinfo=UTC)
+"""PostgreSQL's zero of time."""
+
+SENT = SentTransaction.of(Lsn(200), START + timedelta(microseconds=5))
+MESSAGE = SentTransaction.of(Lsn(299), None)
+
+
+def transaction(lsn: int, ts: int = 5) -> list[bytes]:
+    return [begin(lsn, ts=ts), plain_relation(1, "t", ["id"]), insert(1, ["1"]), commit(lsn, ts=ts)]
+
+
+def compared(
+    *batches: list[bytes], confirmed: int = 100, sent: SentTransaction = SENT, until: int = 400
+) -> LogComparison:
+    """Compare batches of messages and a last keepalive with a bronze that ends at 0/190."""
+    position = Position(Lsn(399), Lsn(400), 0, None, sent)
+    comparison = LogComparison(position, sent, Lsn(confirmed), where="here")
+    for messages in batches:
+        comparison.take(Batch([Block.of(messages)]))
+    if not comparison.complete:
+        comparison.take(Batch([], keepalive=Keepalive(Lsn(until), START)))
+    return comparison
+
+
+@pytest.mark.parametrize(
+    ("start", "batches", "confirmed", "sent"),
+    [
+        pytest.param(200, [transaction(200)], 100, SENT, id="the newest comes first"),
+        pytest.param(200, [transaction(200)], 200, SENT, id="the slot stands at its commit record"),
+        pytest.param(200, [transaction(200), transaction(416)], 100, SENT, id="the log has grown"),
+        pytest.param(200, [transaction(200)[:2], transaction(200)[2:]], 100, SENT, id="cut in two"),
+        pytest.param(201, [], 201, SENT, id="the slot lies after it"),
+        pytest.param(201, [transaction(416)], 201, SENT, id="the slot lies after it, the log has grown"),
+        pytest.param(
+            100,
+            [[*transaction(200), message("a", b"b", transactional=False, lsn=300)]],
+            100,
+            MESSAGE,
+            id="the newest is a message outside of transactions",
+        ),
+    ],
+)
+def test_a_log_with_the_newest_transaction_and_nothing_after_it_is_the_same(
+    start: int, batches: list[list[bytes]], confirmed: int, sent: SentTransaction
+) -> None:
+    comparison = compared(*batches, confirmed=confirmed, sent=sent)
+    assert comparison.start == start
+    assert comparison.complete
+
+
+@pytest.mark.parametrize(
+    ("how", "batches", "confirmed", "sent"),
+    [
+        pytest.param("lacks", [], 100, SENT, id="nothing comes"),
+        pytest.param("lacks", [transaction(416)], 100, SENT, id="only what is new comes"),
+        pytest.param("another transaction at 0/C8", [transaction(200, ts=6)], 100, SENT, id="another time"),
+        pytest.param("never received", [transaction(216)], 100, SENT, id="another comes instead"),
+        pytest.param("never received", [transaction(200), transaction(300)], 100, SENT, id="one more"),
+        pytest.param("never received", [transaction(300)], 201, SENT, id="one after the slot"),
+        pytest.param("lacks", [transaction(200)], 100, MESSAGE, id="the message is missing"),
+        pytest.param("another", [transaction(299)], 100, MESSAGE, id="a transaction in the message's place"),
+        pytest.param(
+            "never received",
+            [[*transaction(200), message("a", b"b", transactional=False, lsn=300)]],
+            100,
+            SENT,
+            id="a message more",
+        ),
+    ],
+)
+def test_any_other_log_is_refused(
+    how: str, batches: list[list[bytes]], confirmed: int, sent: SentTransaction
+) -> None:
+    with pytest.raises(DefiniteError, match=how) as caught:
+        compared(*batches, confirmed=confirmed, sent=sent)
+    assert caught.value.code == "server-history-differs"
+
+
+def test_nothing_is_decided_before_the_server_has_sent_everything() -> None:
+    comparison = compared(transaction(200), until=399)
+    assert not comparison.complete
+    assert comparison.reached == Lsn(399)
