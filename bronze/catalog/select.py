@@ -106,7 +106,7 @@ def select_tables(
         measured = sizes_of(connection, parts, measure=sizes)
         tables = [_described(row, context, measured[row.oid]) for row in rows]
         if storage:
-            tables = _with_storage(connection, tables, context.types)
+            tables = _with_storage(connection, source.publication, tables, context.types)
     named = {one.table: (oid, one) for oid, one in sorted(unnamed.items()) if one.is_table}
     tables += [_unnamed_table(*one) for name, one in named.items() if _matches(name, source)]
     return with_name_clashes(sorted(tables, key=lambda table: table.table))
@@ -193,7 +193,7 @@ def one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[None]:
 
 
 def _with_storage(
-    connection: psycopg.Connection[Any], tables: Sequence[SourceTable], trees: TypeTrees
+    connection: psycopg.Connection[Any], publication: str, tables: Sequence[SourceTable], trees: TypeTrees
 ) -> list[SourceTable]:
     columns = {
         table.relation.relation_id: {
@@ -207,7 +207,7 @@ def _with_storage(
     defined = {
         oid: {attnum: trees.written(type_) for attnum, type_ in each.items()} for oid, each in columns.items()
     }
-    found, comments = storage_of(connection, types, defined), comments_of(connection, types)
+    found, comments = storage_of(connection, publication, types, defined), comments_of(connection, types)
     return [
         replace(
             table,

@@ -64,6 +64,24 @@ class Looked:
         why = why_again(self.storage, now, carried)
         return why if why is not None or self.read is None else columns_in_doubt(self.read, now)
 
+    def saw_before(self, partition: int, commit_lsn: Lsn) -> bool:
+        """Check whether a look had seen a partition, by OID, before a transaction that is being read.
+
+        A transaction before the copy that recorded `storage` (its `lsn` is zero) is in that copy.
+        """
+        if partition in self.storage.parts and commit_lsn >= self.lsn:
+            return True
+        return self.read is not None and partition in self.read.parts
+
+    def settled(self, partition: int, commit_lsn: Lsn) -> bool:
+        """Check whether a look decided on a partition that a transaction named (`bronze.drift.streamed`).
+
+        The stream keeps the partition on record before the transaction counts as read. So a look from before
+        which every change had been read had the record, and found nothing in doubt.
+        """
+        read = self.storage if self.read is None else self.read
+        return partition in read.parts or self.saw_before(partition, commit_lsn)
+
     def then(self, now: Storage, lsn: Lsn, frontier: Lsn) -> Looked:
         """With a later look, after which the table is not read again.
 

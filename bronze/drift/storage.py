@@ -1,23 +1,33 @@
-"""What PostgreSQL changes without an event, told from two looks at its catalog. Pure.
+"""Decide from two looks at the catalog whether rows changed without an event in the log. Pure.
 
-The log says nothing of the rows of a table that is rewritten: ALTER COLUMN TYPE, ADD COLUMN with a volatile
-default. It says nothing of a column that comes with a default. Nor does it of partitions that are attached,
-detached, dropped, or truncated by themselves. Each leaves a trace in the catalog:
+The log holds no event for the rows of a table that PostgreSQL rewrites, for a column that arrives with a
+default, for a partition that is attached, detached, dropped or truncated by itself, or for rows that are
+written while a table is unlogged. Each such statement leaves evidence in the catalog:
 
 * **Another table**: another OID.
-* **Rewritten**: `pg_class.relfilenode` and a column's row are new (`_why_columns`).
+* **Rewritten values**: `pg_class.relfilenode` and a column's row are new (`_why_columns`).
 * **Another type without a rewrite** keeps the values, but may print them otherwise (`_why_columns`).
 * **A type that is defined anew** in place, also for a while: `StoredColumn.is_redefined`.
 * **A new column** brings values without events where it has a default (`plain_defaults`).
 * **Columns in doubt**: rows may be taken for rows of another column (`columns_in_doubt`).
-* **Partitions** that come or go with rows, or lose them (`_why_partitions`).
+* **Partitions** that come or go with rows, or lose rows (`_why_partitions`).
+* **Rows outside the log** of a table that the publication does not name (`_why_unlogged`).
+
+**Two looks at a known file prove that no row bypassed the log.** Every statement above gives the table or the
+partition a new file. TRUNCATE keeps the file only where its own transaction had made the file, and that is
+a new file since the earlier look, too.
+
+**A partition that no earlier look saw** has no earlier file. PostgreSQL gives a new table the file whose
+number is the table's OID (heap_create). Every rewrite, TRUNCATE, SET UNLOGGED and SET LOGGED takes another
+number. So an equal number proves that all rows came through events, with one exception: the transaction that
+created the partition, filled the partition and truncated the partition in place. The stream shows that
+exception, and a partition that came and went between two looks (`bronze.drift.streamed`).
 
 What happens while the publication does not carry a table is `bronze.drift.membership`'s.
 
-**What stays unseen**: a partition with rows that comes and goes between two looks; a table of a FOR ALL
-TABLES publication that is made unlogged and logged again between two looks. While the reader runs it looks
-every half minute. What it saw last is kept in the lake (`bronze.store.storage_log`), so a pause of the reader
-is one long interval between two looks.
+While the reader runs it looks every half minute, and within seconds after the catalog's fingerprint changed.
+The state seen last is kept in the lake (`bronze.store.storage_log`), so a pause of the reader is one long
+interval between two looks.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/logical-replication-restrictions.html and
 https://www.postgresql.org/docs/current/catalog-pg-class.html.
@@ -25,7 +35,7 @@ https://www.postgresql.org/docs/current/catalog-pg-class.html.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from bronze.retypes import kindred, same_text
@@ -75,12 +85,14 @@ class Part:
         file: pg_class.relfilenode; 0 where it has none (it has partitions itself).
         attached: xmin of its row in pg_inherits; 0 for the table itself.
         born: it was made as a partition.
+        toast: pg_class.reltoastrelid; 0 without a TOAST table, or where no look recorded the number.
     """
 
     name: str
     file: int
     attached: int = 0
     born: bool = True
+    toast: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +104,24 @@ class Storage:
         columns: by attnum, live ones.
         parts: by OID: the table itself and all its partitions.
         attnums: pg_class.relnatts, which counts dropped columns too; 0 where it was not looked at.
+        named: the publication names the table itself, not all tables or a schema.
+        placed: xmin of the pg_depend row that ties the table to its schema, which SET SCHEMA alone writes;
+            0 where no look recorded the number.
     """
 
     relation_id: int
     columns: Mapping[int, StoredColumn]
     parts: Mapping[int, Part]
     attnums: int = 0
+    named: bool = True
+    placed: int = 0
+
+    def with_parts(self, copied: Mapping[int, Part]) -> Self:
+        """Return what a copy has: this look, and partitions of the snapshot that were created after the look.
+
+        Without these a partition that is dropped before the next look would take its rows in silence.
+        """
+        return replace(self, parts={**copied, **self.parts})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; a column has traces of its type where there are any."""
@@ -115,6 +139,8 @@ class Storage:
             {int(attnum): StoredColumn(**column) for attnum, column in plain["columns"].items()},
             {int(oid): Part(**part) for oid, part in plain["parts"].items()},
             plain.get("attnums", 0),
+            plain.get("named", True),
+            plain.get("placed", 0),
         )
 
 
@@ -128,7 +154,7 @@ def why_again(known: Storage, now: Storage, carried: Collection[int] = ()) -> st
     """
     if known.relation_id != now.relation_id:
         return "it is another table of the same name"
-    return _why_partitions(known, now) or _why_columns(known, now, carried)
+    return _why_partitions(known, now) or _why_columns(known, now, carried) or _why_unlogged(known, now)
 
 
 def plain_defaults(known: Storage, now: Storage) -> frozenset[int]:
@@ -171,7 +197,8 @@ def _why_partitions(known: Storage, now: Storage) -> str | None:
     that CREATE TABLE wrote: `born` where such a row is left.
 
     A partition that is gone took its rows with it in silence. A TRUNCATE of one partition is not published
-    under its root. Its relfilenode is new; here VACUUM FULL cannot be told from it, and costs a copy.
+    under its root. Its relfilenode is new; here VACUUM FULL cannot be told from it, and costs a copy. So it
+    is with a new partition whose file does not have the number that CREATE TABLE gave.
     """
     partitioned = len(known.parts) + len(now.parts) > 2
     for oid, part in known.parts.items():
@@ -183,9 +210,35 @@ def _why_partitions(known: Storage, now: Storage) -> str | None:
         if partitioned and found.file != part.file:
             return f"partition {found.name} was truncated or rewritten"
     for oid, part in now.parts.items():
-        if oid not in known.parts and not part.born:
+        if oid in known.parts:
+            continue
+        if not part.born:
             return f"partition {part.name} was attached"
+        if part.file not in (0, oid):
+            return f"partition {part.name} was truncated or rewritten before it was first seen"
     return None
+
+
+def _why_unlogged(known: Storage, now: Storage) -> str | None:
+    """Return why rows may have been written outside the log or outside the publication.
+
+    PostgreSQL refuses SET UNLOGGED for a table that a publication names. `bronze.drift.membership` notices
+    where the name was taken out for a while. A publication of all tables or of a schema guards no table: SET
+    UNLOGGED, rows, SET LOGGED leave a new file and no event, as VACUUM FULL, CLUSTER and TRUNCATE do. Of
+    these four only SET LOGGED replaces the TOAST table (finish_heap_swap exchanges the links; the others
+    keep the OID). Without a TOAST table the four look alike, so each of them costs a copy.
+
+    A publication of a schema omits the changes of a table while the table is in another schema.
+    """
+    if now.named:
+        return None
+    if known.placed not in (0, now.placed):
+        return "it was in another schema for a while"
+    before, after = known.parts.get(known.relation_id), now.parts.get(now.relation_id)
+    if before is None or after is None or before.file == after.file:
+        return None
+    same_toast = before.toast == after.toast != 0
+    return None if same_toast else "it may have been unlogged for a while"
 
 
 def _why_columns(known: Storage, now: Storage, carried: Collection[int]) -> str | None:

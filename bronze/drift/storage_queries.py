@@ -19,13 +19,25 @@ _PARTS_QUERY: Final = f"""{TREE}
            c.oid::regclass::text,
            c.relfilenode::bigint,
            c.relnatts,
+           c.reltoastrelid::bigint,
            tree.attached,
            c.oid = tree.root OR EXISTS (
                SELECT
                FROM pg_attribute a
                JOIN pg_attribute made ON made.attrelid = a.attrelid AND made.attname = 'tableoid'
                WHERE a.attrelid = c.oid AND a.attnum > 0
-                 AND a.xmin = made.xmin AND a.cmin = made.cmin)
+                 AND a.xmin = made.xmin AND a.cmin = made.cmin),
+           c.oid = tree.root AND EXISTS (
+               SELECT
+               FROM pg_publication_rel r
+               JOIN pg_publication p ON p.oid = r.prpubid
+               WHERE r.prrelid = c.oid AND p.pubname = %(publication)s),
+           CASE WHEN c.oid = tree.root THEN (
+               SELECT d.xmin::text::bigint
+               FROM pg_depend d
+               WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.objsubid = 0
+                 AND d.refclassid = 'pg_namespace'::regclass
+               LIMIT 1) END
     FROM tree
     JOIN pg_class c ON c.oid = tree.oid
 """
@@ -47,6 +59,7 @@ _COLUMNS_QUERY: Final = f"""{TREE}
 
 def storage_of(
     connection: psycopg.Connection[Any],
+    publication: str,
     types: Mapping[int, Mapping[int, str]],
     defined: Mapping[int, Mapping[int, Mapping[str, int]]],
 ) -> dict[int, Storage]:
@@ -54,18 +67,20 @@ def storage_of(
 
     Args:
         connection: inside the transaction whose snapshot is to be used.
+        publication: its name.
         types: JSON of the type of each published column, by attnum, of each table, by OID.
         defined: traces of these types, likewise.
     """
-    wanted = {"oids": list(types)}
+    wanted = {"oids": list(types), "publication": publication}
     parts: dict[int, dict[int, Part]] = defaultdict(dict)
-    attnums: dict[int, int] = dict.fromkeys(types, 0)
-    for root, oid, name, file, count, attached, born in connection.execute(_PARTS_QUERY, wanted):
-        parts[root][oid] = Part(name, file, attached, born)
+    roots: dict[int, tuple[int, bool, int]] = {}
+    for row in connection.execute(_PARTS_QUERY, wanted):
+        root, oid, name, file, count, toast, attached, born, named, placed = row
+        parts[root][oid] = Part(name, file, attached, born, toast)
         if oid == root:
-            attnums[root] = count
+            roots[root] = (count, named, placed or 0)
     columns: dict[int, dict[int, StoredColumn]] = defaultdict(dict)
     for oid, attnum, name, written, missing in connection.execute(_COLUMNS_QUERY, wanted):
         traces = defined[oid].get(attnum, {})
         columns[oid][attnum] = StoredColumn(name, types[oid].get(attnum), written, missing, traces)
-    return {oid: Storage(oid, columns[oid], parts[oid], attnums[oid]) for oid in types}
+    return {oid: Storage(oid, columns[oid], parts[oid], *roots.get(oid, ())) for oid in types}

@@ -13,7 +13,7 @@ What makes its output right, however the messages are cut into batches:
   transaction is held back until then (`_give_out`).
 * **Shapes change in the middle of a batch**: each row is read by the last Relation message before it
   (`_announce`).
-* **A partition is announced right after its root**; that alone tells what it logs (`_follow`).
+* **A partition is announced right after its root**; that alone names it (`bronze.pgoutput.partitions`).
 * **No change of a known table is left out in silence**, and an error that nobody foresaw in one table's shape
   is that table's (`_announce`).
 * **Malformed input is refused**, with the LSN, before anything of its slice is given out. The decoder is then
@@ -47,6 +47,7 @@ from bronze.pgoutput.messages import (
     parse_truncate,
     parse_type,
 )
+from bronze.pgoutput.partitions import PartitionAnnouncements
 from bronze.pgoutput.rows import IS_CHANGE, SliceRows, assemble
 from bronze.pgoutput.shape_versions import ShapeVersions
 from bronze.pgoutput.transactions import Commit, OpenTransaction, Transactions
@@ -56,6 +57,7 @@ from bronze.store.contract import CHANGES_SCHEMA
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from bronze.drift.streamed import StreamedPart
     from bronze.identifiers import TableName
     from bronze.pgoutput.framing import Frames, Positions
     from bronze.shapes import Relation
@@ -80,8 +82,7 @@ class Decoded:
         last_commit: the newest transaction that ended in this batch, also one without rows; None where none
             did.
         in_transaction: a transaction is open at the end of the batch.
-        partial: partitioned tables whose rows are told by their content, of which a partition logs old rows
-            in part from this LSN on.
+        partitions: that transactions named whose Commit was seen.
         left_out: known relations, by oid, whose changes from this commit LSN on are not among `changes`.
     """
 
@@ -90,8 +91,13 @@ class Decoded:
     complete_rows: int
     last_commit: Commit | None
     in_transaction: bool
-    partial: list[tuple[TableName, Lsn]] = field(default_factory=list)
+    partitions: list[StreamedPart] = field(default_factory=list)
     left_out: list[tuple[int, Lsn]] = field(default_factory=list)
+
+    @property
+    def partial(self) -> list[tuple[TableName, Lsn]]:
+        """Tables known by content alone, and since which LSN a partition of theirs logs old rows in part."""
+        return [(part.table, part.commit_lsn) for part in self.partitions if part.logs_less]
 
 
 @dataclass(slots=True)
@@ -103,7 +109,7 @@ class _Batch:
     complete_rows: int = 0
     last_commit: Commit | None = None
     relations: list[Relation] = field(default_factory=list)
-    partial: list[tuple[TableName, Lsn]] = field(default_factory=list)
+    partitions: list[StreamedPart] = field(default_factory=list)
     left_out: list[tuple[int, Lsn]] = field(default_factory=list)
 
     def add(self, rows: pa.RecordBatch) -> None:
@@ -146,8 +152,7 @@ class StreamDecoder:
         self._knows = knows
         self._versions = ShapeVersions(describe, known, recorded)
         self._layouts = AnnouncedLayouts()
-        self._root: Relation | None = None
-        self._root_at = -1
+        self._partitions = PartitionAnnouncements()
         self._open: OpenTransaction | None = None
         self._last_lsn = 0
         self._next_seq = 0
@@ -181,16 +186,14 @@ class StreamDecoder:
             complete_rows=batch.complete_rows,
             last_commit=batch.last_commit,
             in_transaction=self._open is not None,
-            partial=batch.partial,
+            partitions=batch.partitions,
             left_out=batch.left_out,
         )
 
     def _feed_slice(self, frames: Frames, batch: _Batch) -> None:
         transactions = Transactions(frames, self._open, self._last_lsn)
         rows = self._rows(frames, transactions, batch)
-        if not (frames.types[self._root_at + 1 :] == framing.TYPE).all():
-            self._root = None
-        self._root_at = -1
+        batch.partitions += self._partitions.of_slice(frames, transactions)
         changes = assemble(frames, transactions, rows, self._next_seq, ingested_at=time.time_ns() // 1000)
         self._open = transactions.still_open
         if self._open is not None:
@@ -235,7 +238,7 @@ class StreamDecoder:
                 case AnnouncedType() as type_:
                     self._versions.note_type(type_)
                 case AnnouncedRelation() as relation:
-                    self._follow(frames, message, relation, commit_lsn, batch)
+                    self._partitions.follows(frames, message, relation)
                     earlier = self._earlier(frames, transactions, message)
                     layout = self._announce(relation, commit_lsn, earlier, batch)
                     announced.setdefault(relation.relation_id, []).append((message, layout))
@@ -264,20 +267,6 @@ class StreamDecoder:
             message_of_row, relation_id = message_of_row[keep], relation_id[keep]
             layout_of_row = layout_of_row[keep]
         return SliceRows(message_of_row, relation_id, *only_used(layouts, layout_of_row))
-
-    def _follow(
-        self, frames: Frames, message: int, announced: AnnouncedRelation, commit_lsn: Lsn, batch: _Batch
-    ) -> None:
-        """Notice a partition that logs less than the root does which was announced right before it.
-
-        A partition is announced right after its root, before its first change and again when it changes. Its
-        changes then come under the root's name, and nothing says which partition they are of. That message
-        alone tells in order that a partition does not log what its root says (`bronze.catalog.keys`).
-        """
-        between = frames.types[self._root_at + 1 : message]
-        if self._root is not None and (between == framing.TYPE).all() and _is_partial(self._root, announced):
-            batch.partial.append((self._root.table, commit_lsn))
-        self._root, self._root_at = None, message
 
     def _earlier(self, frames: Frames, transactions: Transactions, message: int) -> EarlierChanges:
         return EarlierChanges(frames, transactions, message, self._last_change)
@@ -320,8 +309,7 @@ class StreamDecoder:
                 batch.left_out.append((one, commit_lsn))
             return TupleLayout.of(table, names, selected=False)
         batch.relations.append(version)
-        if version.partitioned and version.replica_identity == "f":
-            self._root = version
+        self._partitions.leads(version)
         return TupleLayout.of(version.table, names)
 
     def _tell_left_out(
@@ -347,15 +335,6 @@ class StreamDecoder:
             return table
         catalog = self._describe(relation_id, commit_lsn) if self._knows(relation_id) else None
         return catalog.table if catalog is not None and self._selected(catalog.table) else None
-
-
-def _is_partial(root: Relation, announced: AnnouncedRelation) -> bool:
-    """Whether the table announced after a root, its partition, does not log old rows in full.
-
-    Tables that are truncated together are announced one after the other, too; hardly with the same columns.
-    """
-    same = {column.name for column in announced.columns} == {column.name for column in root.columns}
-    return same and announced.replica_identity != "f"
 
 
 def _parse(

@@ -4,8 +4,8 @@ In reading order:
 
 * `reader` (the life of it), `session_start` and `session_decoder` (how a session begins), `nudge` (an idle
   stream);
-* `carried_tables` (which tables are selected, carried and in need of a snapshot), `changed_tables`,
-  `unreadable`;
+* `look` and `carried_tables` (which tables are selected, carried and in need of a snapshot),
+  `changed_tables`, `named_partitions`, `unreadable`;
 * `copies` (the thread that copies these), `table_errors` (what is recorded of tables), `copy_trouble`,
   `pauses`;
 * `watch` (changes of the catalog), `recovery` (a slot that is lost).

@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bronze.catalog.select import select_tables
@@ -27,6 +27,8 @@ from bronze.postgres.blockers import running_transactions
 from bronze.postgres.connection import connect, log_end, translated, until_stopped, within
 from bronze.postgres.conninfo import address_of
 from bronze.reader.changed_tables import UnderWay, ask_for_changed, ask_for_unpublished, record_comments
+from bronze.reader.look import Look
+from bronze.reader.named_partitions import NamedPartitions
 from bronze.reader.quiet_shapes import quiet_shapes
 from bronze.reader.unreadable import UnreadableTables
 from bronze.setup.publication import ensure_publication
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
     from bronze.catalog.source_table import SourceTable
     from bronze.config.sections import SourceSettings
+    from bronze.drift.streamed import StreamedParts
     from bronze.errors import TableError
     from bronze.identifiers import TableName
     from bronze.postgres.blockers import Wait
@@ -51,43 +54,6 @@ _COPY_ONLY: Final = frozenset(
     {"partition-privilege", "row-level-security", "schema-privilege", "table-locked", "table-privilege"}
 )
 """Problems that keep a table from being copied, but not its changes from being streamed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What one look found. Nothing of it is changed later; the next look replaces it.
-
-    Attributes:
-        carried: of each selected table, whether the stream's changes are kept.
-        members: tables without a problem that the publication carries.
-        due: those that are to be copied now.
-        waiting: those that need a snapshot, but wait for transactions of others or for a session that begins
-            after these (`bronze.drift.joining`).
-        rejoining: those that are carried again, and wait for a session that reads them.
-        requests: resnapshot marks of `members`.
-        unknown: versions with columns in doubt (`bronze.store.relations.ShapeLog.unknown_columns`).
-        asked: how often the stream had asked for tables when the look began.
-        oids: of the selected tables and their partitions.
-        types: OIDs of the enums and composites that their columns are made of.
-        next_at: not before is another look made for news, by the monotonic clock.
-        frontier: bronze's before the look.
-        shapes_at: up to where the stream has to come so that silver has the shapes that looks recorded: it
-            takes over what begins before bronze's frontier, and looks when that moves.
-    """
-
-    carried: Mapping[TableName, bool] = field(default_factory=dict)
-    members: tuple[TableName, ...] = ()
-    due: tuple[SourceTable, ...] = ()
-    waiting: frozenset[TableName] = frozenset()
-    rejoining: frozenset[TableName] = frozenset()
-    requests: Mapping[TableName, Lsn] = field(default_factory=dict)
-    unknown: Mapping[int, Lsn] = field(default_factory=dict)
-    asked: int = 0
-    oids: frozenset[int] = frozenset()
-    types: frozenset[int] = frozenset()
-    next_at: float = 0.0
-    frontier: Lsn = ZERO
-    shapes_at: Lsn = ZERO
 
 
 class _Asked(NamedTuple):
@@ -109,6 +75,8 @@ class _Catalog(NamedTuple):
         fingerprints: how each carried table is carried (`bronze.drift.membership`).
         end: of the log; read after all the others.
         blockers: transactions that tables wait for; empty where none does.
+        frontier: bronze's before the server was asked.
+        streamed: partitions that the stream had named by then (`bronze.drift.streamed`).
     """
 
     tables: list[SourceTable]
@@ -116,6 +84,8 @@ class _Catalog(NamedTuple):
     fingerprints: dict[TableName, int]
     end: Lsn
     blockers: str
+    frontier: Lsn
+    streamed: Mapping[TableName, StreamedParts]
 
 
 class CarriedTables:
@@ -125,7 +95,8 @@ class CarriedTables:
         * The stream's thread calls `carries`, `ask`, `leave_out`, `asked`, `wants_new_stream`,
           `wants_stream_from` and `new_stream`. None of them waits for a server or the lake.
         * The copies' thread and the watch's call `look`; `_looking` lets in one at a time. The first look is
-          the stream's, before the other two begin. Only looks touch `_locked`.
+          the stream's, before the other two begin. Only looks touch `_locked` and
+          `_partitions`.
         * Anybody reads `newest`. A look replaces it as a whole, together with what it adds to `_rejoin`;
           `_lock` holds both against `new_stream`.
         * `_asked` is replaced as a whole, by the stream's thread alone; `_under_way` by the copies', which
@@ -146,6 +117,7 @@ class CarriedTables:
         self._wait = wait
         self._joining = Joining()
         self._unreadable = UnreadableTables(source.timing)
+        self._partitions = NamedPartitions()
         self._looking = threading.Lock()
         self._locked: dict[TableName, TableError] = {}
         self._lock = threading.Lock()
@@ -250,10 +222,9 @@ class CarriedTables:
         """
         with self._looking:
             asked, started = self._asked, time.monotonic()
-            frontier = self._frontier()  # before the catalog is asked
             catalog = self._ask_server(stop, asked)
             next_at = time.monotonic() + (time.monotonic() - started) / _LOOK_SHARE
-            look = self._compare(catalog, asked, next_at, frontier, stop)
+            look = self._compare(catalog, asked, next_at, stop)
             # Not before: whose error is closed is carried again, or its next change would be left out unsaid.
             self._errors.looked({table.table: table.problems for table in catalog.tables})
             self._say_what_waits(look, catalog.blockers)
@@ -284,6 +255,7 @@ class CarriedTables:
         return ZERO if position is None else position.frontier
 
     def _ask_server(self, stop: threading.Event, asked: _Asked) -> _Catalog:
+        frontier, on_record = self._frontier(), self._landing.sink.tables.streamed()
         with (
             connect(self._source) as connection,
             translated(self._source),
@@ -291,6 +263,7 @@ class CarriedTables:
             until_stopped(stop, connection),
         ):
             tables, members = self._members(connection, asked)
+            streamed = self._partitions.prove(connection, tables, on_record)
             carried = [table.table for table in tables if _is_carried(table)]
             ways = fingerprints(connection, self._source.publication, carried)
             forgets = may_forget(connection.info.server_version)
@@ -301,7 +274,7 @@ class CarriedTables:
             else:
                 self._joining.seen(ways, *running, end)
             blockers = running_transactions(connection) if self._joining.held_up(carried) else ""
-        return _Catalog(tables, members, ways, end, blockers)
+        return _Catalog(tables, members, ways, end, blockers, frontier, streamed)
 
     def _members(
         self, connection: psycopg.Connection[Any], asked: _Asked
@@ -341,9 +314,7 @@ class CarriedTables:
         ]
         return tables, members - left_out.keys()
 
-    def _compare(
-        self, catalog: _Catalog, asked: _Asked, next_at: float, frontier: Lsn, stop: threading.Event
-    ) -> Look:
+    def _compare(self, catalog: _Catalog, asked: _Asked, next_at: float, stop: threading.Event) -> Look:
         """Hold what the server says against what bronze has, and make it the newest look.
 
         That follows the marks in bronze: where the lake fails on the way, the next look finds all once more.
@@ -364,7 +335,8 @@ class CarriedTables:
                 waiting_for_copy,
                 unknown,
                 catalog.end,
-                frontier=frontier,
+                streamed=catalog.streamed,
+                frontier=catalog.frontier,
                 under_way=self._under_way,
                 record=record,
             )
@@ -398,7 +370,7 @@ class CarriedTables:
                 oids,
                 types,
                 next_at,
-                frontier,
+                catalog.frontier,
                 shapes_at,
             )
             return self._newest

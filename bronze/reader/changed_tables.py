@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bronze.drift.looks import Looked, is_news
 from bronze.drift.membership import NOT_CARRIED
 from bronze.drift.storage import plain_defaults
+from bronze.drift.streamed import StreamedParts
 from bronze.lsn import LAST, ZERO, Lsn
 from bronze.shapes import same_shape
 
@@ -92,6 +93,7 @@ def ask_for_changed(
     unknown: Mapping[int, Lsn],
     lsn: Lsn,
     *,
+    streamed: Mapping[TableName, StreamedParts],
     frontier: Lsn,
     under_way: Mapping[TableName, UnderWay],
     record: Callable[[Relation], Lsn | None],
@@ -110,6 +112,7 @@ def ask_for_changed(
         needing: those that need a snapshot anyway.
         unknown: versions with columns in doubt (`bronze.store.relations.ShapeLog.unknown_columns`).
         lsn: the server's WAL position after that look.
+        streamed: partitions that the stream had named before that look.
         frontier: bronze's before that look.
         under_way: tables that are being copied.
         record: records a shape, if it still stands (`bronze.reader.quiet_shapes`).
@@ -118,7 +121,7 @@ def ask_for_changed(
         The greatest LSN that the stream must reach for a recorded shape; zero where none was.
     """
     sink, recorded = landing.sink, ZERO
-    snapshots = sink.tables.snapshots([table.table for table in tables]) if unknown else {}
+    snapshots = sink.tables.snapshots([table.table for table in tables]) if unknown or streamed else {}
     changed, harmless = [], {}
     for table in tables:
         known = sink.tables.looked(table.table)
@@ -131,6 +134,8 @@ def ask_for_changed(
         waits = table.table in needing
         carried = () if known is None or waits else _carried_defaults(landing, table, known.storage)
         why = None if known is None else known.why_again(table.storage, carried)
+        named = streamed.get(table.table, StreamedParts())
+        why = why or named.why_again(table.storage, snapshots.get(table.table, LAST))
         if doubtful > snapshots.get(table.table, LAST):
             why = "a column was renamed or dropped before its changes were read"
         if why is not None and landing.resnapshots:

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from bronze.config.sections import SnapshotSettings, SourceSettings
     from bronze.lake.control_tables import ControlTables
     from bronze.lsn import Lsn
-    from bronze.reader.carried_tables import Look
     from bronze.reader.copy_trouble import CopyTrouble
+    from bronze.reader.look import Look
     from bronze.snapshot.executors import ExecutorsAtHand
     from bronze.store.landing import Landing
 

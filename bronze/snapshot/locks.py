@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
+from bronze.drift.storage import Part
 from bronze.identifiers import TableName
 from bronze.postgres.connection import lock_timeout, within
 from bronze.postgres.partition_tree import TREE
@@ -47,6 +48,8 @@ _LEAVES_QUERY: Final = f"""{TREE}
            n.nspname,
            c.relname,
            c.relfilenode::bigint,
+           c.reltoastrelid::bigint,
+           tree.attached,
            CASE WHEN c.oid = ANY (%(held)s::oid[])
                 THEN pg_relation_size(c.oid) / current_setting('block_size')::bigint
                 ELSE c.relpages END
@@ -76,14 +79,14 @@ class Leaf:
 
     Attributes:
         root: OID of the table it belongs to, or its own.
-        file: pg_class.relfilenode.
+        part: what the snapshot's catalog says of its storage.
         pages: its size, or an estimate.
     """
 
     root: int
     oid: int
     table: TableName
-    file: int
+    part: Part
     pages: int
 
 
@@ -225,7 +228,7 @@ class Worker:
             "coalesce(pg_partition_root(%(oid)s::oid)::oid, %(oid)s::oid)",
             {"name": leaf.table.quoted, "oid": leaf.oid},
         ).fetchone()
-        if row != (leaf.oid, leaf.file, leaf.root):
+        if row != (leaf.oid, leaf.part.file, leaf.root):
             raise LeafLostError(f"{leaf.table} was truncated, rewritten or detached")
 
 
@@ -249,8 +252,10 @@ def leaves_of(worker: Worker, oids: Sequence[int]) -> dict[int, list[Leaf]]:
     """
     found: dict[int, list[Leaf]] = {oid: [] for oid in oids}
     rows = worker.connection.execute(_LEAVES_QUERY, {"oids": list(oids), "held": list(worker.held)})
-    for root, oid, schema, name, file, pages in rows:
-        found[root].append(Leaf(root, oid, TableName(schema, name), file, int(pages or 0)))
+    for root, oid, schema, name, file, toast, attached, pages in rows:
+        table = TableName(schema, name)
+        part = Part(str(table), file, attached, toast=toast)
+        found[root].append(Leaf(root, oid, table, part, int(pages or 0)))
     return found
 
 

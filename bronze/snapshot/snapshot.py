@@ -378,7 +378,9 @@ class Snapshot:
             parts = [(leaf.table, leaf.pages) for leaf in leaves[relation_id]]
             chunks = chunks_of(parts, table.rows_estimate, self._settings.chunk_rows)
             condition = self._condition(shape)
-            copies.append(TableCopy(replace(shape, from_lsn=lsn), chunks, table.storage, condition))
+            copied = {leaf.oid: leaf.part for leaf in leaves[relation_id]}
+            storage = None if table.storage is None else table.storage.with_parts(copied)
+            copies.append(TableCopy(replace(shape, from_lsn=lsn), chunks, storage, condition))
             self._landing.progress.copying(str(table.table), table.rows_estimate, len(chunks))
         return copies
 

@@ -56,6 +56,7 @@ from bronze.store.lake_format import FORMAT, FORMAT_PROPERTY
 from bronze.store.leftovers import remove_leftovers
 from bronze.store.relations import append_relations, relations_of
 from bronze.store.storage_log import STORAGE, StorageLog
+from bronze.store.streamed_log import PARTITIONS, StreamedLog
 from bronze.store.table_marks import TableMarks
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class DeltaSink:
 
     * `_writing` is held around `_writer`, `_commits_since_compaction`, `_tidied` and `_claimed`.
     * `_relations_lock` is held around `_relations`, the handle of `bronze.relations`.
-    * `_changes`, `_storages`, `_comments` and `tables` never change, and lock by themselves.
+    * `_changes`, `_storages`, `_comments`, `_streamed` and `tables` never change, and lock by themselves.
 
     Args:
         lake: a lake with a path.
@@ -144,7 +145,8 @@ class DeltaSink:
         self._relations_lock = threading.Lock()
         self._storages = StorageLog(delta.location(lake, "control", STORAGE))
         self._comments = KeptComments(delta.location(lake, "control", COMMENTS))
-        self.tables = TableMarks(self._changes, self._storages, self._comments)
+        self._streamed = StreamedLog(delta.location(lake, "control", PARTITIONS), self._storages.known)
+        self.tables = TableMarks(self._changes, self._storages, self._comments, self._streamed)
         self._writing = threading.RLock()
         self._writer = self._new_writer()
         self._commits_since_compaction = 0
@@ -280,6 +282,7 @@ class DeltaSink:
                 tidy(self._relations)
             self._storages.tidy()
             self._comments.tidy()
+            self._streamed.tidy()
 
     def _new_writer(self) -> PartWriter:
         return PartWriter(

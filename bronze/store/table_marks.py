@@ -18,18 +18,20 @@ from bronze.store.comments import DAMAGED, comments_mark, set_mark
 from bronze.store.marks import snapshot_app, snapshot_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction
 
     from bronze.comments import Comments
     from bronze.drift.looks import Looked
+    from bronze.drift.streamed import StreamedPart, StreamedParts
     from bronze.identifiers import TableName
     from bronze.lsn import Lsn
     from bronze.store.changes_table import ChangesTable
     from bronze.store.comments import KeptComments
     from bronze.store.storage_log import StorageLog
+    from bronze.store.streamed_log import StreamedLog
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
@@ -37,18 +39,22 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 class TableMarks:
     """The marks of each table. Any thread may call any method.
 
-    `ChangesTable`, `StorageLog` and `KeptComments` each hold their lock. Its own state is what it knows of
-    comments: the mark that it saw or set last. Looks alone change that, one at a time.
+    `ChangesTable`, `StorageLog`, `StreamedLog` and `KeptComments` each hold their lock. Its own state is what
+    it knows of comments: the mark that it saw or set last. Looks alone change that, one at a time.
 
     Args:
         changes: the shared handle of `bronze.changes`.
         storages: what the catalog said of tables' storage.
         comments: what it said of their comments.
+        streamed: partitions that the stream named.
     """
 
-    def __init__(self, changes: ChangesTable, storages: StorageLog, comments: KeptComments) -> None:
+    def __init__(
+        self, changes: ChangesTable, storages: StorageLog, comments: KeptComments, streamed: StreamedLog
+    ) -> None:
         self._changes = changes
         self._storages = storages
+        self._streamed = streamed
         self._comments = comments
         self._comments_marked: int | None = None
         self._comments_refused = False
@@ -123,6 +129,22 @@ class TableMarks:
         """
         with lake_failures(self._changes.uri, "bronze"):
             self._storages.record(seen)
+
+    def note_streamed(self, parts: Iterable[StreamedPart]) -> list[TableName]:
+        """Make durable which partitions the stream named before a look saw them (`bronze.drift.streamed`).
+
+        Returns:
+            The roots of those that were not on record yet.
+
+        Raises:
+            TransientError: ``lake-unwritable``.
+        """
+        with lake_failures(self._changes.uri, "bronze"):
+            return self._streamed.note(parts, self.snapshots)
+
+    def streamed(self) -> dict[TableName, StreamedParts]:
+        """Return the partitions on record now that a look has to decide on, by root."""
+        return self._streamed.unsettled()
 
     def record_comments(self, seen: Mapping[TableName, Comments]) -> None:
         """Make durable what a look saw of comments, and then the mark that tells silver of it.

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from bronze.config.sections import BronzeSettings
+    from bronze.drift.streamed import StreamedPart
     from bronze.identifiers import TableName
     from bronze.pgoutput.decoder import StreamDecoder
     from bronze.shapes import Relation
@@ -169,6 +170,8 @@ class Stream:
             self._landing.reached("relations-committed")
         for table, lsn in decoded.partial:
             self._resnapshot(table, lsn)
+        if decoded.partitions:
+            self._note_partitions(decoded.partitions)
         for relation_id, lsn in decoded.left_out:
             self._miss(self._landing.shapes.names(relation_id), relation_id, lsn)
         changes, complete = self._only_new(decoded.changes, decoded.complete_rows)
@@ -231,6 +234,12 @@ class Stream:
             copied = self._landing.sink.tables.looked(relation.table)
             if copied is not None and copied.storage.relation_id != relation.relation_id:
                 self._resnapshot(relation.table, relation.from_lsn)
+
+    def _note_partitions(self, partitions: Sequence[StreamedPart]) -> None:
+        """Make durable, before their rows, which partitions no look had seen; a look is to decide at once."""
+        new = self._landing.sink.tables.note_streamed(partitions) if self._landing.resnapshots else []
+        if new:
+            self._ask(new)
 
     def _resnapshot(self, table: TableName, lsn: Lsn) -> None:
         """From this transaction on only a new snapshot knows a table, if snapshots are wanted at all."""

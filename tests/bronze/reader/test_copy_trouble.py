@@ -9,9 +9,9 @@ from bronze.config.sections import SnapshotSettings
 from bronze.config.timing import Timing
 from bronze.errors import TransientError
 from bronze.progress import Progress
-from bronze.reader.carried_tables import Look
 from bronze.reader.copies import InitialCopies
 from bronze.reader.copy_trouble import CopyTrouble
+from bronze.reader.look import Look
 from tests.bronze.replaying import source_of
 from tests.bronze.running import wait_for
 

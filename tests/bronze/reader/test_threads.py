@@ -17,8 +17,9 @@ from bronze.lake.delta import open_existing
 from bronze.lsn import ZERO, Lsn
 from bronze.postgres.connection import connect
 from bronze.progress import Progress
-from bronze.reader.carried_tables import CarriedTables, Look
+from bronze.reader.carried_tables import CarriedTables
 from bronze.reader.copies import InitialCopies
+from bronze.reader.look import Look
 from bronze.reader.table_errors import TableErrors
 from bronze.reader.unreadable import UnreadableTables
 from bronze.store.gaps import is_open

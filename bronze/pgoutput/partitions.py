@@ -1,0 +1,136 @@
+"""Recognise partitions in the stream: pgoutput announces a partition right after the partition's root. Pure.
+
+With ``publish_via_partition_root`` the changes of a partition name the root, and no change says which
+partition it belongs to. But pgoutput sends the Relation message of the partition, too: root, partition, then
+the change. It does so before the partition's first change in a session, and again after each invalidation of
+the partition. So the stream names every partition that has a change, at the latest with that change.
+
+Two Relation messages in a row are such a pair where the next message is a row's change of the first relation.
+Tables that are truncated together are announced in a row as well; a Truncate message follows there.
+
+A partition is given out with the Commit of its transaction, and so before the position can move past the
+transaction. By then it is known what else the transaction did under that root: `StreamedPart.inserts`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from bronze.drift.streamed import StreamedPart
+from bronze.lsn import Lsn
+from bronze.pgoutput.framing import DELETE, HEADER, INSERT, TRUNCATE, TYPE, UPDATE
+
+if TYPE_CHECKING:
+    from bronze.pgoutput.framing import Frames
+    from bronze.pgoutput.messages import AnnouncedRelation
+    from bronze.pgoutput.transactions import Transactions
+    from bronze.shapes import Relation
+
+_ROW_CHANGES: Final = np.zeros(256, np.bool_)
+_ROW_CHANGES[[INSERT, UPDATE, DELETE]] = True
+
+
+class _Pair(NamedTuple):
+    root: Relation
+    partition: AnnouncedRelation
+
+
+class _Open(NamedTuple):
+    """A partition whose transaction is open; `first` is its first message in the slice at hand."""
+
+    root: int
+    part: StreamedPart
+    first: int
+
+
+class PartitionAnnouncements:
+    """Pairs of Relation messages, found slice by slice; a pair may begin in one slice and end in the next."""
+
+    def __init__(self) -> None:
+        self._root: Relation | None = None
+        self._root_at = -1
+        self._pairs: list[tuple[int, _Pair]] = []
+        self._open: list[_Open] = []
+
+    def follows(self, frames: Frames, message: int, announced: AnnouncedRelation) -> None:
+        """Note a Relation message, before `leads` is called for its shape."""
+        between = frames.types[self._root_at + 1 : message]
+        if self._root is not None and (between == TYPE).all():
+            self._pairs.append((message, _Pair(self._root, announced)))
+        self._root, self._root_at = None, message
+
+    def leads(self, version: Relation) -> None:
+        """Note the shape of a table whose changes are kept, which the last Relation message announced."""
+        self._root = version
+
+    def of_slice(self, frames: Frames, transactions: Transactions) -> list[StreamedPart]:
+        """Return the named partitions of the transactions whose Commit lies in this slice."""
+        waiting = []
+        for message, pair in self._pairs:
+            if message + 1 == len(frames):
+                waiting.append((-1, pair))
+            elif _is_change_of(frames, message + 1, pair.root.relation_id):
+                self._open.append(_named(pair, message + 1, transactions))
+        self._pairs = waiting
+        if not (frames.types[self._root_at + 1 :] == TYPE).all():
+            self._root = None
+        self._root_at = -1
+        return self._close(frames, transactions) if self._open else []
+
+    def _close(self, frames: Frames, transactions: Transactions) -> list[StreamedPart]:
+        rows = _Rows(frames, {each.root for each in self._open})
+        closed: list[StreamedPart] = []
+        still_open: list[_Open] = []
+        for each in self._open:
+            number = transactions.number[each.first]
+            last = int(np.searchsorted(transactions.number, number, side="right"))
+            inserts, before = rows.inserts(each.root, each.first, last), each.part.inserts
+            more = None if inserts is None or before is None else before + inserts
+            part = replace(each.part, inserts=more)
+            if transactions.closed[number]:
+                closed.append(part)
+            else:
+                still_open.append(_Open(each.root, part, 0))
+        self._open = still_open
+        return closed
+
+
+class _Rows:
+    """Places of the changes of some roots in a slice: computed once for all partitions named in the slice."""
+
+    def __init__(self, frames: Frames, roots: set[int]) -> None:
+        changes = np.flatnonzero(_ROW_CHANGES[frames.types])
+        relation = frames.uint32(frames.at[changes] + HEADER + 1)
+        inserted = frames.types[changes] == INSERT
+        truncates = np.flatnonzero(frames.types == TRUNCATE)
+        self._inserts = {root: changes[(relation == root) & inserted] for root in roots}
+        self._others = {
+            root: np.sort(np.append(truncates, changes[(relation == root) & ~inserted])) for root in roots
+        }
+
+    def inserts(self, root: int, first: int, last: int) -> int | None:
+        """Return how many rows are inserted between two messages; None where more than that happens."""
+        others = np.searchsorted(self._others[root], (first, last))
+        count = np.searchsorted(self._inserts[root], (first, last))
+        return int(count[1] - count[0]) if others[0] == others[1] else None
+
+
+def _named(pair: _Pair, change: int, transactions: Transactions) -> _Open:
+    root, partition, number = pair.root, pair.partition, transactions.number[change]
+    full = root.partitioned and root.replica_identity == "f"
+    part = StreamedPart(
+        root.table,
+        partition.relation_id,
+        Lsn(transactions.commit_lsn[number]),
+        int(transactions.xid[number]),
+        logs_less=full and partition.replica_identity != "f",
+    )
+    return _Open(root.relation_id, part, change)
+
+
+def _is_change_of(frames: Frames, message: int, relation_id: int) -> bool:
+    changes = _ROW_CHANGES[frames.types[message]]
+    return bool(changes and frames.uint32(frames.at[[message]] + HEADER + 1)[0] == relation_id)

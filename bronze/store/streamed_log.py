@@ -1,0 +1,79 @@
+"""`control.partitions`: partitions that the stream named before a look saw them (`bronze.drift.streamed`).
+
+The stream's thread is the only writer, and looks only read. So no look overwrites a record that the stream
+makes meanwhile. The stream drops settled records with its next one, so that their number stays bounded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bronze.drift.streamed import StreamedParts
+from bronze.store.catalog_log import CatalogLog, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from bronze.drift.looks import Looked
+    from bronze.drift.streamed import StreamedPart
+    from bronze.identifiers import TableName
+    from bronze.lsn import Lsn
+
+PARTITIONS: Final = "partitions"
+
+_KIND: Final = Kind(
+    PARTITIONS,
+    "Partitions that the stream named before a look saw them",
+    StreamedParts.from_json,
+    StreamedParts.to_json,
+)
+
+
+class StreamedLog(CatalogLog[StreamedParts]):
+    """Named partitions of each root; see `CatalogLog`.
+
+    Args:
+        uri: location of the table, which is made when something is recorded first.
+        looked: what looks have seen of a table.
+    """
+
+    def __init__(self, uri: str, looked: Callable[[TableName], Looked | None]) -> None:
+        super().__init__(uri, _KIND)
+        self._looked = looked
+
+    def note(
+        self,
+        parts: Iterable[StreamedPart],
+        copied: Callable[[Sequence[TableName]], Mapping[TableName, Lsn]],
+    ) -> list[TableName]:
+        """Make durable which partitions no look had seen before the transaction that named them.
+
+        Args:
+            parts: in the stream's order.
+            copied: gives the newest snapshot of tables that have one, which settles what was before.
+
+        Returns:
+            The roots of those that were not on record yet.
+        """
+        new: dict[TableName, StreamedParts] = {}
+        for part in parts:
+            looked = self._looked(part.table)
+            if looked is not None and looked.saw_before(part.oid, part.commit_lsn):
+                continue
+            before = new.get(part.table) or self._unsettled(part.table)
+            if part.oid not in before.named:
+                new[part.table] = before.with_part(part)
+        taken = copied(list(new)) if new else {}
+        for table, lsn in taken.items():
+            new[table] = new[table].after(lsn)
+        self.record(new)
+        return list(new)
+
+    def unsettled(self) -> dict[TableName, StreamedParts]:
+        """Return the records that a look has to decide, by root."""
+        every = {table: self._unsettled(table) for table in list(self._known)}
+        return {table: parts for table, parts in every.items() if parts.named}
+
+    def _unsettled(self, table: TableName) -> StreamedParts:
+        parts, looked = self.known(table) or StreamedParts(), self._looked(table)
+        return parts if looked is None else parts.without(looked.settled)
