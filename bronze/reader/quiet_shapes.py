@@ -14,11 +14,13 @@ The function therefore locks the table, in the mode of any query, until the shap
 * The stream compares a shape that a message announces with the versions that are recorded. During the lock
   no other shape can begin, so no message is compared with too old a version.
 
-The server gives up the wait for the lock after `Timing.member_lock`. The next look then asks again.
+The server gives up the wait for one lock after `Timing.member_lock`, and for all locks of a look together
+after `Timing.members_lock`. The next look then asks again.
 """
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -67,25 +69,35 @@ def quiet_shapes(
     Raises:
         SmeltError: the server cannot be asked, the lake cannot be written.
     """
+    timing = source.timing
     with ExitStack() as stack:
         connections: list[psycopg.Connection[Any]] = []
+        waited = 0.0
 
         def record(relation: Relation) -> Lsn | None:
+            nonlocal waited
             if not connections:
                 connections.append(stack.enter_context(connect(source)))
                 stack.enter_context(until_stopped(stop, connections[0]))
-            with translated(source), within(source.timing.look_answer, connections[0]):
-                return _recorded(connections[0], source, shapes, relation)
+            seconds, asked = min(timing.member_lock, timing.members_lock - waited), time.monotonic()
+            with translated(source), within(timing.look_answer, connections[0]):
+                place = _recorded(connections[0], source, shapes, relation, seconds)
+            waited += time.monotonic() - asked if place is None else 0.0
+            return place
 
         yield record
 
 
 def _recorded(
-    connection: psycopg.Connection[Any], source: SourceSettings, shapes: ShapeLog, relation: Relation
+    connection: psycopg.Connection[Any],
+    source: SourceSettings,
+    shapes: ShapeLog,
+    relation: Relation,
+    seconds: float,
 ) -> Lsn | None:
     try:
         with connection.transaction():
-            connection.execute(lock_timeout(source.timing.member_lock).encode())
+            connection.execute(lock_timeout(seconds).encode())
             connection.execute(f"LOCK TABLE ONLY {relation.table.quoted} IN ACCESS SHARE MODE".encode())
             now = describe_relation(connection, relation.relation_id, source.keys, source.publication)
             if now is None or not same_shape(now, relation):

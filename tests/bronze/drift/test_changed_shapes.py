@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.catalog.select import select_tables
+from bronze.config.timing import Timing
 from bronze.identifiers import TableName
 from bronze.lake import delta
 from bronze.lake.location import Lake
@@ -124,6 +125,21 @@ def test_a_shape_is_where_silver_takes_it_over_seconds_after_it_changed(
         execute(source, "ALTER TABLE t ADD c int")
         wait_for(lambda: names() == ["id", "b", "c"], 15)
         assert running.error is None
+
+
+def test_a_shape_behind_a_lock_is_left_to_the_next_look(source: SourceSettings, lake_path: str) -> None:
+    source = source.with_timing(Timing(member_lock=0.1, members_lock=0.15))
+    names = ["t", "u", "v"]
+    for name in names:
+        execute(source, f"CREATE TABLE {name} (id int PRIMARY KEY, a text)", f"INSERT INTO {name} VALUES (1)")
+    read_all(source, lake_path)
+    execute(source, *(f"ALTER TABLE {name} RENAME a TO b" for name in names))
+    with session(source) as connection, connection.transaction():
+        connection.execute("LOCK TABLE t, u")
+        read_all(source, lake_path)
+        assert set(differences(source, lake_path)) == {"public.t", "public.u"}
+    read_all(source, lake_path)
+    assert_values_are_in_their_columns(source, lake_path)
 
 
 def test_a_look_that_is_ahead_of_the_stream_hides_no_column(source: SourceSettings, lake_path: str) -> None:
