@@ -160,6 +160,8 @@ def choose_key(
     key = tuple(override) or _own_key(indexes, identity)
     if not key:
         return KeyChoice((), [_no_key(table, columns, indexes)])
+    if nullable := [name for name in override if not columns[name]]:
+        return KeyChoice((), [_nullable(table, nullable)])
     if lacking := [name for name in key if name in hidden.columns]:
         return KeyChoice((), [_generated_key(table, lacking, hidden, columns, indexes)])
     guarded = any(index.plain and index.immediate and set(index.columns) <= set(key) for index in indexes)
@@ -197,6 +199,17 @@ def _unknown_columns(table: TableName, unknown: Sequence[str], columns: Mapping[
         f"the key override names {_list(unknown)}, which the table does not have",
         code="key-column-unknown",
         remedy=f"correct source.keys in the pipeline file; published columns are {_list(sorted(columns))}",
+    )
+
+
+def _nullable(table: TableName, names: Sequence[str]) -> TableError:
+    cure = ", ".join(f"ALTER COLUMN {quote_identifier(name)} SET NOT NULL" for name in names)
+    return TableError(
+        table,
+        f"the key override names {_list(names)}, which may be NULL; PostgreSQL keeps several rows with NULL "
+        "there, which nothing tells apart",
+        code="key-nullable",
+        remedy=f"ALTER TABLE {table.quoted} {cure}; or name other columns under source.keys",
     )
 
 

@@ -6,7 +6,6 @@ import difflib
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.builtin_types import decimal_of, holds_every_digit
 from bronze.catalog.keys import key_override
 from bronze.catalog.select import skipped_relations
 from bronze.checks.finding import Finding
@@ -171,16 +170,6 @@ def _key(table: SourceTable, source: SourceSettings) -> Iterator[Finding]:
     except ConfigurationError:
         overridden = False  # reported once, for source.keys
     if overridden:
-        nullable = [name for name in key if not table.relation.column(name).not_null]
-        if nullable:
-            yield Finding(
-                level="warning",
-                code="key-nullable",
-                subject=str(table.table),
-                message=f"key column {', '.join(nullable)} may be NULL; rows with NULL there cannot be "
-                "distinguished",
-                remedy=f"ALTER TABLE {table.table.quoted} ALTER COLUMN … SET NOT NULL;",
-            )
         unique = [index for index in table.indexes if index.plain and set(index.columns) <= set(key)]
         if not unique:
             yield Finding(
@@ -232,20 +221,6 @@ def _types(table: SourceTable) -> Iterator[Finding]:
             "no change, and silver keeps the former name",
             remedy=f"store the OID or a text; or run smelt snapshot FILE {table.table} after such a rename",
         )
-    unbounded = [
-        f"{column.name} DECIMAL({digits[0]},{digits[1]})"
-        for column in table.relation.columns
-        if (digits := unbounded_decimal(column.type))
-    ]
-    if unbounded:
-        yield Finding(
-            level="info",
-            code="numeric-digits",
-            subject=str(table.table),
-            message="a numeric may have more digits than a decimal holds; such values are NULL in silver, "
-            f"with their text in _unrepresentable: {', '.join(unbounded)}",
-            remedy="name a type that holds all values under silver.types, e.g. decimal(38,9), or string",
-        )
 
 
 def _unmapped(tree: PgType) -> bool:
@@ -260,15 +235,6 @@ def _unmapped(tree: PgType) -> bool:
         case "base":
             return tree.name not in _MAPPED
     return True
-
-
-def unbounded_decimal(tree: PgType) -> tuple[int, int] | None:
-    """Return the decimal of a numeric (also in an array) that may have more digits; None of other types."""
-    if tree.kind in ("array", "domain") and tree.element is not None:
-        return unbounded_decimal(tree.element)
-    if tree.name != "numeric" or holds_every_digit(tree.typmod):
-        return None
-    return decimal_of(tree.typmod)
 
 
 def _all_tables(connection: psycopg.Connection[Any]) -> list[str]:

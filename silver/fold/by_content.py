@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from silver.errors import marker
 from silver.fold.toast import sent_tuple
-from silver.fold.window import key_expression, key_struct
+from silver.fold.window import key_expression, key_struct, key_texts
 from silver.sql import comma, key_text
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def netted(
     """
     keys, facts = roles.keys, window.facts
     image = sent_tuple(table) if facts.unchanged_toast and facts.old_tuples else "new"
-    text = "coalesce(new[{0}], old[{0}])"  # a key column may be unchanged TOAST, too
-    here = key_struct({name: key_expression(table, at, text.format(at)) for at, name in keys.items()})
+    texts = key_texts(table, window, keys)
+    here = key_struct({name: key_expression(table, at, texts[at]) for at, name in keys.items()})
     there = key_struct({name: key_expression(table, at, f"old[{at}]") for at, name in keys.items()})
     put = f"named_struct('net', 1, 'key', {here}, 'image', {image})"
     taken = f"named_struct('net', -1, 'key', {there}, 'image', old)"

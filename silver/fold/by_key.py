@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from silver.errors import marker
 from silver.fold.toast import NOT_IN_OLD_TUPLE, newest_sent, sent_tuple
-from silver.fold.window import key_expression, key_struct
+from silver.fold.window import key_expression, key_struct, key_texts
 from silver.sql import comma, key_text
 
 if TYPE_CHECKING:
@@ -50,9 +50,8 @@ def events(table: SilverTable, window: Window, keys: dict[int, str], *, filled: 
     if filled:
         columns.append(f"{NOT_IN_OLD_TUPLE} AS unchanged" if fills else "unchanged")
     kind = "CASE op WHEN 'delete' THEN 'leave' WHEN 'update' THEN 'change' ELSE 'arrive' END"
-    # A key column may be unchanged TOAST, too; the old tuple then carries it.
-    text = "coalesce(new[{0}], old[{0}])" if facts.old_tuples or facts.deletes else "new[{0}]"
-    here = {name: key_expression(table, position, text.format(position)) for position, name in keys.items()}
+    texts = key_texts(table, window, keys)
+    here = {name: key_expression(table, position, texts[position]) for position, name in keys.items()}
     if not facts.old_tuples:
         columns += [f"{kind} AS kind", *(f"{value} AS {name}" for name, value in here.items())]
         return f"SELECT {comma(columns, 2)}\nFROM changes"

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 from bronze.shapes import BY_KEY
 from silver.errors import marker
-from silver.fold.toast import unchanged_toast
+from silver.fold.toast import is_unchanged_toast, unchanged_toast
 from silver.sql import literal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from bronze.lsn import Lsn
     from silver.fold.column_mapping import ColumnMapping
     from silver.schema.catalog import SilverTable
@@ -190,6 +192,23 @@ def _renamed(table: SilverTable, window: Window) -> str:
             names = f"transform(unchanged, c -> CASE c {to} ELSE c END)"
             cases.append(f"WHEN {_is_of(shape, newer)} THEN filter({names}, c -> c IS NOT NULL)")
     return f"CASE {' '.join(cases)} ELSE unchanged END" if cases else "unchanged"
+
+
+def key_texts(table: SilverTable, window: Window, keys: Mapping[int, str]) -> dict[int, str]:
+    """Return the text of each key column, by position, at which a change leaves or finds its row.
+
+    The new tuple has the key, and NULL there is a NULL. The old tuple has the key of a row that is deleted,
+    and of an update that left the key column as unchanged TOAST: PostgreSQL then logs the column in the old
+    tuple alone.
+    """
+    toast = set(unchanged_toast(window.shapes, window.facts.unchanged_toast, ()))
+    texts = {}
+    for position in keys:
+        text = f"coalesce(new, old)[{position}]" if window.facts.deletes else f"new[{position}]"
+        if position in toast and window.facts.old_tuples:
+            text = f"CASE WHEN {is_unchanged_toast(table, position)} THEN old[{position}] ELSE {text} END"
+        texts[position] = text
+    return texts
 
 
 def key_expression(table: SilverTable, position: int, text: str) -> str:

@@ -17,7 +17,7 @@ FROM (
       commit_ts,
       new AS image,
       CASE op WHEN 'delete' THEN 'leave' WHEN 'update' THEN 'change' ELSE 'arrive' END AS kind,
-      CASE WHEN coalesce(new[0], old[0]) IS NOT NULL AND try_cast(coalesce(new[0], old[0]) AS INT) IS NULL THEN raise_error(concat('deltasmelt:key-unrepresentable:', coalesce('column id, value ', 'NULL'), coalesce(coalesce(new[0], old[0]), 'NULL'), ':deltasmelt')) ELSE try_cast(coalesce(new[0], old[0]) AS INT) END AS key_0
+      CASE WHEN coalesce(new, old)[0] IS NOT NULL AND try_cast(coalesce(new, old)[0] AS INT) IS NULL THEN raise_error(concat('deltasmelt:key-unrepresentable:', coalesce('column id, value ', 'NULL'), coalesce(coalesce(new, old)[0], 'NULL'), ':deltasmelt')) ELSE try_cast(coalesce(new, old)[0] AS INT) END AS key_0
     FROM changes
   ),
   folded AS (

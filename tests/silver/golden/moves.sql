@@ -20,7 +20,7 @@ events AS (
     FROM (
       SELECT *,
         CASE op WHEN 'delete' THEN 'leave' WHEN 'update' THEN 'change' ELSE 'arrive' END AS op_kind,
-        named_struct('key_0', CASE WHEN coalesce(new[0], old[0]) IS NOT NULL AND try_cast(coalesce(new[0], old[0]) AS INT) IS NULL THEN raise_error(concat('deltasmelt:key-unrepresentable:', coalesce('column id, value ', 'NULL'), coalesce(coalesce(new[0], old[0]), 'NULL'), ':deltasmelt')) ELSE try_cast(coalesce(new[0], old[0]) AS INT) END) AS here,
+        named_struct('key_0', CASE WHEN coalesce(new, old)[0] IS NOT NULL AND try_cast(coalesce(new, old)[0] AS INT) IS NULL THEN raise_error(concat('deltasmelt:key-unrepresentable:', coalesce('column id, value ', 'NULL'), coalesce(coalesce(new, old)[0], 'NULL'), ':deltasmelt')) ELSE try_cast(coalesce(new, old)[0] AS INT) END) AS here,
         CASE WHEN op = 'update' AND old IS NOT NULL THEN named_struct('key_0', CASE WHEN old[0] IS NOT NULL AND try_cast(old[0] AS INT) IS NULL THEN raise_error(concat('deltasmelt:key-unrepresentable:', coalesce('column id, value ', 'NULL'), coalesce(old[0], 'NULL'), ':deltasmelt')) ELSE try_cast(old[0] AS INT) END) END AS there
       FROM changes
     )

@@ -38,6 +38,7 @@ without_identity = relation(
     "without_identity", PLAIN, ["id"], relation_id=4, identity="n", identity_columns=["-"]
 )
 twice = relation("twice", PLAIN, ["id"], relation_id=6, identity="f")
+nulled = relation("nulled", PLAIN, ["note"], relation_id=20, identity="f")
 late = relation("late", PLAIN, ["id"], relation_id=7, from_lsn=25)
 wider = relation("wider", PLAIN, ["id"], relation_id=8)
 wider_after = relation("wider", [*PLAIN, ("more", TEXT)], ["id"], relation_id=8, from_lsn=40, after_lsn=1)
@@ -72,8 +73,9 @@ young_after = relation(
 )
 AT_START = [
     healthy, numeric_key, unresolvable, without_identity, twice, wider, swapped, dropped, widened, retyped,
-    rekeyed, old_name, first_made, lacking, lean,
+    rekeyed, old_name, first_made, lacking, lean, nulled,
 ]  # fmt: skip
+NULLED = change(nulled, "update", old=["1", "5"], old_is_key=False, new=["1", None])
 LATER = [
     lean_after,
     young,
@@ -148,7 +150,7 @@ def outcome(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ou
     bronze.add(23, [ins(numeric_key, "NaN", "x")])
     bronze.add(24, [upd(unresolvable, "77", None, toast="note")])
     bronze.add(25, [upd(without_identity, "1", "x")])
-    bronze.add(26, [ins(twice, "5", "x"), ins(twice, "5", "y")])
+    bronze.add(26, [ins(twice, "5", "x"), ins(twice, "5", "y"), NULLED])
     bronze.add(27, [ins(late, "1", "before the snapshot")])
     bronze.add(28, [ins(lacking, "3", "arrived")])
     bronze.add(29, [ins(lean_after, "3", "x")])
@@ -195,6 +197,7 @@ class TestErrors:
             "public.unresolvable": "value-missing",
             "public.without_identity": "identity-missing",
             "public.twice": "key-not-unique",
+            "public.nulled": "key-missing",  # the old value must not stand in for NULL
         }
         assert set(outcome.cuts[1].tables) == {
             "healthy",
