@@ -31,7 +31,7 @@ from silver.run.pauses import Pauses
 from silver.run.sessions import mark_settings
 from silver.run.spark_settings import ONE_TASK, REWRITTEN, SMALL, SMALL_TARGET, generate_code, settings, tune
 from silver.run.table_log import SILVER_APP
-from silver.schema import alter, ddl, padding
+from silver.schema import alter, ddl, deleted_keys, padding
 from silver.schema.catalog import COMMIT_LSN, VALID_FROM_LSN
 from silver.schema.clustering import clustered_again, is_optional
 from silver.schema.recreated import adopted
@@ -71,7 +71,8 @@ def reshaping(target: str, step: Step, stored: Stored, settings: SilverSettings)
     """
     emptied = step.mode == "load" or (step.mode == "versions" and step.window.snapshot is not None)
     statements, fields = adopted(target, step.table, stored.fields, stored.relation)
-    statements += padding.unpadded(target, step.table, fields, stored.padding, emptied=emptied)
+    statements += padding.unpadded(target, step.table, fields, stored.properties, emptied=emptied)
+    statements += deleted_keys.merged(target, step.table, fields, stored.properties)
     return statements + alter.steps(target, step.table, fields, settings, emptied=emptied)
 
 

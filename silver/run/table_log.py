@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,10 +40,9 @@ from silver.run.key_ranges import share_of
 from silver.run.marks import KNOWN_AFTER
 from silver.schema.ddl import RELATION_PROPERTY
 from silver.schema.fields import DeltaColumn, fields_of
-from silver.schema.padding import PADDING_PROPERTY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from deltalake import DeltaTable
 
@@ -73,7 +72,7 @@ class Stored:
         relation: id of the relation whose rows it holds (`silver.schema.recreated`); None of a table that was
             made before that was kept.
         description: its own comment; empty where it has none.
-        padding: what it says of char(n) (`silver.schema.padding`).
+        properties: table properties, by name.
     """
 
     version: int
@@ -82,7 +81,7 @@ class Stored:
     files: int
     relation: str | None = None
     description: str = ""
-    padding: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 class SilverLog:
@@ -359,7 +358,7 @@ def _stored(table: DeltaTable) -> Stored:
         len(table.file_uris()),
         table.metadata().configuration.get(RELATION_PROPERTY),
         table.metadata().description or "",
-        table.metadata().configuration.get(PADDING_PROPERTY),
+        table.metadata().configuration,
     )
 
 

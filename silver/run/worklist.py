@@ -27,9 +27,8 @@ from silver.run.bronze_window import files_after, whole
 from silver.run.descriptions import Descriptions
 from silver.run.refusals import check_relation, refused, same_names, there
 from silver.run.spark_settings import SMALL, tune
-from silver.schema import alter
+from silver.schema import alter, deleted_keys, padding
 from silver.schema.catalog import histories, silver_catalog
-from silver.schema.padding import is_padded
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -285,7 +284,8 @@ class Worklist:
         """Return an activity without changes where nobody wrote to a table, but its shape is another one.
 
         The source's changed, a value of a column is still to be given to the rows, or a setting changed. Or
-        rows hold the padding of char(n) (`silver.schema.padding`).
+        rows hold the padding of char(n) (`silver.schema.padding`), or deleted rows are unique by another key
+        (`silver.schema.deleted_keys`).
         """
         if (
             stored is None
@@ -293,5 +293,9 @@ class Worklist:
             or stored.relation not in {None, str(table.relation.relation_id)}
         ):
             return None
-        due = alter.is_due(table, stored.fields, self._settings)
-        return Activity.none() if due or is_padded(table, stored.fields, stored.padding) else None
+        due = (
+            alter.is_due(table, stored.fields, self._settings)
+            or padding.is_padded(table, stored.fields, stored.properties)
+            or deleted_keys.is_rekeyed(table, stored.properties)
+        )
+        return Activity.none() if due else None

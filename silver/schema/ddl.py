@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from silver.schema import padding
+from silver.schema import deleted_keys, padding
 from silver.schema.clustering import STATISTICS, cluster_by, clustering_columns, is_wide, statistics_columns
 from silver.schema.comments import description_of
 from silver.schema.features import BY_NAME, MAPPING, wants_mapping
@@ -54,6 +54,7 @@ def create(target: str, table: SilverTable, *, checkpoints: int | None = None) -
         **PROPERTIES,
         RELATION_PROPERTY: str(table.relation.relation_id),
         **padding.properties(table),
+        **deleted_keys.properties(table),
     }
     if checkpoints is not None:
         properties[CHECKPOINTS] = str(checkpoints)

@@ -34,19 +34,24 @@ def properties(table: SilverTable) -> dict[str, str]:
     return {PADDING_PROPERTY: UNPADDED} if has_char else {}
 
 
-def is_padded(table: SilverTable, actual: Sequence[DeltaColumn], padding: str | None) -> bool:
+def is_padded(table: SilverTable, actual: Sequence[DeltaColumn], known: Mapping[str, str]) -> bool:
     """Check whether rows may hold padding.
 
     Args:
         table: the wanted shape.
         actual: the columns that the table has.
-        padding: what the table's property says; None where the table has no such property.
+        known: the properties that the table has.
     """
-    return padding != UNPADDED and bool(_char_columns(table, actual))
+    return known.get(PADDING_PROPERTY) != UNPADDED and bool(_char_columns(table, actual))
 
 
 def unpadded(
-    target: str, table: SilverTable, actual: Sequence[DeltaColumn], padding: str | None, *, emptied: bool
+    target: str,
+    table: SilverTable,
+    actual: Sequence[DeltaColumn],
+    known: Mapping[str, str],
+    *,
+    emptied: bool,
 ) -> list[str]:
     """Return the statements that drop the padding from a table's rows.
 
@@ -54,13 +59,13 @@ def unpadded(
         target: the table as Spark SQL.
         table: the wanted shape.
         actual: the columns that the table has.
-        padding: as of `is_padded`.
+        known: as of `is_padded`.
         emptied: the next statement replaces all rows.
 
     Raises:
         TableError: padding is inside of a value.
     """
-    if padding == UNPADDED or not properties(table):
+    if not properties(table).items() - known.items():
         return []
     columns = _char_columns(table, actual)
     inside = [name for name, type_ in columns.items() if not _is_char(type_)]

@@ -109,10 +109,18 @@ def wrong_query(table: SilverTable, source: str, silver: str, lsn: int, parts: I
 
 
 def doubled_query(table: SilverTable, silver: str) -> str:
-    """Keys with more than one row in a table that keeps deleted ones: no digest of live rows tells them."""
+    """Return a query for keys with more than one row in a table that keeps deleted ones.
+
+    No digest of live rows shows such keys. Rows that were deleted before the key was another one may have no
+    value in it.
+    """
     keys = _numbered(table)
     listed, grouped = ", ".join(f"{name} AS {alias}" for name, alias in keys), ", ".join(n for n, _ in keys)
-    return f"SELECT {listed}, 'twice' AS kind\nFROM {silver}\nGROUP BY {grouped}\nHAVING count(*) > 1"
+    present = " AND ".join(f"{name} IS NOT NULL" for name, _ in keys)
+    return (
+        f"SELECT {listed}, 'twice' AS kind\nFROM {silver}\nWHERE {present}\nGROUP BY {grouped}\n"
+        "HAVING count(*) > 1"
+    )
 
 
 def versions_query(table: SilverTable, silver: str) -> str:

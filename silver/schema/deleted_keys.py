@@ -1,0 +1,92 @@
+"""Keep one row of each key where a table with soft deletes gets another key. Pure text.
+
+Rows that silver keeps as deleted are unique by the key that they had. By another key several of them, or a
+deleted row and a live row, may be equal. A MERGE by that key would match both, and give both the values of
+the live row.
+
+A table with soft deletes therefore states in a property by which columns its rows are unique. Where the
+property names other columns, a statement removes deleted rows whose new key another row has: the live row
+stays, else the row that was deleted last. The property is set after that, before the next MERGE. If the
+process dies in between, the next cycle repeats the statement, which then finds no row. Deleted rows with
+NULL in the new key match no row of the source and stay.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from silver.schema.catalog import COMMIT_LSN, DELETED
+from silver.schema.live_rows import IS_LIVE
+from silver.sql import as_json, block, literal, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from silver.schema.catalog import SilverTable
+    from silver.schema.fields import DeltaColumn
+
+KEY_PROPERTY: Final = "deltasmelt.key"
+"""Table property: attnums of the columns by which rows, deleted ones included, are unique."""
+
+
+def properties(table: SilverTable) -> dict[str, str]:
+    """Return the property that a table has once its rows are unique by the key; none without soft deletes."""
+    return {KEY_PROPERTY: ",".join(map(str, _attnums(table)))} if table.soft else {}
+
+
+def is_rekeyed(table: SilverTable, known: Mapping[str, str]) -> bool:
+    """Check whether a table says that its rows are unique by other columns than the key."""
+    return any(known.get(name, wanted) != wanted for name, wanted in properties(table).items())
+
+
+def merged(
+    target: str, table: SilverTable, actual: Sequence[DeltaColumn], known: Mapping[str, str]
+) -> list[str]:
+    """Return the statements after which rows are unique by the table's key.
+
+    Args:
+        target: the table as Spark SQL.
+        table: the wanted shape.
+        actual: the columns that the table has.
+        known: the properties that the table has.
+    """
+    wanted = properties(table)
+    if not wanted.items() - known.items():
+        return []
+    names = {field.attnum: field.name for field in actual if field.attnum is not None}
+    key = [quote(names[attnum]) for attnum in _attnums(table) if attnum in names]
+    soft = any(field.attnum is None and field.name == DELETED for field in actual)
+    statements = []
+    if soft and len(key) == len(table.key):
+        statements.append(_removed(target, key, [quote(field.name) for field in actual]))
+    said = f"{literal(KEY_PROPERTY)} = {literal(wanted[KEY_PROPERTY])}"
+    return [*statements, f"ALTER TABLE {target} SET TBLPROPERTIES ({said})"]
+
+
+def _attnums(table: SilverTable) -> list[int | None]:
+    return [table.column(name).attnum for name in table.key]
+
+
+def _removed(target: str, key: Sequence[str], columns: Sequence[str]) -> str:
+    """Return a MERGE that deletes deleted rows whose key a live row has, or a row deleted later.
+
+    A row is found again by all of its values: the former key is among them, so no two rows are the same.
+    """
+    listed, present = ", ".join(key), " AND ".join(f"{name} IS NOT NULL" for name in key)
+    row = as_json(columns)
+    order = f"{IS_LIVE} DESC, {COMMIT_LSN} DESC, {row}"
+    ranked = f"""\
+SELECT {listed}, {row} AS row, row_number() OVER (PARTITION BY {listed} ORDER BY {order}) AS place
+FROM {target}
+WHERE {present}"""
+    same = " AND ".join(f"t.{name} = s.{name}" for name in key)
+    return f"""\
+MERGE INTO {target} AS t
+USING (
+  SELECT * FROM (
+    {block(ranked, 4)}
+  )
+  WHERE place > 1
+) AS s
+ON {same} AND t.{DELETED} AND {as_json(f"t.{name}" for name in columns)} = s.row
+WHEN MATCHED THEN DELETE"""
