@@ -5,8 +5,9 @@ Four things are checked, and a failure of one does not hide what the others find
 * the files: documents, suites, settings that name tables;
 * the lake: whether it can be written, whose it is, where its stream ends;
 * the source (`bronze.checks.inspect`);
-* how they fit: documents against the source's columns, type overrides against its types, the slot against the
-  position of the stream. Offline, documents are checked against the shapes that the lake has recorded.
+* how they fit: documents against the source's columns, type overrides against its types, decimals against its
+  numbers, the slot against the position of the stream. Offline, documents are checked against the shapes that
+  the lake has recorded.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from gold.builder.spark_settings import HASH, LSN
 from gold.compile.compiler import compile_tree
 from gold.language.document import load_documents
 from gold.tree.check import checked_tree
+from pipelines.health.numeric_digits import numeric_findings
 from pipelines.quality.cut import held_columns
 from pipelines.quality.masking import parse_masked
 from pipelines.quality.suite_files import check_suites
@@ -185,6 +187,7 @@ def _source(pipeline: Pipeline, lake: _Lake | None, findings: list[Finding]) -> 
                 findings += [*foreign, *broken]
             findings += found
             tables = select_tables(connection, pipeline.source, sizes=False)
+            findings += numeric_findings(connection, tables, pipeline.silver)
     return [table.relation for table in tables]
 
 

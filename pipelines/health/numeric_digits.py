@@ -1,0 +1,146 @@
+"""What numeric columns become in silver, and how many of their values do not fit: a finding a table.
+
+A column counts whose decimal may not hold every value: a numeric without a precision or with more than 38
+digits, and a numeric that `silver.types` makes a decimal. The server counts the values (`bronze.catalog.
+numeric_values`). All tables together take half a minute at most; the finding of a table that is not reached
+says so.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.builtin_types import MOST_DIGITS, MOST_SCALE, decimal_of, holds_every_digit
+from bronze.catalog.numeric_values import count_values, is_numeric
+from bronze.checks.finding import Finding
+from bronze.errors import ConfigurationError
+from silver.schema.catalog import silver_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import psycopg
+
+    from bronze.catalog.numeric_values import CountedTable, NumericValues
+    from bronze.catalog.source_table import SourceTable
+    from bronze.checks.finding import Level
+    from bronze.shapes import PgType
+    from silver.schema.catalog import SilverTable
+    from silver.settings import SilverSettings
+
+_DECIMAL: Final = re.compile(r"DECIMAL\((\d+),(\d+)\)")
+_SECONDS: Final = 30.0
+_ROOMY_SCALE: Final = 9
+_ROOMY_VALUES: Final = (26, 6)
+"""Digits after the point of the decimal to prefer; digits before and after it that its values may have."""
+
+
+def numeric_findings(
+    connection: psycopg.Connection[Any], tables: Iterable[SourceTable], settings: SilverSettings
+) -> Iterator[Finding]:
+    """Return a finding for each table with numerics whose decimal may not hold every value."""
+    deadline = time.monotonic() + _SECONDS
+    for table in tables:
+        try:
+            shape = silver_table(table.relation, settings)
+        except ConfigurationError:
+            continue  # reported with the other shapes
+        decimals, inside = lossy_decimals(shape), _inside(shape)
+        if table.problems or not (decimals or inside):
+            continue
+        counted = None
+        if decimals and time.monotonic() < deadline:
+            counted = count_values(connection, table, decimals)
+        yield _finding(shape, decimals, inside, counted)
+
+
+def lossy_decimals(table: SilverTable) -> dict[str, tuple[int, int]]:
+    """Return precision and scale, by name, of numeric columns whose decimal may not hold every value."""
+    found = {}
+    for column, silver in zip(table.relation.columns, table.columns, strict=True):
+        decimal = _DECIMAL.fullmatch(silver.spark_type)
+        if decimal is not None and is_numeric(column.type):
+            digits = int(decimal[1]), int(decimal[2])
+            if not _holds_all(column.type, digits):
+                found[column.name] = digits
+    return found
+
+
+def better_type(values: NumericValues) -> str | None:
+    """Return the type under `silver.types` that suits values better than DECIMAL(38,18); None: none does.
+
+    A decimal with fewer digits after the point has more of them for sums; one with more holds the values.
+    """
+    if not values.values:
+        return None
+    if values.whole <= _ROOMY_VALUES[0] and values.scale <= _ROOMY_VALUES[1]:
+        return f"decimal({MOST_DIGITS},{_ROOMY_SCALE})"
+    holds = values.scale <= MOST_SCALE and values.whole <= MOST_DIGITS - MOST_SCALE
+    if holds or values.whole + values.scale > MOST_DIGITS:
+        return None
+    return f"decimal({MOST_DIGITS},{values.scale})"
+
+
+def _holds_all(type_: PgType, digits: tuple[int, int]) -> bool:
+    """Check whether a decimal holds every finite value of a numeric."""
+    while type_.element is not None:
+        type_ = type_.element
+    if not holds_every_digit(type_.typmod):
+        return False
+    (precision, scale), (most, after) = decimal_of(type_.typmod), digits
+    return scale <= after and precision - scale <= most - after
+
+
+def _inside(table: SilverTable) -> list[str]:
+    """Return the names of columns with such numerics inside of arrays, composites or ranges."""
+    return [
+        column.name
+        for column, silver in zip(table.relation.columns, table.columns, strict=True)
+        if "DECIMAL" in silver.spark_type and not is_numeric(column.type) and _is_unbounded(column.type)
+    ]
+
+
+def _is_unbounded(type_: PgType) -> bool:
+    inner = [*(field for _, field in type_.fields), *([] if type_.element is None else [type_.element])]
+    own = type_.kind == "base" and type_.name == "numeric" and not holds_every_digit(type_.typmod)
+    return own or any(map(_is_unbounded, inner))
+
+
+def _finding(
+    table: SilverTable,
+    decimals: Mapping[str, tuple[int, int]],
+    inside: Sequence[str],
+    counted: CountedTable | None,
+) -> Finding:
+    said, remedies = [], []
+    unfit = False
+    for name, (precision, scale) in decimals.items():
+        becomes = f"{name} becomes DECIMAL({precision},{scale})"
+        if counted is None:
+            said.append(f"{becomes} (its values could not be counted within some seconds)")
+            continue
+        values = counted.columns[name]
+        if not values.unfit:
+            held = f", which holds all {values.values:,} values" if values.values else ""
+            said.append(f"{becomes}{held}")
+            continue
+        unfit = True
+        said.append(f"{becomes}, which does not hold {values.unfit:,} of {values.values:,} values")
+        holds_digits = values.scale <= scale and values.whole <= precision - scale
+        cure = None if holds_digits else better_type(values)  # no decimal holds NaN and infinity
+        remedies.append(f"{table.table}.{name}: {cure or 'string'}")
+    said += [f"{name} holds numerics that may have more digits than a decimal" for name in inside]
+    if counted is not None and not counted.complete:
+        said.append(f"{counted.rows:,} rows were read")
+    in_key = any(counted.columns[name].unfit for name in decimals if name in table.key) if counted else False
+    level: Level = "error" if in_key else "warning" if unfit else "info"
+    lost = "such a key stops the table" if in_key else "NULL in silver, with the text in _unrepresentable"
+    return Finding(
+        level=level,
+        code="numeric-digits",
+        subject=str(table.table),
+        message="; ".join([*said, *([lost] if unfit else [])]),
+        remedy=f"silver.types: {{{', '.join(remedies)}}}" if remedies else None,
+    )

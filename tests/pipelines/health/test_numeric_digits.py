@@ -1,0 +1,121 @@
+"""What `smelt check` and `smelt init` say of numerics, whose digits a server's rows show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from pydantic import SecretStr
+
+from bronze.catalog import numeric_values
+from bronze.catalog.numeric_values import NumericValues, count_values
+from bronze.catalog.select import select_tables
+from bronze.config.sections import SourceSettings
+from bronze.postgres.connection import connect
+from pipelines.health.numeric_digits import better_type, numeric_findings
+from silver.settings import SilverSettings
+
+if TYPE_CHECKING:
+    from bronze.checks.finding import Finding
+
+pytestmark = pytest.mark.postgres
+
+SCHEMA = """
+    CREATE DOMAIN amount AS numeric;
+    CREATE DOMAIN cents AS numeric(12,2);
+    CREATE TABLE plain (id int PRIMARY KEY, n numeric(38,2), c cents);
+    CREATE TABLE fitting (id numeric PRIMARY KEY, total amount, empty numeric, "odd ""Name" numeric(45,3));
+    INSERT INTO fitting SELECT i, i / 4.0, NULL, i FROM generate_series(1, 1000) i;
+    CREATE TABLE losing (id int PRIMARY KEY, a numeric, b numeric, c numeric(50,30), list numeric[],
+      sure numeric(8,2));
+    INSERT INTO losing VALUES (1, 1.5, 'NaN', 1.1234567890123456789, '{1}', 'NaN'), (2, 1e25, 2, 0, '{}', 1),
+      (3, 'Infinity', 'Infinity', NULL, NULL, 1);
+    CREATE TABLE keyed (id numeric PRIMARY KEY);
+    INSERT INTO keyed VALUES (1), (1e-19), ('NaN');
+    CREATE TABLE parted (id int, n numeric, PRIMARY KEY (id)) PARTITION BY RANGE (id);
+    CREATE TABLE part PARTITION OF parted FOR VALUES FROM (0) TO (10);
+    INSERT INTO parted VALUES (1, 1e30);
+"""
+
+
+def findings(database: str, settings: SilverSettings | None = None) -> dict[str, Finding]:
+    source = SourceSettings(dsn=SecretStr(database), slot="s", publication="p", tables=["public.*"])
+    with connect(source) as connection:
+        tables = select_tables(connection, source, sizes=False)
+        found = list(numeric_findings(connection, tables, settings or SilverSettings()))
+        assert connection.execute("SHOW statement_timeout").fetchone() == ("0",)
+    assert {finding.code for finding in found} <= {"numeric-digits"}
+    return {finding.subject: finding for finding in found}
+
+
+def test_what_each_column_becomes_and_how_many_values_do_not_fit(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(SCHEMA.encode())
+    found = findings(database)
+    assert set(found) == {"public.fitting", "public.losing", "public.keyed", "public.parted"}
+    fitting, losing, keyed = found["public.fitting"], found["public.losing"], found["public.keyed"]
+    assert fitting.level == "info"
+    assert fitting.message == (
+        "id becomes DECIMAL(38,18), which holds all 1,000 values; total becomes DECIMAL(38,18), which holds "
+        'all 1,000 values; empty becomes DECIMAL(38,18); odd "Name becomes DECIMAL(38,3), which holds all '
+        "1,000 values"
+    )
+    assert losing.level == "warning"
+    assert losing.message == (
+        "a becomes DECIMAL(38,18), which does not hold 2 of 3 values; b becomes DECIMAL(38,18), which does "
+        "not hold 2 of 3 values; c becomes DECIMAL(38,18), which does not hold 1 of 2 values; list holds "
+        "numerics that may have more digits than a decimal; NULL in silver, with the text in _unrepresentable"
+    )
+    assert losing.remedy == (
+        "silver.types: {public.losing.a: decimal(38,9), public.losing.b: string, "
+        "public.losing.c: decimal(38,19)}"
+    )
+    assert keyed.level == "error"
+    assert "does not hold 2 of 3 values; such a key stops the table" in keyed.message
+    assert keyed.remedy == "silver.types: {public.keyed.id: decimal(38,19)}"
+    assert "does not hold 1 of 1 values" in found["public.parted"].message
+
+    # What the pipeline file names is measured, too; text holds everything.
+    types = {
+        "public.losing.a": "decimal(38,9)",
+        "public.losing.b": "string",
+        "public.losing.sure": "decimal(3,2)",
+    }
+    message = findings(database, SilverSettings(types=types))["public.losing"].message
+    assert message.startswith("a becomes DECIMAL(38,9), which does not hold 1 of 3 values; c becomes")
+    assert "sure becomes DECIMAL(3,2), which does not hold 1 of 3 values" in message
+
+    # A large table is sampled; a table that somebody holds locked is not waited for.
+    monkeypatch.setattr(numeric_values, "MOST_ROWS", 100)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("ANALYZE fitting")
+        with connection.transaction():
+            connection.execute("LOCK TABLE keyed")
+            found = findings(database)
+    assert found["public.fitting"].message.endswith(" rows were read")
+    assert "could not be counted" in found["public.keyed"].message
+
+
+def test_a_better_type_is_one_with_room(database: str) -> None:
+    def better(whole: int, scale: int, values: int = 5) -> str | None:
+        return better_type(NumericValues(values, 0, whole, scale))
+
+    assert better(5, 2) == better(0, 0) == better(26, 6) == "decimal(38,9)"
+    assert better(5, 7) is better(20, 18) is better(24, 17) is better(5, 2, values=0) is None
+    assert better(21, 10) == "decimal(38,10)"
+    assert better(10, 28) == "decimal(38,28)"
+    assert better(25, 14) is None
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(
+            "CREATE TABLE t (id int PRIMARY KEY, n numeric); INSERT INTO t VALUES (1, -1234.500)"
+        )
+    source = SourceSettings(dsn=SecretStr(database), slot="s", publication="p", tables=["public.*"])
+    with connect(source) as connection:
+        [table] = select_tables(connection, source, sizes=False)
+        counted = count_values(connection, table, {"n": (38, 18)})
+    assert counted is not None
+    assert counted.complete
+    assert counted.columns == {"n": NumericValues(1, 0, 4, 1)}
