@@ -34,13 +34,15 @@ class NumericValues:
 
     Attributes:
         values: how many are not NULL.
-        unfit: how many of these the decimal does not hold: NaN, infinity, numbers with more digits.
+        unfit: how many of these the decimal does not hold.
+        special: how many of these are NaN or infinity, which no decimal holds.
         whole: digits before the point of the largest number.
         scale: digits after the point that some number needs.
     """
 
     values: int
     unfit: int
+    special: int
     whole: int
     scale: int
 
@@ -93,9 +95,9 @@ def count_values(
     rows, cells = int(row[0]), iter(row[1:])
     columns = {}
     for name in decimals:
-        values, unfit, largest, scale = next(cells), next(cells), next(cells), next(cells)
+        values, unfit, special, largest, scale = (next(cells) for _ in range(5))
         whole = len(str(int(largest))) if largest else 0
-        columns[name] = NumericValues(int(values), int(unfit), whole, int(scale or 0))
+        columns[name] = NumericValues(int(values), int(unfit), int(special), whole, int(scale or 0))
     return CountedTable(rows, share is None and rows < MOST_ROWS, columns)
 
 
@@ -110,6 +112,7 @@ def _query(table: SourceTable, decimals: Mapping[str, tuple[int, int]], share: f
         counts += [
             sql.SQL("count({})").format(column),
             sql.SQL("count(*) FILTER (WHERE NOT ({}))").format(fits),
+            sql.SQL("count(*) FILTER (WHERE NOT ({}))").format(finite),
             sql.SQL("max(trunc(abs({}))) FILTER (WHERE {})").format(column, finite),
             sql.SQL("max(scale(trim_scale({}))) FILTER (WHERE {})").format(column, finite),
         ]

@@ -8,15 +8,15 @@ says so.
 
 from __future__ import annotations
 
-import re
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.builtin_types import MOST_DIGITS, MOST_SCALE, decimal_of, holds_every_digit
-from bronze.catalog.numeric_values import count_values, is_numeric
+from bronze.builtin_types import MOST_DIGITS, MOST_SCALE
+from bronze.catalog.numeric_values import count_values
 from bronze.checks.finding import Finding
 from bronze.errors import ConfigurationError
 from silver.schema.catalog import silver_table
+from silver.schema.decimals import lossy_decimals, lossy_inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,11 +26,9 @@ if TYPE_CHECKING:
     from bronze.catalog.numeric_values import CountedTable, NumericValues
     from bronze.catalog.source_table import SourceTable
     from bronze.checks.finding import Level
-    from bronze.shapes import PgType
     from silver.schema.catalog import SilverTable
     from silver.settings import SilverSettings
 
-_DECIMAL: Final = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 _SECONDS: Final = 30.0
 _ROOMY_SCALE: Final = 9
 _ROOMY_VALUES: Final = (26, 6)
@@ -41,31 +39,27 @@ def numeric_findings(
     connection: psycopg.Connection[Any], tables: Iterable[SourceTable], settings: SilverSettings
 ) -> Iterator[Finding]:
     """Return a finding for each table with numerics whose decimal may not hold every value."""
+    for shape, counted in counted_tables(connection, tables, settings):
+        decimals, inside = lossy_decimals(shape), lossy_inside(shape)
+        if decimals or inside:
+            yield _finding(shape, decimals, inside, counted)
+
+
+def counted_tables(
+    connection: psycopg.Connection[Any], tables: Iterable[SourceTable], settings: SilverSettings
+) -> Iterator[tuple[SilverTable, CountedTable | None]]:
+    """Return the shapes of healthy tables with what their rows show of lossy decimals; None where unknown."""
     deadline = time.monotonic() + _SECONDS
     for table in tables:
+        if table.problems:
+            continue
         try:
             shape = silver_table(table.relation, settings)
         except ConfigurationError:
             continue  # reported with the other shapes
-        decimals, inside = lossy_decimals(shape), _inside(shape)
-        if table.problems or not (decimals or inside):
-            continue
-        counted = None
-        if decimals and time.monotonic() < deadline:
-            counted = count_values(connection, table, decimals)
-        yield _finding(shape, decimals, inside, counted)
-
-
-def lossy_decimals(table: SilverTable) -> dict[str, tuple[int, int]]:
-    """Return precision and scale, by name, of numeric columns whose decimal may not hold every value."""
-    found = {}
-    for column, silver in zip(table.relation.columns, table.columns, strict=True):
-        decimal = _DECIMAL.fullmatch(silver.spark_type)
-        if decimal is not None and is_numeric(column.type):
-            digits = int(decimal[1]), int(decimal[2])
-            if not _holds_all(column.type, digits):
-                found[column.name] = digits
-    return found
+        decimals = lossy_decimals(shape)
+        asked = decimals and time.monotonic() < deadline
+        yield shape, count_values(connection, table, decimals) if asked else None
 
 
 def better_type(values: NumericValues) -> str | None:
@@ -81,31 +75,6 @@ def better_type(values: NumericValues) -> str | None:
     if holds or values.whole + values.scale > MOST_DIGITS:
         return None
     return f"decimal({MOST_DIGITS},{values.scale})"
-
-
-def _holds_all(type_: PgType, digits: tuple[int, int]) -> bool:
-    """Check whether a decimal holds every finite value of a numeric."""
-    while type_.element is not None:
-        type_ = type_.element
-    if not holds_every_digit(type_.typmod):
-        return False
-    (precision, scale), (most, after) = decimal_of(type_.typmod), digits
-    return scale <= after and precision - scale <= most - after
-
-
-def _inside(table: SilverTable) -> list[str]:
-    """Return the names of columns with such numerics inside of arrays, composites or ranges."""
-    return [
-        column.name
-        for column, silver in zip(table.relation.columns, table.columns, strict=True)
-        if "DECIMAL" in silver.spark_type and not is_numeric(column.type) and _is_unbounded(column.type)
-    ]
-
-
-def _is_unbounded(type_: PgType) -> bool:
-    inner = [*(field for _, field in type_.fields), *([] if type_.element is None else [type_.element])]
-    own = type_.kind == "base" and type_.name == "numeric" and not holds_every_digit(type_.typmod)
-    return own or any(map(_is_unbounded, inner))
 
 
 def _finding(
@@ -128,8 +97,7 @@ def _finding(
             continue
         unfit = True
         said.append(f"{becomes}, which does not hold {values.unfit:,} of {values.values:,} values")
-        holds_digits = values.scale <= scale and values.whole <= precision - scale
-        cure = None if holds_digits else better_type(values)  # no decimal holds NaN and infinity
+        cure = None if values.unfit == values.special else better_type(values)
         remedies.append(f"{table.table}.{name}: {cure or 'string'}")
     said += [f"{name} holds numerics that may have more digits than a decimal" for name in inside]
     if counted is not None and not counted.complete:

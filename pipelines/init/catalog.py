@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -21,13 +21,15 @@ from bronze.errors import ConfigurationError, DefiniteError
 from bronze.identifiers import TableName, pattern_of
 from bronze.postgres.conninfo import address_of
 from gold.drafting.foreign_keys import Described, ForeignKey
+from pipelines.health.numeric_digits import counted_tables
 from pipelines.quality.constraints import read_constraints
 from silver.schema.catalog import silver_table
 from silver.settings import SilverSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from bronze.catalog.numeric_values import NumericValues
     from bronze.catalog.source_table import SourceTable
     from bronze.config.sections import SourceSettings
     from bronze.errors import TableError
@@ -70,6 +72,8 @@ class SourceCatalog:
         excluded: that it cannot.
         described: `tables` with their foreign keys.
         names_taken: names of slots and publications that exist.
+        numbers: what the rows show of numeric columns whose decimal may not hold every value, by their names
+            in `silver.types`.
     """
 
     database: str
@@ -78,6 +82,7 @@ class SourceCatalog:
     excluded: tuple[Excluded, ...]
     described: tuple[Described, ...]
     names_taken: frozenset[str]
+    numbers: Mapping[str, NumericValues] = field(default_factory=dict)
 
 
 def read_catalog(
@@ -127,6 +132,11 @@ def read_catalog(
                     "UNION SELECT pubname::text FROM pg_publication"
                 )
             ),
+            numbers={
+                f"{shape.table}.{name}": values
+                for shape, counted in counted_tables(connection, good, SilverSettings())
+                for name, values in (counted.columns if counted else {}).items()
+            },
         )
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.identifiers import pattern_of
 from gold.drafting.files import scalar, yaml_comment
+from pipelines.health.numeric_digits import better_type
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from bronze.shapes import PgType
     from gold.drafting.draft import Proposal, UndraftedTable
     from pipelines.init.catalog import Excluded, SourceCatalog
 
@@ -100,28 +100,22 @@ def _exclude(catalog: SourceCatalog) -> Iterator[str]:
 
 
 def _types(catalog: SourceCatalog) -> Iterator[str]:
-    """Numeric columns that would be text, with the section that makes them numbers, commented out."""
-    columns = [
-        f"{table.table}.{column.name}"
-        for table in catalog.tables
-        for column in table.relation.columns
-        if _unbounded(column.type)
+    """Types of numeric columns that suit their values better than the default, and what no type holds."""
+    better = [
+        (name, values, type_) for name, values in catalog.numbers.items() if (type_ := better_type(values))
     ]
-    if not columns:
-        return
-    yield "# numeric without a precision is text in silver. For numbers, state the digits that you need:"
-    yield "# silver:"
-    yield "#   types:"
-    for column in columns[:_LISTED]:
-        yield f"#     {scalar(column)}: decimal(38,9)"
-    if len(columns) > _LISTED:
-        yield f"#     … and {len(columns) - _LISTED} more"
-
-
-def _unbounded(tree: PgType) -> bool:
-    if tree.kind == "domain" and tree.element is not None:
-        return _unbounded(tree.element)
-    return tree.kind == "base" and tree.name == "numeric" and tree.typmod < 0
+    if better:
+        yield "silver:"
+        yield "  # numeric without a precision is DECIMAL(38,18) otherwise; these suit the values of now:"
+        yield "  types:"
+    for name, values, type_ in better:
+        seen = f"{values.whole} digits before the point, {values.scale} after it"
+        yield f"    {scalar(name)}: {type_}    # {seen}"
+    for name, values in catalog.numbers.items():
+        lost = values.special if better_type(values) else values.unfit
+        if lost:
+            said = f"{lost:,} of {values.values:,} values of {name} fit no decimal"
+            yield from _wrapped(f"{said}: NULL in silver, with their text in _unrepresentable", "# ")
 
 
 def _gold(proposal: Proposal, documents: Sequence[str]) -> Iterator[str]:

@@ -13,11 +13,15 @@ be older or newer than the cut.
 * A document's expectations hold where its table was built by its definition, not by an older one.
 
 A value that silver's type cannot hold is NULL there with its text in ``_unrepresentable`` (NaN, infinity). It
-is not missing, so NOT NULL is asked of both. Soft-deleted rows are no rows of the source and are not checked.
+is not missing, so NOT NULL is asked of both. Sums and averages leave such values out: a table whose decimals
+may not hold every numeric is expected to have none, and a value there is a warning.
+
+Soft-deleted rows are no rows of the source and are not checked.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gold.compile.query import KEY
@@ -25,6 +29,7 @@ from gold.tree.resolve import resolve
 from pipelines.quality.document_rows import of_tree
 from pipelines.quality.expectations import CATALOG_SUITE, DOCUMENT_SUITE, FOREIGN_KEY, Expectation, LeftOut
 from silver.schema.catalog import UNREPRESENTABLE
+from silver.schema.decimals import lossy_decimals, lossy_inside
 from silver.schema.live_rows import live_rows
 from silver.sql import literal, quote
 
@@ -44,6 +49,7 @@ NOT_NULL: Final = "expect_column_values_to_not_be_null"
 UNIQUE: Final = "expect_column_values_to_be_unique"
 COMPOUND_UNIQUE: Final = "expect_compound_columns_to_be_unique"
 IN_SET: Final = "expect_column_values_to_be_in_set"
+NULL: Final = "expect_column_values_to_be_null"
 
 _COMPARE: Final = {"citext": "ignore case", "bpchar": "ignore trailing spaces", "numeric": "as numbers"}
 """How PostgreSQL compares keys of these types, whose text alone does not tell."""
@@ -116,6 +122,9 @@ def _of_table(
             if constraints:
                 labels |= dict.fromkeys(constraints.enum_labels.get(enum.oid, ()))
             yield expect(IN_SET, f"enum {enum.name}", column=column.name, value_set=list(labels))
+    if UNREPRESENTABLE in columns and (lossy_decimals(table) or lossy_inside(table)):
+        fits = expect(NULL, "decimals hold every numeric", column=UNREPRESENTABLE)
+        yield replace(fits, severity="warning")
 
 
 def from_documents(
@@ -175,7 +184,8 @@ def _of_document(tree: Tree, where: str, columns: Sequence[str]) -> Iterator[Exp
 def catalog_frame(frame: DataFrame, expectations: Iterable[Expectation]) -> DataFrame:
     """The rows and columns of a silver table that its derived expectations are asked of.
 
-    Soft-deleted rows are left out. A column of NOT NULL alone becomes "is there a value": true, or NULL.
+    Soft-deleted rows are left out. A column of NOT NULL alone becomes "is there a value": true, or NULL. Of
+    values that their types do not hold, the names of their columns are shown.
     """
     used: dict[str, bool] = {}
     for about in expectations:
@@ -187,6 +197,8 @@ def catalog_frame(frame: DataFrame, expectations: Iterable[Expectation]) -> Data
         *(
             f"{_present(column)} AS {quote(column)}"
             if presence and UNREPRESENTABLE in known
+            else f"array_join(array_sort(map_keys({quote(column)})), ', ') AS {quote(column)}"
+            if column == UNREPRESENTABLE
             else quote(column)
             for column, presence in used.items()
         )

@@ -123,7 +123,10 @@ def _found_again(
     if not values or not about.columns or about.kind in _BY_ORDER:
         return []
     try:
-        condition = functools.reduce(operator.or_, (_has(about, value) for value in values))
+        if about.derived and about.columns == (UNREPRESENTABLE,):
+            condition = F.col(UNREPRESENTABLE).isNotNull()
+        else:
+            condition = functools.reduce(operator.or_, (_has(about, value) for value in values))
         if about.kind == _NOT_NULL and about.derived and UNREPRESENTABLE in frame.columns:
             (column,) = about.columns
             kept = f"map_contains_key({quote(UNREPRESENTABLE)}, {literal(column)})"

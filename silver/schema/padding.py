@@ -99,6 +99,4 @@ def _is_char(type_: PgType) -> bool:
 
 
 def _has_char(type_: PgType) -> bool:
-    inner = [field for _, field in type_.fields]
-    inner += [] if type_.element is None else [type_.element]
-    return _is_char(type_) or any(map(_has_char, inner))
+    return any(part.kind == "base" and part.name == "bpchar" for part in type_.parts())

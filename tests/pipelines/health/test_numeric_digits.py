@@ -14,9 +14,14 @@ from bronze.catalog.select import select_tables
 from bronze.config.sections import SourceSettings
 from bronze.postgres.connection import connect
 from pipelines.health.numeric_digits import better_type, numeric_findings
+from pipelines.init.command import run_init
+from pipelines.settings import load_pipeline
+from pipelines.terminal.output import Output
 from silver.settings import SilverSettings
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bronze.checks.finding import Finding
 
 pytestmark = pytest.mark.postgres
@@ -101,7 +106,7 @@ def test_what_each_column_becomes_and_how_many_values_do_not_fit(
 
 def test_a_better_type_is_one_with_room(database: str) -> None:
     def better(whole: int, scale: int, values: int = 5) -> str | None:
-        return better_type(NumericValues(values, 0, whole, scale))
+        return better_type(NumericValues(values, 0, 0, whole, scale))
 
     assert better(5, 2) == better(0, 0) == better(26, 6) == "decimal(38,9)"
     assert better(5, 7) is better(20, 18) is better(24, 17) is better(5, 2, values=0) is None
@@ -118,4 +123,26 @@ def test_a_better_type_is_one_with_room(database: str) -> None:
         counted = count_values(connection, table, {"n": (38, 18)})
     assert counted is not None
     assert counted.complete
-    assert counted.columns == {"n": NumericValues(1, 0, 4, 1)}
+    assert counted.columns == {"n": NumericValues(1, 0, 0, 4, 1)}
+
+
+def test_init_writes_types_that_suit_the_values(database: str, tmp_path: Path) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(SCHEMA.encode())
+        connection.execute("""CREATE TABLE odd ("${HOME}: no" numeric, id int PRIMARY KEY)""")
+        connection.execute("INSERT INTO odd VALUES (1e25, 1)")
+    run_init(Output(), dsn=database, out=tmp_path / "pipeline.yml", schemas=())
+    text = (tmp_path / "pipeline.yml").read_text()
+    assert load_pipeline(tmp_path / "pipeline.yml").silver.types == {
+        "public.fitting.id": "decimal(38,9)",
+        "public.fitting.total": "decimal(38,9)",
+        'public.fitting.odd "Name': "decimal(38,9)",
+        "public.losing.a": "decimal(38,9)",
+        "public.losing.b": "decimal(38,9)",
+        "public.losing.c": "decimal(38,19)",
+        "public.keyed.id": "decimal(38,19)",
+        "public.parted.n": "decimal(38,0)",
+        "public.odd.${HOME}: no": "decimal(38,9)",
+    }
+    assert "public.fitting.total: decimal(38,9)    # 3 digits before the point, 2 after it\n" in text
+    assert "# 2 of 3 values of public.losing.b fit no decimal" in text

@@ -181,3 +181,22 @@ def test_a_table_without_a_recorded_shape_is_said_to_have_none_but_a_history_tab
     tables = TABLES | {"silver.unknown": ["a"], "silver.orders__history": ["a"]}
     _, left_out = derive(constraints(), tables=tables)
     assert left_out == ["silver.unknown: bronze.relations has no shape of it: only its own suites were run"]
+
+
+def test_of_numerics_that_a_decimal_may_not_hold_none_is_expected_to_be_left_out() -> None:
+    tables = {name: [*columns, "_unrepresentable"] for name, columns in TABLES.items()}
+    assert not any(about.column == "_unrepresentable" for about in derive(constraints(), tables=tables)[0])
+    relations = [
+        dataclasses.replace(
+            relation,
+            columns=tuple(
+                dataclasses.replace(column, type=PgType("base", "numeric"))
+                if column.name == "total"
+                else column
+                for column in relation.columns
+            ),
+        )
+        for relation in shop_relations(OIDS)
+    ]
+    [fits] = [about for about in derive(None, relations, tables)[0] if about.column == "_unrepresentable"]
+    assert (fits.table, fits.kind, fits.severity) == ("orders", "expect_column_values_to_be_null", "warning")

@@ -20,6 +20,7 @@ from bronze.lake.control_tables import ControlTables
 from pipelines.quality import run_quality
 from pipelines.quality.constraints import read_constraints, record_constraints
 from pipelines.quality.results import history, identity
+from silver.settings import SilverSettings
 from silver.sql import literal
 from tests.pipelines.quality_lake import DOCUMENT, ROWS, SCHEMAS
 
@@ -71,10 +72,15 @@ def test_each_kind_of_breach_is_found_counted_and_shown(spark: SparkSession, lak
     lake.insert("silver.customers", {"id": 8, "email": ""})
     lake.insert("gold.customer", {"id": 7}, {"id": 7}, {"id": 99})
     lake.cut_all()
-    result = run_quality(spark, lake.pipeline)
+    narrower = SilverSettings(types={"public.customers.score": "decimal(8,2)"})
+    result = run_quality(spark, lake.pipeline.model_copy(update={"silver": narrower}))
     assert not result.success
     assert not result.errors
+    assert {row.expectation.column for row in result.failed} - {
+        row.expectation.column for row in result.broken
+    } == {"_unrepresentable"}
     assert failures(result) == {
+        ("silver.customers", "expect_column_values_to_be_null", "_unrepresentable"): (1, ("score",)),
         ("silver.orders", "expect_compound_columns_to_be_unique", "customer_id, number"): (
             2,
             ('{"customer_id": 1, "number": 1}',),
