@@ -55,6 +55,7 @@ from silver.run.table_log import SilverLog
 from silver.run.troubles import Troubles
 from silver.run.worklist import Attempt, Worklist
 from silver.schema.catalog import histories, silver_catalog
+from silver.schema.decimals import UNREPRESENTABLE_ROWS, lossy_decimals, lossy_inside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -307,6 +308,8 @@ class Silver:
             run.delta_version = version
         run.seconds = time.monotonic() - clock
         run.details = {"plan": [step.mode for step in steps]}
+        if lossy_decimals(work.table) or lossy_inside(work.table):
+            run.details[UNREPRESENTABLE_ROWS] = self._log.unrepresentable(work.table.name)
         if left_out:
             run.details["changes before the snapshot that were left out"] = left_out
         return run

@@ -44,12 +44,16 @@ class Tail:
         files: rows and bytes of each file by its path.
         marks: that were set since.
         said: what each entry since says of itself, by version.
+        column: name, within files, of a column whose values are counted; None: of none.
+        values: how many values of that column each file has, by its path; only files with some.
     """
 
     version: int
     files: Files
     marks: dict[str, int] = field(default_factory=dict)
     said: dict[int, dict[str, Any]] = field(default_factory=dict)
+    column: str | None = None
+    values: dict[str, int] = field(default_factory=dict)
 
     def follow(self, entry: bytes) -> bool:
         """Take the next entry; False where it says what is not understood here, and nothing was taken."""
@@ -59,13 +63,16 @@ class Tail:
                 return False
             gone = [unquote(action["remove"]["path"]) for action in actions if "remove" in action]
             come = dict(_file(action["add"]) for action in actions if "add" in action)
+            values = dict(_values(action["add"], self.column) for action in actions if "add" in action)
             marks = {one["appId"]: int(one["version"]) for action in actions if (one := action.get("txn"))}
         except (ValueError, KeyError, TypeError, AttributeError):
             return False
         self.version += 1
         for path in gone:
             self.files.pop(path, None)
+            self.values.pop(path, None)
         self.files |= come
+        self.values |= {path: count for path, count in values.items() if count}
         self.marks |= marks
         infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
         self.said[self.version] = infos[0] if infos else {}
@@ -77,11 +84,40 @@ class Tail:
         return sum(rows for rows, _ in self.files.values()), sum(size for _, size in self.files.values())
 
 
-def tail_of(table: DeltaTable) -> Tail:
-    """A table as of its handle."""
+def tail_of(table: DeltaTable, column: str | None = None) -> Tail:
+    """Return a table as of its handle; see `Tail` for the column."""
     actions = pa.table(table.get_add_actions())
     columns = (actions[name].to_pylist() for name in ("path", "num_records", "size_bytes"))
-    return Tail(table.version(), {path: (rows or 0, size) for path, rows, size in zip(*columns, strict=True)})
+    files = {path: (rows or 0, size) for path, rows, size in zip(*columns, strict=True)}
+    return Tail(table.version(), files, column=column, values=_counted(actions, column))
+
+
+def values_of(table: DeltaTable, column: str) -> int:
+    """Return how many values of a column the files of a table have, as their statistics say.
+
+    Deleted rows count as long as their files stay. Files without statistics of the column count as having
+    none.
+
+    Args:
+        table: an open one.
+        column: its name within files.
+    """
+    return sum(_counted(pa.table(table.get_add_actions()), column).values())
+
+
+def _counted(actions: pa.Table, column: str | None) -> dict[str, int]:
+    if "null_count" not in actions.column_names:
+        return {}
+    nulls = actions["null_count"].combine_chunks()
+    if column is None or nulls.type.get_field_index(column) < 0:
+        return {}
+    lines = zip(
+        actions["path"].to_pylist(),
+        actions["num_records"].to_pylist(),
+        nulls.field(column).to_pylist(),
+        strict=True,
+    )
+    return {path: rows - count for path, rows, count in lines if rows and count is not None and rows > count}
 
 
 def advance(tail: Tail, uri: str, enough: Callable[[Tail], bool] = lambda _: False) -> bool:
@@ -118,3 +154,9 @@ def has_entry(tail: Tail, uri: str) -> bool:
 def _file(add: dict[str, Any]) -> tuple[str, tuple[int, int]]:
     stats = json.loads(add.get("stats") or "{}")
     return unquote(add["path"]), (int(stats.get("numRecords") or 0), int(add["size"]))
+
+
+def _values(add: dict[str, Any], column: str | None) -> tuple[str, int]:
+    stats = json.loads(add.get("stats") or "{}")
+    nulls = (stats.get("nullCount") or {}).get(column)
+    return unquote(add["path"]), 0 if nulls is None else int(stats["numRecords"]) - int(nulls)

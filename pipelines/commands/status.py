@@ -10,7 +10,7 @@ from pipelines.health.slot_words import slot_text, slot_warnings
 from pipelines.health.status import read_status
 from pipelines.health.status_json import plain_status, status_schema
 from pipelines.runtime.progress_text import snapshot_text
-from pipelines.terminal.output import bytes_text, seconds_text
+from pipelines.terminal.output import bytes_text, counted, seconds_text
 from pipelines.terminal.waiting import ERROR, TITLE, WARNING
 
 if TYPE_CHECKING:
@@ -84,6 +84,14 @@ def _print(status: Status, output: Output) -> None:
 
 
 def _print_hints(status: Status, output: Output) -> None:
+    for table in status.tables:
+        if table.unrepresentable:
+            output.line()
+            output.line(
+                f"{table.name}: at most {counted(table.unrepresentable, 'row')} with values that silver's "
+                "decimals do not hold"
+            )
+            output.line("  NULL, with their text in _unrepresentable; `smelt check` says which columns")
     for hint in status.clustering:
         output.line()
         output.line(

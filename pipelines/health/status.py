@@ -39,6 +39,7 @@ from bronze.store.relations import read_relations
 from pipelines.health.clustering import clustering_hints
 from pipelines.runtime.maintenance_errors import stops
 from pipelines.runtime.reader_progress import read_progress
+from silver.schema.decimals import UNREPRESENTABLE_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
     from bronze.checks.wal_budget import WalBudget
     from bronze.identifiers import TableName
-    from bronze.lake.control import Cut, OpenError
+    from bronze.lake.control import Cut, OpenError, Run
     from bronze.lake.location import Layer
     from bronze.progress import SnapshotView
     from bronze.setup.slot import SlotState
@@ -88,6 +89,7 @@ class TableStatus:
             resnapshotted), ``snapshot``, ``stopped`` or ``dropped`` (at the source; its layer keeps what it
             was last).
         changes: in its newest cycle.
+        unrepresentable: rows, at most, with values that their types do not hold; None where nobody counts.
     """
 
     name: str
@@ -97,6 +99,7 @@ class TableStatus:
     changes: int | None
     seconds: float | None
     error: str | None
+    unrepresentable: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,4 +345,10 @@ def _state(  # noqa: PLR0917 - each is one column of what is shown
         changes=runs[0].changes if runs else None,
         seconds=runs[0].seconds if runs else None,
         error=None if error is None else error.message,
+        unrepresentable=_lost(runs[0]) if runs else None,
     )
+
+
+def _lost(run: Run) -> int | None:
+    count = run.details.get(UNREPRESENTABLE_ROWS)
+    return count if isinstance(count, int) else None

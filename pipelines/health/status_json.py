@@ -52,6 +52,10 @@ def status_schema() -> _Schema:
             "changes": _count("in its newest cycle", optional=True),
             "seconds": _number("that its newest cycle took", optional=True),
             "error": _text("message of the error that stopped it", optional=True),
+            "unrepresentable": _count(
+                "rows, at most, with values that silver's decimals do not hold; null: not counted",
+                optional=True,
+            ),
         }
     )
     return {

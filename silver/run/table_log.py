@@ -33,11 +33,12 @@ from bronze.lake.leases import put_back
 from bronze.lake.named import said
 from bronze.lake.named.owned import require_ours
 from bronze.lake.named.place import is_named
-from bronze.lake.tail import Tail, advance, has_entry, tail_of
+from bronze.lake.tail import Tail, advance, has_entry, tail_of, values_of
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from silver.run.key_ranges import share_of
 from silver.run.marks import KNOWN_AFTER
+from silver.schema.catalog import UNREPRESENTABLE
 from silver.schema.ddl import RELATION_PROPERTY
 from silver.schema.fields import DeltaColumn, fields_of
 
@@ -216,6 +217,14 @@ class SilverLog:
         files = pa.table(table.get_add_actions())
         return pc.sum(files["num_records"]).as_py() or 0, pc.sum(files["size_bytes"]).as_py() or 0
 
+    def unrepresentable(self, name: str) -> int:
+        """Return how many rows at most have values that their types do not hold, as statistics say."""
+        table = self._open(name)
+        if table is None:
+            return 0
+        tail = self._tails.get(name)
+        return values_of(table, UNREPRESENTABLE) if tail is None else sum(tail.values.values())
+
     def share(self, name: str, column: str, low: str, high: str) -> float:
         """Share of the table's rows in files that may hold values of this range; 0 where that is not known.
 
@@ -338,7 +347,7 @@ class SilverLog:
             return
         now = time.time()
         if not is_named(table.table_uri):
-            self._tails[name], self._listed[name] = tail_of(table), now
+            self._tails[name], self._listed[name] = tail_of(table, UNREPRESENTABLE), now
         if self._seen is not None:
             self._seen[name] = now
 

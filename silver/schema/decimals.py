@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from bronze.shapes import PgType
     from silver.schema.catalog import SilverTable
 
+UNREPRESENTABLE_ROWS: Final = "unrepresentable_rows"
+"""Detail of a run in `control.runs`: rows, at most, with values that their types do not hold."""
+
 _DECIMAL: Final = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 
 

@@ -10,6 +10,7 @@ from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.shapes import PgType
 from silver.cycle import Silver
+from silver.schema.decimals import UNREPRESENTABLE_ROWS
 from silver.schema.padding import PADDING_PROPERTY
 from silver.settings import SilverSettings
 from tests.fix_spark import rows_of
@@ -87,7 +88,7 @@ def test_a_lake_of_an_older_version(spark: SparkSession, tmp_path_factory: pytes
     assert errors["public.priced"].remedy == "resnapshot the table: smelt snapshot FILE public.priced"
     assert "trailing blanks" in errors["public.listed"].message
 
-    bronze.snapshot(priced, 50, [["1", "1.10"], ["2", "99"], ["3", "150.0"]])
+    bronze.snapshot(priced, 50, [["1", "1.10"], ["2", "99"], ["3", "150.0"], ["4", "NaN"], ["5", None]])
     bronze.snapshot(numbered, 50, [["1", "a"], ["2.50", "b"]])
     bronze.snapshot(listed, 50, [["1", '{"ab   "}']])
     bronze.add(55, [change(numbered, "update", old=["1", None], old_is_key=True, new=["1.0", "A"])])
@@ -97,6 +98,7 @@ def test_a_lake_of_an_older_version(spark: SparkSession, tmp_path_factory: pytes
     assert set(cut.tables) == {"priced", "numbered", "listed", "coded", "coded__history", "quiet"}
     assert control.open_errors() == []
     assert rows("priced", "CAST(max(total) AS STRING), 0") == [("150.000000000000000000", 0)]
+    assert [run.details[UNREPRESENTABLE_ROWS] for run in control.runs("silver", "priced", limit=1)] == [1]
     assert rows("numbered", "CAST(id AS DOUBLE), note") == [(1.0, "A"), (2.5, "b")]
     assert rows("listed", "id, codes") == [(1, ["ab"])]
     assert silver.cycle() is None
