@@ -112,6 +112,8 @@ class Snapshot:
         wait: is told while the making of the slot waits for transactions.
         executors: makes those ready that copy large tables; None: the workers copy all.
         condition: gives SQL that a table's rows must meet to be taken, by its shape; empty: all are.
+        beside: is called with the name of each exported snapshot, which other sessions can take over until
+            the call returns, with the LSN of its rows, and with the tables that are locked.
     """
 
     def __init__(
@@ -124,7 +126,9 @@ class Snapshot:
         wait: Wait | None = None,
         executors: ExecutorsAtHand | None = None,
         condition: Callable[[Relation], str] = lambda _: "",
+        beside: Callable[[str, Lsn, list[TableName]], None] = lambda *_: None,
     ) -> None:
+        self._beside = beside
         self._condition = condition
         self._help = Help(executors, source, settings, landing)
         self._source = source
@@ -229,10 +233,8 @@ class Snapshot:
                     self._landing.progress.set(copies_wait="")
                 # Materialize's postgres source documents the same off-by-one.
                 lsn = Lsn(exported.consistent_point - 1)
-                for session in sessions:
-                    with within(self._timing.copy_plan, session):
-                        session.execute(f"SET TRANSACTION SNAPSHOT {quote_literal(exported.name)}".encode())
-                        enlarge_buffer(session.pgconn)
+                self._take_over(sessions, exported.name)
+                self._beside(exported.name, lsn, [table.table for table in locked])
             finally:
                 # The workers' transactions hold the snapshot now; the temporary slot need not hold WAL any
                 # longer.
@@ -257,6 +259,12 @@ class Snapshot:
                 for copy in copies:
                     if copy.error is not None:
                         outcome.fail(copy.error)
+
+    def _take_over(self, sessions: Sequence[psycopg.Connection[TupleRow]], name: str) -> None:
+        for session in sessions:
+            with within(self._timing.copy_plan, session):
+                session.execute(f"SET TRANSACTION SNAPSHOT {quote_literal(name)}".encode())
+                enlarge_buffer(session.pgconn)
 
     def _count(self, tables: Sequence[SourceTable]) -> int:
         """How many workers have something to do, by what is known of the tables."""

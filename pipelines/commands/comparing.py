@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 
     from gold.verify.verify import Verification
     from pipelines.proof.against_source import Proof
+    from pipelines.proof.documents import ServerDocument
     from pipelines.proof.load import Load
     from pipelines.proof.sides import Unproven
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
     from silver.verify.compare import TableComparison
 
-Compared: TypeAlias = "TableComparison | Unproven | Proof | Verification"
-"""A table, a table that could not be compared, all tables together, or a document."""
+Compared: TypeAlias = "TableComparison | Unproven | ServerDocument | Proof | Verification"
+"""A table, a table that could not be compared, a document as the server computed it, all tables together, or
+a document beside a full rebuild."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class Verified:
             problems += [f"not equal to PostgreSQL: {', '.join(wrong)}"] if wrong else []
             left = [f"silver.{one.name}" for one in self.proof.unproven]
             problems += [f"not compared: {', '.join(left)}"] if left else []
+            wrong = [f"gold.{one.name}" for one in self.proof.documents if one.wrong]
+            problems += [f"documents not equal to PostgreSQL's: {', '.join(wrong)}"] if wrong else []
         unequal = [f"gold.{one.document}" for one in self.documents if not one.equal]
         problems += [f"not equal to a full rebuild: {', '.join(unequal)}"] if unequal else []
         return problems
@@ -87,7 +91,16 @@ def compare(
         from pipelines.proof.against_source import prove  # noqa: PLC0415 - a document alone needs none of it
 
         given = active_session()
-        proof = prove(pipeline, session, output, names=tables, load=load, tell=tell, given=given)
+        proof = prove(
+            pipeline,
+            session,
+            output,
+            names=tables,
+            documents=[one for name in documents for one in documents_named(pipeline, name)],
+            load=load,
+            tell=tell,
+            given=given,
+        )
         tell(proof)
     compared: list[Verification] = []
     if documents:

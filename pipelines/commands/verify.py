@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bronze.lsn import Lsn
 from pipelines.commands.comparing import Verified, compare, documents_like
@@ -19,14 +19,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.identifiers import TableName
-    from gold.verify.verify import Verification, Wrong
+    from gold.verify.differences import Difference
+    from gold.verify.verify import Verification
     from pipelines.commands.comparing import Compared
     from pipelines.proof.against_source import Proof
+    from pipelines.proof.documents import ServerDocument
     from pipelines.proof.load import Load
     from pipelines.proof.sides import Unproven
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
     from silver.verify.compare import TableComparison, WrongRow
+
+_SHOWN: Final = 5
+"""Wrong documents that are shown."""
 
 
 def run_verify(
@@ -62,7 +67,10 @@ def run_verify(
             pipeline,
             output,
             [table.quoted for table in wrong],
-            [one.document for one in found.documents if not one.equal],
+            sorted(
+                {one.document for one in found.documents if not one.equal}
+                | {one.name for one in found.proof.documents if one.wrong}
+            ),
             None if load is None else replace(load, sample=None),
         )
         found = _together(found, again)
@@ -106,7 +114,13 @@ def _together(first: Verified, again: Verified) -> Verified:
         names = {one.name for one in again.proof.compared} | {one.name for one in again.proof.unproven}
         kept = [one for one in proof.compared if one.name not in names]
         left = [one for one in proof.unproven if one.name not in names]
-        proof = replace(proof, compared=kept + again.proof.compared, unproven=left + again.proof.unproven)
+        asked = {one.name for one in again.proof.documents}
+        proof = replace(
+            proof,
+            compared=kept + again.proof.compared,
+            unproven=left + again.proof.unproven,
+            documents=[one for one in proof.documents if one.name not in asked] + again.proof.documents,
+        )
     names = {one.document for one in again.documents}
     documents = [one for one in first.documents if one.document not in names] + again.documents
     return Verified(proof, documents)
@@ -132,6 +146,18 @@ def _plain(found: Verified) -> dict[str, object]:
             for one in compared
         ],
         "not_compared": [asdict(one) for one in unproven],
+        "documents_at_source": [
+            {
+                "document": one.name,
+                "lsn": str(one.lsn),
+                "compared": one.compared,
+                "not_compared": one.reason,
+                "fields_not_compared": list(one.left_out),
+                "equal": not one.wrong,
+                "wrong": [asdict(wrong) for wrong in one.wrong[:_SHOWN]],
+            }
+            for one in (() if found.proof is None else found.proof.documents)
+        ],
         "documents": [
             {**asdict(one), "commit_lsn": str(Lsn(one.commit_lsn)), "equal": one.equal}
             for one in found.documents
@@ -142,9 +168,12 @@ def _plain(found: Verified) -> dict[str, object]:
 def _say(found: Compared, output: Output, sample: float | None) -> None:
     from gold.verify.verify import Verification  # noqa: PLC0415 - loads Spark
     from pipelines.proof.against_source import Proof  # noqa: PLC0415 - likewise
+    from pipelines.proof.documents import ServerDocument  # noqa: PLC0415 - likewise
 
     if isinstance(found, Verification):
         _say_document(found, output, sample)
+    elif isinstance(found, ServerDocument):
+        _say_server_document(found, output)
     elif isinstance(found, Proof):
         _say_proof(found, output, sample)
     else:
@@ -191,6 +220,29 @@ def _say_row(wrong: WrongRow, said: str, output: Output) -> None:
         output.line(f"    {cell.column}: {source} at the source, {silver} in silver")
 
 
+def _say_server_document(found: ServerDocument, output: Output) -> None:
+    from gold.verify.against_source import KINDS  # noqa: PLC0415 - loads Spark
+
+    if found.reason:
+        said = f"gold.{found.name}: not compared with PostgreSQL's documents: {found.reason}"
+        output.line(said, style=WARNING)
+        return
+    said = f"PostgreSQL's documents as of {found.lsn}; a sample of {found.compared:,}"
+    if found.wrong:
+        output.line(f"gold.{found.name}: not equal to {said}", style=ERROR)
+        output.line(f"  {len(found.wrong):,} that gold makes of silver's rows differ from the server's")
+        for wrong in found.wrong[:_SHOWN]:
+            where = _where(wrong.difference, "PostgreSQL")
+            output.line(f"  {wrong.key} {KINDS[wrong.kind]}{where}")
+        output.line(
+            "  remedy: compare silver first (the lines above); if it is equal, report this as a defect"
+        )
+    else:
+        output.line(f"gold.{found.name}: equal to {said}", style=GOOD)
+    for left in found.left_out:
+        output.line(f"  not compared with PostgreSQL: {left}", style=WARNING)
+
+
 def _say_document(result: Verification, output: Output, sample: float | None) -> None:
     from gold.verify.verify import KINDS  # noqa: PLC0415 - loads Spark
 
@@ -204,16 +256,16 @@ def _say_document(result: Verification, output: Output, sample: float | None) ->
     for kind, count in result.counts.items():
         output.line(f"  {count:,} {'document' if count == 1 else 'documents'}: {KINDS[kind]}")
     for wrong in result.first:
-        output.line(f"  {wrong.key} {KINDS[wrong.kind]}{_where(wrong)}")
+        output.line(f"  {wrong.key} {KINDS[wrong.kind]}{_where(wrong.difference, 'rebuilt')}")
     if sum(result.counts.values()) > len(result.first):
         output.line("  …")
     output.line("  remedy: smelt rebuild FILE gold " + result.document)
 
 
-def _where(wrong: Wrong) -> str:
-    found = wrong.difference
+def _where(found: Difference | None, other: str) -> str:
     if found is None:
         return ""
     stored = "nothing" if found.stored is None else found.stored
     rebuilt = "nothing" if found.rebuilt is None else found.rebuilt
-    return f" at {found.path or 'the order of its fields'}\n    in gold:  {stored}\n    rebuilt:  {rebuilt}"
+    place = found.path or "the order of its fields"
+    return f" at {place}\n    in gold:  {stored}\n    {other}: {' ' * max(0, 8 - len(other))}{rebuilt}"

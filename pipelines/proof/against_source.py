@@ -15,6 +15,9 @@ Why what it says is right:
   proof then fails.
 
 Both sides are compared by Spark (`silver.verify`): no row comes to this process but the few that are shown.
+
+Of each document, the server computes some in that snapshot (`pipelines.proof.documents`), and gold's compiler
+makes the same ones of silver's rows at S (`gold.verify.against_source`).
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from bronze.lake.named.session import is_local
 from bronze.postgres.connection import connect, translated
 from bronze.progress import snapshot_view
 from pipelines.proof.catching_up import CatchingUp
+from pipelines.proof.documents import ServerDocument, ServerDocuments
 from pipelines.proof.load import Load
 from pipelines.proof.scratch import scratch_lake
 from pipelines.proof.sides import Sides, Unproven
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 
     from bronze.catalog.source_table import SourceTable
     from bronze.identifiers import TableName
+    from gold.language.document import Document
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
     from silver.verify.compare import TableComparison
@@ -66,17 +71,20 @@ class Proof:
         unproven: those that could not be.
         sources: the source's table of each name in `compared`.
         seconds: that the source was read for.
+        documents: as the server computed them.
     """
 
     compared: list[TableComparison] = field(default_factory=list)
     unproven: list[Unproven] = field(default_factory=list)
     sources: dict[str, TableName] = field(default_factory=dict)
     seconds: float = 0.0
+    documents: list[ServerDocument] = field(default_factory=list)
 
     @property
     def holds(self) -> bool:
-        """Whether silver holds what the source does, as far as was asked."""
-        return not self.unproven and all(one.equal for one in self.compared)
+        """Whether silver and documents hold what the source does, as far as was asked."""
+        equal = all(one.equal for one in self.compared) and not any(one.wrong for one in self.documents)
+        return equal and not self.unproven
 
     def wrong_tables(self) -> list[TableName]:
         """The source's tables that a resnapshot mends: those of which more is wrong than ended versions."""
@@ -90,8 +98,9 @@ def prove(
     output: Output,
     *,
     names: Sequence[str] = (),
+    documents: Sequence[Document] = (),
     load: Load | None = None,
-    tell: Callable[[TableComparison | Unproven], None] = lambda _: None,
+    tell: Callable[[TableComparison | Unproven | ServerDocument], None] = lambda _: None,
     given: SparkSession | None = None,
     command: str = "smelt verify",
 ) -> Proof:
@@ -102,6 +111,7 @@ def prove(
         spark_for: gives a session, while the source is read.
         output: takes progress.
         names: tables or patterns; none: all.
+        documents: that the server shall compute, too.
         load: how much of the server it may take.
         tell: is told each table's result at once.
         given: a session that is there already, if any.
@@ -122,10 +132,7 @@ def prove(
             proof.compared.append(found)
         tell(found)
 
-    for table in tables:
-        if table.problem is not None:
-            told(Unproven(table.table.silver_name, table.problem.message))
-    tables = [table for table in tables if table.problem is None]
+    tables = _without_problems(tables, told)
     if not tables:
         return proof
     local = (
@@ -134,7 +141,8 @@ def prove(
         else not is_elsewhere(pipeline.spark) and is_local(pipeline.spark.get("spark.master", "local"))
     )
     with scratch_lake(lake, tasks_are_local=local) as scratch:
-        copy, begun = SourceCopy(pipeline, tables, scratch, load), time.monotonic()
+        asked = ServerDocuments(pipeline, documents, tables)
+        copy, begun = SourceCopy(pipeline, tables, scratch, load, asked), time.monotonic()
         copy.start()
         bronze = CatchingUp(pipeline, copy, output, command)
         bronze.start()
@@ -147,17 +155,23 @@ def prove(
                     told(Unproven(failed.table.silver_name, failed.message))
                 wanted = taken.lsns
                 left = {table.table for table in tables} - wanted.keys()
-                for name in sorted(left - {failed.table for failed in taken.failed}):
+                left -= {failed.table for failed in taken.failed}
+                for name in sorted(left):
                     told(Unproven(name.silver_name, "its rows could not be read at the source"))
                 if wanted:
                     with output.waiting("waiting for bronze to reach the source's rows"):
                         bronze.wait()
                         bronze.reach(max(wanted.values()))  # where tables were taken in several rounds
+                        proof.documents = asked.result()
                 sides = Sides(spark, pipeline, scratch, load.sample)
                 for lsn in sorted(set(wanted.values())):
                     some = [table for table in wanted if wanted[table] == lsn]
                     with output.waiting(f"comparing {counted(len(some), 'table')} as of {lsn}"):
                         sides.compare(some, lsn, told, proof.sources)
+                for document in proof.documents:
+                    with output.waiting(f"comparing gold.{document.name} with PostgreSQL's documents"):
+                        sides.document(document)
+                    tell(document)
                 sides.close()  # not after an interrupt: Spark would not answer
         finally:
             bronze.stop()
@@ -172,6 +186,13 @@ def _tables(pipeline: Pipeline, names: Sequence[str]) -> list[SourceTable]:
         tables = select_tables(connection, source)
         skipped = skipped_relations(connection, source) if names else []
     return named_tables(names, tables, skipped) if names else list(tables)
+
+
+def _without_problems(tables: Sequence[SourceTable], told: Callable[[Unproven], None]) -> list[SourceTable]:
+    for table in tables:
+        if table.problem is not None:
+            told(Unproven(table.table.silver_name, table.problem.message))
+    return [table for table in tables if table.problem is None]
 
 
 def _wait(copy: SourceCopy, bronze: CatchingUp, output: Output) -> None:

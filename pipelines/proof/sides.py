@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.lake.control_tables import ControlTables
 from bronze.store.relations import read_relations
+from gold.builder.views import views_at_head
+from gold.verify.against_source import lost_values, wrong_documents
 from pipelines.proof.sample import has_sample, in_spark
 from pipelines.runtime.maintenance_errors import stops
 from silver.errors import failure, table_error
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from bronze.identifiers import TableName
     from bronze.lake.location import Lake
     from bronze.lsn import Lsn
+    from pipelines.proof.documents import ServerDocument
     from pipelines.settings import Pipeline
     from silver.fresh import Head
     from silver.schema.catalog import SilverTable
@@ -95,6 +98,24 @@ class Sides:
                 told(future.result())
         finally:  # an interrupt waits for nothing that runs
             pool.shutdown(wait=False, cancel_futures=True)
+
+    def document(self, document: ServerDocument) -> None:
+        """Compare the server's documents with the documents that gold's compiler makes of silver's rows."""
+        if document.tree is None or document.reason:
+            return
+        names = [table.name for table in document.tree.tables().values()]
+        head = self._silver.look(names, at=document.lsn)
+        # After the look: at a server, a session sees the views that were there when it was cloned.
+        with beside(self._silver.session) as session:
+            try:
+                relation = views_at_head(session, document.tree, head)
+                document.wrong = wrong_documents(session, [(document.tree, document.answers)], relation)
+                if document.wrong and (lost := lost_values(session, document.tree, relation)):
+                    document.explain(lost)
+            except Exception as error:
+                if outage(error) is not None or not answers(session):
+                    raise
+                document.reason = str(error).splitlines()[0]
 
     def close(self) -> None:
         """Forget the views."""

@@ -20,6 +20,7 @@ from bronze.snapshot.snapshot import Outcome, Snapshot
 from bronze.store.landing import Landing
 from bronze.store.relations import ShapeLog
 from bronze.store.sink import DeltaSink
+from pipelines.proof.documents import ServerDocuments
 from pipelines.proof.sample import has_sample, in_postgres
 
 if TYPE_CHECKING:
@@ -80,9 +81,18 @@ class SourceCopy:
         tables: to be taken.
         lake: where to; a new one.
         load: how much of the server it may take.
+        documents: what the server is to compute in the same snapshot.
     """
 
-    def __init__(self, pipeline: Pipeline, tables: Sequence[SourceTable], lake: Lake, load: Load) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        tables: Sequence[SourceTable],
+        lake: Lake,
+        load: Load,
+        documents: ServerDocuments | None = None,
+    ) -> None:
+        self._documents = documents or ServerDocuments(pipeline, [], tables)
         self._pipeline = pipeline
         self._tables = tables
         self._lake = lake
@@ -112,6 +122,7 @@ class SourceCopy:
     def stop(self) -> None:
         """End it between two blocks, and wait for that."""
         self._stop.set()
+        self._documents.stop()
         self._thread.join()
 
     def counters(self) -> dict[str, Any]:
@@ -151,7 +162,12 @@ class SourceCopy:
         if load.connections is not None:
             settings = settings.model_copy(update={"workers": load.connections})
         snapshot = Snapshot(
-            source, settings, landing, application_name="deltasmelt verify", condition=self._condition
+            source,
+            settings,
+            landing,
+            application_name="deltasmelt verify",
+            condition=self._condition,
+            beside=self._documents.begin,
         )
         backoff, waiting = Backoff(0.5, 10.0), list(self._tables)
         for attempt in range(_ATTEMPTS):

@@ -18,7 +18,7 @@ from gold.tree.resolve import resolve
 from pipelines.settings import load_pipeline
 from silver.settings import SilverSettings
 from tests.fix_spark import rows_of
-from tests.gold.reference import Reference
+from tests.gold.plain_reference import Reference
 from tests.gold.shop import SHAPES, Shop, fill, moment, money
 from tests.gold.shop_documents import SNIPPETS, document
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.lake.control import Run
-    from tests.gold.reference import Reference
+    from tests.gold.plain_reference import Reference
     from tests.gold.shop import Shop
     from tests.gold.world import Documents
 

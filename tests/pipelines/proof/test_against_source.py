@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,25 +55,30 @@ INSERT INTO nothing VALUES (1, 'after');
 
 
 class Source:
-    """A database, its pipeline file, and its lake: silver behind the source, bronze behind it too."""
+    """A database, its pipeline file, and its lake: silver behind the source, bronze behind it too.
 
-    def __init__(self, spark: SparkSession, folder: Path, dsn: str) -> None:
+    Args:
+        statements: before the first load, and after it.
+        settings: more of the pipeline file.
+    """
+
+    def __init__(
+        self, spark: SparkSession, folder: Path, dsn: str, statements: tuple[str, str], settings: str
+    ) -> None:
         self.folder, self.dsn = folder, dsn
         self.spark = spark
         self.file = folder / "pipeline.yml"
         self.name = "verify_" + str(conninfo_to_dict(dsn)["dbname"])
         self.file.write_text(
             f"pipeline: shop\nsource: {{dsn: '{dsn}', slot: {self.name}, publication: {self.name}}}\n"
-            "lake: {path: './lake'}\nbronze: {heartbeat: 1s}\nsilver: {history: [public.kept]}\n"
-            "snapshot: {chunk_rows: 1000}\n"
+            f"lake: {{path: './lake'}}\nbronze: {{heartbeat: 1s}}\nsnapshot: {{chunk_rows: 1000}}\n{settings}"
         )
         self.pipeline = load_pipeline(self.file)
         self.lake = self.pipeline.lake_address()
         self.control = ControlTables(self.lake)
-        first, *more = (_SCENARIOS / "values_of_every_type.sql").read_text().split("--- step\n")
-        self.execute(TABLES + first)
+        self.execute(statements[0])
         self.carry()
-        self.execute(LATER + "".join(more))
+        self.execute(statements[1])
 
     def execute(self, statements: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
@@ -87,9 +93,8 @@ class Source:
 
     def harm(self, statement: str) -> None:
         """Run a statement on silver's tables as somebody might by hand: ``{cells}`` is a table."""
-        names = ("cells", "counted", "kept", "kept__history", "large", "typed")
         with reading(self.spark):
-            self.spark.sql(statement.format(**{name: self.lake.sql("silver", name) for name in names}))
+            self.spark.sql(re.sub(r"\{(\w+)\}", lambda found: self.lake.sql("silver", found[1]), statement))
 
     def verify(self, *more: str) -> tuple[int, dict[str, Any]]:
         """The exit code, and by table what was found."""
@@ -114,7 +119,10 @@ def source(
     spark: SparkSession, server_dsn: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Source]:
     dsn = make_database(server_dsn)
-    yield Source(spark, tmp_path_factory.mktemp("proof"), dsn)
+    first, *more = (_SCENARIOS / "values_of_every_type.sql").read_text().split("--- step\n")
+    settings = "silver: {history: [public.kept]}\n"
+    folder = tmp_path_factory.mktemp("proof")
+    yield Source(spark, folder, dsn, (TABLES + first, LATER + "".join(more)), settings)
     drop_database(server_dsn, dsn)
 
 

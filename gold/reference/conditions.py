@@ -1,0 +1,317 @@
+"""Filters of documents, which are Spark SQL, as PostgreSQL's SQL: the part that means the same in both. Pure.
+
+The grammar: AND, OR, NOT, IS [NOT] NULL/TRUE/FALSE, comparisons, BETWEEN, IN, LIKE, sums and products of
+whole numbers, coalesce, nullif, columns and literals, if both systems compare values of these types alike.
+Everything else raises `UntranslatableError` with its name: a guess would make a fault of the reference look
+like a fault of gold.
+
+* Text is compared by code point (``COLLATE "C"``).
+* Numbers of all types are compared as numbers in both.
+* A text literal is compared with a date, a timestamp, an enum or a uuid only where it has that type's form.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from bronze.identifiers import quote_literal
+from gold.expressions.scanner import ColumnReference
+from gold.expressions.tokens import END, Token, tokens_of
+from gold.reference.values import C, column_type, compared_value, is_text
+
+if TYPE_CHECKING:
+    from gold.expressions.expressions import Expression
+    from gold.expressions.scanner import Parts
+    from silver.schema.catalog import SilverTable
+
+_NUMBERS: Final = frozenset(("int2", "int4", "int8", "oid", "numeric", "float4", "float8"))
+_WHOLE: Final = frozenset(("int2", "int4", "int8"))
+_MOMENTS: Final = {
+    "date": re.compile(r"\d{4}-\d\d-\d\d"),
+    "timestamp": re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d{1,6})?)?"),
+    "timestamptz": re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d{1,6})?([+-]\d\d(:\d\d)?)?)?"),
+}
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_COMPARISONS: Final = {
+    "=": "=",
+    "==": "=",
+    "<>": "<>",
+    "!=": "<>",
+    "<": "<",
+    "<=": "<=",
+    ">": ">",
+    ">=": ">=",
+}
+_NUMBER: Final = re.compile(r"\d+|\d+\.\d+|\d+[lL]")
+
+
+class UntranslatableError(ValueError):
+    """A filter without a certain translation."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A translated value.
+
+    Attributes:
+        sql: of PostgreSQL, in parentheses where it has operators.
+        kind: ``text`` ``number`` ``bool`` ``null``, the name of another type, or ``literal`` for a text
+            literal, whose type follows from the value beside the literal.
+        labels: of an enum.
+        literal: the text of a literal.
+        whole: whether a number is whole.
+    """
+
+    sql: str
+    kind: str
+    labels: tuple[str, ...] = ()
+    literal: str = ""
+    whole: bool = False
+
+
+def condition(expression: Expression, table: SilverTable, alias: str) -> str:
+    """Return a filter as PostgreSQL's SQL.
+
+    Args:
+        expression: the filter.
+        table: of the rows to filter.
+        alias: of a row.
+
+    Raises:
+        UntranslatableError: no certain translation exists.
+    """
+    found = _Translation(expression, table, alias).whole()
+    if found.kind not in {"bool", "null"}:
+        raise UntranslatableError("it is not a condition")
+    return found.sql
+
+
+class _Translation:
+    def __init__(self, expression: Expression, table: SilverTable, alias: str) -> None:
+        self._table = table
+        self._alias = alias
+        self._tokens: list[Token | ColumnReference] = []
+        for part in _as_written(expression):
+            self._tokens += [part] if isinstance(part, ColumnReference) else tokens_of(part)
+        self._place = 0
+
+    def whole(self) -> _Part:
+        found = self._or()
+        if self._place < len(self._tokens):
+            raise self._unknown()
+        return found
+
+    @property
+    def _next(self) -> Token | ColumnReference:
+        return self._tokens[self._place] if self._place < len(self._tokens) else END
+
+    def _word(self) -> str:
+        token = self._next
+        return token.lower if isinstance(token, Token) else ""
+
+    def _may(self, *words: str) -> str:
+        word = self._word()
+        if word and word in words:
+            self._place += 1
+            return word
+        return ""
+
+    def _must(self, word: str) -> None:
+        if not self._may(word):
+            raise self._unknown()
+
+    def _unknown(self) -> UntranslatableError:
+        token = self._next
+        said = token.name if isinstance(token, ColumnReference) else token.text
+        return UntranslatableError(f"{said or 'its end'!r} has no certain translation to PostgreSQL")
+
+    def _or(self) -> _Part:
+        found = self._and()
+        while self._may("or"):
+            found = _Part(f"({_truth(found)} OR {_truth(self._and())})", "bool")
+        return found
+
+    def _and(self) -> _Part:
+        found = self._not()
+        while self._may("and"):
+            found = _Part(f"({_truth(found)} AND {_truth(self._not())})", "bool")
+        return found
+
+    def _not(self) -> _Part:
+        if self._may("not", "!"):
+            return _Part(f"(NOT {_truth(self._not())})", "bool")
+        return self._predicate(self._comparison())
+
+    def _predicate(self, left: _Part) -> _Part:
+        if self._may("is"):
+            negated = " NOT" if self._may("not") else ""
+            word = self._may("null", "true", "false")
+            if word == "null":
+                # A composite of NULLs is not NULL in silver; IS NULL of a row would say that it is.
+                distinct = "IS DISTINCT FROM" if negated else "IS NOT DISTINCT FROM"
+                return _Part(f"({left.sql} {distinct} NULL)", "bool")
+            if not word:
+                raise self._unknown()
+            return _Part(f"({_truth(left)} IS{negated} {word.upper()})", "bool")
+        negated = "NOT " if self._may("not") else ""
+        if self._may("between"):
+            low = self._sum()
+            self._must("and")
+            high = self._sum()
+            both = f"({_compared(left, '>=', low)} AND {_compared(left, '<=', high)})"
+            return _Part(f"({negated}{both})", "bool")
+        if self._may("in"):
+            self._must("(")
+            found = [_compared(left, "=", self._or())]
+            while self._may(","):
+                found.append(_compared(left, "=", self._or()))
+            self._must(")")
+            return _Part(f"({negated}({' OR '.join(found)}))", "bool")
+        if self._may("like"):
+            return self._like(left, negated)
+        if negated:
+            raise self._unknown()
+        return left
+
+    def _like(self, left: _Part, negated: str) -> _Part:
+        pattern = self._sum()
+        # Spark refuses an escape before any other sign, PostgreSQL takes the sign as it is.
+        plain = pattern.kind == "literal" and "\\" not in pattern.literal
+        if left.kind != "text" or not plain or self._word() == "escape":
+            raise UntranslatableError("LIKE is translated for a column of text and a pattern without escapes")
+        return _Part(f"({left.sql} {negated}LIKE {pattern.sql})", "bool")
+
+    def _comparison(self) -> _Part:
+        found = self._sum()
+        operator = self._word()
+        if operator in _COMPARISONS:
+            self._place += 1
+            found = _Part(_compared(found, _COMPARISONS[operator], self._sum()), "bool")
+            if self._word() in _COMPARISONS:
+                raise self._unknown()
+        return found
+
+    def _sum(self) -> _Part:
+        found = self._product()
+        while operator := self._may("+", "-"):
+            found = _calculated(found, operator, self._product())
+        return found
+
+    def _product(self) -> _Part:
+        found = self._primary()
+        while operator := self._may("*"):
+            found = _calculated(found, operator, self._primary())
+        return found
+
+    def _primary(self) -> _Part:
+        token = self._next
+        if isinstance(token, ColumnReference):
+            self._place += 1
+            return self._column(token.name)
+        if self._may("-"):
+            found = self._primary()
+            if found.kind != "number":
+                raise self._unknown()
+            return _Part(f"(-{found.sql})", "number", whole=found.whole)
+        if self._may("("):
+            found = self._or()
+            self._must(")")
+            return found
+        return self._literal(token) or self._named()
+
+    def _literal(self, token: Token) -> _Part | None:
+        if token.kind == "text":
+            self._place += 1
+            if "\x00" in token.value:
+                raise UntranslatableError("PostgreSQL's text holds no NUL")
+            return _Part(quote_literal(token.value), "literal", literal=token.value)
+        if token.kind == "number" and _NUMBER.fullmatch(token.text):
+            self._place += 1
+            return _Part(token.text.rstrip("lL"), "number", whole="." not in token.text)
+        return None
+
+    def _named(self) -> _Part:
+        word = self._may("true", "false", "null", "coalesce", "ifnull", "nvl", "nullif")
+        if word == "null":
+            return _Part("NULL", "null")
+        if word in {"true", "false"}:
+            return _Part(word, "bool")
+        if word and self._may("("):
+            return self._call(word)
+        raise self._unknown()
+
+    def _call(self, name: str) -> _Part:
+        found = [self._or()]
+        while self._may(","):
+            found.append(self._or())
+        self._must(")")
+        kinds = {part.kind for part in found} - {"null"}
+        if "text" in kinds:
+            kinds -= {"literal"}
+        if len(kinds) != 1 or not kinds <= {"text", "number", "bool"}:
+            raise UntranslatableError(f"{name} is translated for texts, numbers or booleans alone")
+        if name == "nullif" and "bool" in kinds:
+            raise UntranslatableError("nullif of booleans is not translated")
+        listed = ", ".join(part.sql for part in found)
+        whole = all(part.whole or part.kind == "null" for part in found)
+        name = "nullif" if name == "nullif" else "coalesce"
+        return _Part(f"{name}({listed})", kinds.pop(), whole=whole)
+
+    def _column(self, name: str) -> _Part:
+        pg_type, sql = column_type(self._table, name), compared_value(self._table, name, self._alias)
+        if self._table.column(name).reading.ddl == "STRING" and pg_type.name in _NUMBERS:
+            return _Part(sql, f"{pg_type.name} as text")
+        if pg_type.kind == "enum":
+            return _Part(sql, "enum", labels=pg_type.labels)
+        if pg_type.kind == "base" and is_text(pg_type):
+            # The cast drops the blanks of char(n), as silver does.
+            return _Part(f"({sql}::text{C})", "text")
+        if pg_type.kind == "base" and pg_type.name in _NUMBERS:
+            return _Part(sql, "number", whole=pg_type.name in _WHOLE)
+        return _Part(sql, pg_type.name if pg_type.kind == "base" else pg_type.kind)
+
+
+def _as_written(expression: Expression) -> Parts:
+    """Return an expression as the document has it, without what gold adds for Spark."""
+    read: Parts = getattr(expression, "read", ())
+    return read or expression.parts
+
+
+def _truth(part: _Part) -> str:
+    if part.kind not in {"bool", "null"}:
+        raise UntranslatableError(f"{part.sql} is not a boolean")
+    return part.sql
+
+
+def _calculated(left: _Part, operator: str, right: _Part) -> _Part:
+    if not (left.kind == right.kind == "number" and left.whole and right.whole):
+        raise UntranslatableError("only whole numbers are calculated with in one way")
+    # A sum beyond the type fails in both; numeric never does, so the reference gives the true value.
+    return _Part(f"({left.sql}::numeric {operator} {right.sql}::numeric)", "number", whole=True)
+
+
+def _compared(left: _Part, operator: str, right: _Part) -> str:
+    kinds = {left.kind, right.kind}
+    if "null" in kinds:
+        return "(NULL::boolean)"
+    if kinds <= {"text", "literal"} and "text" in kinds:
+        return f"({left.sql} {operator} {right.sql})"
+    if kinds in ({"number"}, {"bool"}, {"date"}, {"timestamp"}, {"timestamptz"}):
+        return f"({left.sql} {operator} {right.sql})"
+    if "literal" in kinds and len(kinds) == 2:
+        column, literal = (left, right) if right.kind == "literal" else (right, left)
+        if _has_form(column, literal.literal):
+            return f"({left.sql} {operator} {right.sql})"
+    raise UntranslatableError(f"{' and '.join(sorted(kinds))} are not compared in one way")
+
+
+def _has_form(column: _Part, literal: str) -> bool:
+    """Check whether a literal has one meaning beside a column of this type."""
+    form = _MOMENTS.get(column.kind)
+    if form is not None:
+        return form.fullmatch(literal) is not None
+    if column.kind == "enum":
+        return literal in column.labels
+    return column.kind == "uuid" and _UUID.fullmatch(literal) is not None

@@ -1,0 +1,316 @@
+"""The documents of some roots as one query of PostgreSQL. Pure: a tree in, text out.
+
+Every node is a LATERAL subquery below a row of its parent: the meaning of the language, word for word. Such a
+query is slow for many roots, and obvious. Joins, order and aggregates share nothing with `gold.compile`.
+Order and equality are the operators of PostgreSQL's own types.
+
+A row of the answer is the text of one JSON object: ``k`` the root's key, ``d`` the document, null if the
+root's filter leaves none. Fields are ``f0, f1 …`` by their place, values are texts
+(`gold.reference.values.text`) for `gold.reference.reading`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bronze.identifiers import quote_identifier
+from gold.language import types
+from gold.reference.conditions import UntranslatableError, condition
+from gold.reference.values import (
+    at_source,
+    column_type,
+    compared_value,
+    equality,
+    ordered_value,
+    sources,
+    text,
+    value,
+)
+from gold.tree.nodes import (
+    Aggregate,
+    Child,
+    Collect,
+    Flattened,
+    Many,
+    Measure,
+    Nested,
+    Node,
+    One,
+    Pick,
+    Scope,
+    Tree,
+    TreeField,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gold.expressions.expressions import Expression
+    from gold.language.notation import OrderedColumn
+    from gold.tree.nodes import Pairs
+
+
+def documents(tree: Tree, roots: str) -> str:
+    """Return the query.
+
+    Args:
+        tree: a document without untranslatable fields (`gold.reference.comparable`).
+        roots: a relation with the wanted rows of the root's table.
+    """
+    return _Writer().document(tree, roots)
+
+
+def root_columns(tree: Tree) -> str:
+    """Return the root's columns for the relation of roots that `documents` takes."""
+    wanted = [at_source(tree.root.table, name) for name in [*tree.key, *sorted(tree.root.reads)]]
+    return ", ".join(map(quote_identifier, dict.fromkeys(wanted)))
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self._count = 0
+
+    def document(self, tree: Tree, roots: str) -> str:
+        alias = self._alias("t")
+        row, joins = self._children(tree.children, alias)
+        key = _object([text(value(name, alias)) for name in tree.key])
+        found = _object(self._fields(tree.fields, tree.root, alias, row))
+        if tree.root.where is not None:
+            found = f"CASE WHEN {condition(tree.root.where, tree.root.table, alias)} THEN {found} END"
+        listed = f"SELECT {key} AS k, {found} AS d\nFROM {roots} AS {alias}{joins}"
+        return f"SELECT row_to_json(w)::text\nFROM (\n{listed}\n) AS w"
+
+    def _alias(self, letter: str) -> str:
+        self._count += 1
+        return f"{letter}{self._count}"
+
+    def _children(self, children: Sequence[Node], alias: str) -> tuple[dict[int, str], str]:
+        """Return the aliases of nodes below a row, by their number, and their joins to it."""
+        row: dict[int, str] = {}
+        joins = ""
+        for node in children:
+            name = row[node.id] = self._alias("n")
+            joins += f"\nLEFT JOIN LATERAL (\n{self._node(node, alias)}\n) AS {name} ON true"
+        return row, joins
+
+    def _node(self, node: Node, parent: str) -> str:
+        if isinstance(node, One | Many) and node.recursion is not None:
+            own = node.parent.table.table == node.scope.table.table
+            return self._level(node, node.on, (node.parent, parent), [parent] if own else [], 1)
+        source, where, order, alias, links = self._path(node, parent)
+        if isinstance(node, Aggregate):
+            measured = [f"{_measure(node, one, alias)} AS m{i}" for i, one in enumerate(node.measures)]
+            return f"SELECT {', '.join(measured)}\nFROM {source}\nWHERE {where}"
+        if isinstance(node, Collect | Pick):
+            (one,) = node.fields
+            found = self._field(one, node.scope, alias, {})
+            if isinstance(node, Pick):
+                return f"SELECT {found} AS item\nFROM {source}\nWHERE {where}\nORDER BY {order}\nLIMIT 1"
+            return _gathered(node, f"{source}\nWHERE {where} AND {found} IS NOT NULL", found, order)
+        row, joins = self._children(node.children, alias)
+        if isinstance(node, Many) and node.plain:
+            item = self._field(node.fields[0], node.scope, alias, row)
+        else:
+            made = self._fields(node.fields, node.scope, alias, row)
+            for link, name in zip(node.links, links, strict=True):
+                made += self._fields(link.fields, link.scope, name, row)
+            item = _object(made)
+        source += joins
+        if isinstance(node, One):
+            return f"SELECT {item} AS item\nFROM {source}\nWHERE {where}\nORDER BY {order}\nLIMIT 1"
+        if not isinstance(node, Many):
+            raise TypeError(type(node).__name__)
+        return _gathered(node, f"{source}\nWHERE {where}", item, order, names=_names_of(node, alias))
+
+    def _path(self, node: Node, parent: str) -> tuple[str, str, str, str, list[str]]:
+        """Return a node's rows: FROM, WHERE, ORDER BY, the alias of its own table, those of its links."""
+        tables, conditions, names = [], [], []
+        before = (node.parent, parent)
+        for scope, on in [*((link.scope, link.on) for link in node.links), (node.scope, node.on)]:
+            alias = self._alias("t")
+            tables.append(f"{scope.table.table.quoted} AS {alias}")
+            conditions += _met(on, (scope, alias), before)
+            if scope.where is not None:
+                conditions.append(condition(scope.where, scope.table, alias))
+            names.append(alias)
+            before = (scope, alias)
+        order = [] if isinstance(node, Aggregate) else _order(node, names)
+        source, where = " CROSS JOIN ".join(tables), " AND ".join(conditions)
+        return source, where, ", ".join(order), names[-1], names[:-1]
+
+    def _level(
+        self, node: One | Many, on: Pairs, above: tuple[Scope, str], way: Sequence[str], depth: int
+    ) -> str:
+        """Return the rows of one level of a recursion; without rows above themselves."""
+        recursion = node.recursion
+        if recursion is None:
+            raise TypeError("the node has no recursion")
+        alias, scope = self._alias("t"), node.scope
+        key = scope.table.key
+        conditions = _met(on, (scope, alias), above)
+        if scope.where is not None:
+            conditions.append(condition(scope.where, scope.table, alias))
+        for one in way:
+            same = " AND ".join(_same((name, scope, alias), (name, scope, one)) for name in key)
+            conditions.append(f"NOT ({same})")
+        row, joins = self._children(node.children, alias)
+        made = self._fields(node.fields, scope, alias, row)
+        if depth < recursion.depth:
+            here, name = (scope, alias), self._alias("n")
+            below = self._level(node, recursion.on, here, [*way, alias], depth + 1)
+            joins += f"\nLEFT JOIN LATERAL (\n{below}\n) AS {name} ON true"
+            made.append(f"{name}.item")
+        source = f"{scope.table.table.quoted} AS {alias}{joins}\nWHERE {' AND '.join(conditions)}"
+        order = ", ".join(_order(node, [alias]))
+        if isinstance(node, One):
+            return f"SELECT {_object(made)} AS item\nFROM {source}\nORDER BY {order}\nLIMIT 1"
+        return _gathered(node, source, _object(made), order, names=_names_of(node, alias))
+
+    def _fields(
+        self, fields: Sequence[TreeField], scope: Scope, alias: str, row: Mapping[int, str]
+    ) -> list[str]:
+        return [self._field(one, scope, alias, row) for one in fields]
+
+    def _field(self, found: TreeField, scope: Scope, alias: str, row: Mapping[int, str]) -> str:
+        if isinstance(found, Value):
+            if (name := bare_column(found.expression)) is not None:
+                return text(value(name, alias))
+            # Also one column, or none, is sent as an object: a row of NULLs is not "no row".
+            columns = sources(found.expression, scope.table)
+            return _object([text(value(name, alias)) for name in columns] or ["NULL::text"])
+        if isinstance(found, Nested):
+            return _object(self._fields(found.fields, scope, alias, row))
+        joined = row[found.node.id]
+        if isinstance(found, Flattened):
+            place = [one.name for one in found.node.fields].index(found.field.name)
+            return f"coalesce({joined}.item -> 'f{place}', {_nothing(found.field)})"
+        if isinstance(found.node, Aggregate):
+            return f"{joined}.m{found.measure}"
+        return f"{joined}.item"
+
+
+def bare_column(expression: Expression) -> str | None:
+    """Return the column of an expression that is a column alone; else None."""
+    part = expression.parts[0] if len(expression.parts) == 1 else ""
+    return None if isinstance(part, str) else part.name
+
+
+def _object(values: Sequence[str]) -> str:
+    """Return one JSON object of values by their place, more than a function takes if need be."""
+    listed = ", ".join(f"{one} AS f{place}" for place, one in enumerate(values))
+    return f"(SELECT row_to_json(o) FROM (SELECT {listed}) AS o)"
+
+
+def _met(on: Pairs, this: tuple[Scope, str], other: tuple[Scope, str]) -> list[str]:
+    """Return the conditions under which a row of one scope belongs to a row of another."""
+    return [
+        _same((at_source(this[0].table, mine), *this), (at_source(other[0].table, theirs), *other))
+        for mine, theirs in on
+    ]
+
+
+def _same(one: tuple[str, Scope, str], other: tuple[str, Scope, str]) -> str:
+    """Return the condition under which two columns are equal."""
+    (name, scope, alias), (theirs, there, row) = one, other
+    operator = equality(column_type(scope.table, name), column_type(there.table, theirs))
+    left, right = compared_value(scope.table, name, alias), compared_value(there.table, theirs, row)
+    return f"{left} {operator} {right}"
+
+
+def _order(node: Node, names: Sequence[str]) -> list[str]:
+    """Return the order of a node's rows: as the file says, then its key, then those of the links."""
+    wanted: Sequence[OrderedColumn] = node.order if isinstance(node, One | Many | Collect | Pick) else ()
+    last = isinstance(node, Pick) and node.last
+    scopes: list[tuple[Scope, str]] = list(zip([link.scope for link in node.links], names[:-1], strict=True))
+    terms = [(node.scope, names[-1], one.column, one.descending, one.nulls_first) for one in wanted]
+    for scope, alias in reversed(scopes):
+        terms += [(scope, alias, name, False, False) for name in scope.table.key]
+    ordered = []
+    for scope, alias, name, descending, nulls_first in terms:
+        term = ordered_value(scope.table, at_source(scope.table, name), alias)
+        direction, nulls = "DESC" if descending != last else "ASC", "FIRST" if nulls_first != last else "LAST"
+        ordered.append(f"{term} {direction} NULLS {nulls}")
+    return ordered
+
+
+def _names_of(node: Many, alias: str) -> tuple[str, str]:
+    """Return the names of a map's elements, and the values that tell names apart; empty for an array."""
+    if node.map_by is None:
+        return "", ""
+    name = at_source(node.scope.table, node.map_by)
+    # Names are texts; a value that silver holds as another type has one text in gold, and may have more here.
+    held_as_text = node.scope.table.column(name).spark_type == "STRING"
+    return text(value(name, alias)), text(value(name, alias)) if held_as_text else value(name, alias)
+
+
+def _gathered(
+    node: Many | Collect, source: str, item: str, order: str, *, names: tuple[str, str] = ("", "")
+) -> str:
+    """Return the elements of a node as one JSON value."""
+    numbered = f"{item} AS item, row_number() OVER (ORDER BY {order}) AS n"
+    only, element = "", "s.item"
+    name, value_of_name = names
+    if name:
+        numbered += f", {name} AS name"
+        numbered += f", row_number() OVER (PARTITION BY {value_of_name} ORDER BY {order}) AS same"
+        only = " FILTER (WHERE s.same = 1 AND s.name IS NOT NULL)"
+        element = "json_build_object('k', s.name, 'v', s.item)"
+    elif node.most_elements is not None:
+        only = f" FILTER (WHERE s.n <= {node.most_elements})"
+    found = f"coalesce(json_agg({element} ORDER BY s.n){only}, '[]'::json)"
+    rows = f"(\nSELECT {numbered}\nFROM {source}\n) AS s"
+    if node.cap is None:
+        return f"SELECT {found} AS item\nFROM {rows}"
+    capped = _object(["a.items", "a.times::text", text(f"(a.times > {node.cap})")])
+    return f"SELECT {capped} AS item\nFROM (SELECT {found} AS items, count(*) AS times\nFROM {rows}) AS a"
+
+
+def _measure(node: Aggregate, measure: Measure, alias: str) -> str:
+    only = ""
+    if measure.where is not None:
+        try:
+            only = f" FILTER (WHERE {condition(measure.where, node.scope.table, alias)})"
+        except UntranslatableError:
+            return "NULL"  # its field is not compared
+    if measure.column is None:
+        return f"(count(*){only})::text"
+    return _aggregated(node, at_source(node.scope.table, measure.column), measure.function, alias, only)
+
+
+def _aggregated(node: Aggregate, name: str, function: str, alias: str, only: str) -> str:
+    table = node.scope.table
+    found, ddl = compared_value(table, name, alias), table.column(name).spark_type
+    if function in {"min", "max"}:
+        # An aggregate of this name lacks for some types that have an order.
+        place = 0 if function == "min" else 1
+        order = ordered_value(table, name, alias)
+        return text(f"(percentile_disc({place}) WITHIN GROUP (ORDER BY {order}){only})")
+    if function in {"count", "count_distinct"}:
+        distinct = "DISTINCT " if function == "count_distinct" else ""
+        return f"(count({distinct}{found}){only})::text"
+    total = f"sum({found}){only}"
+    if types.is_floating(ddl):
+        # Sums of these depend on the order of their terms; the document language takes them ascending.
+        total = f"sum({found}::float8 ORDER BY {found}::float8){only}"
+    if function == "avg":
+        number = f"nullif(count({found}){only}, 0)"
+        means = {True: f"{total} / {number}", False: f"({total})::numeric::float8 / {number}"}
+        whole = types.is_integer(ddl)
+        total = means[types.is_floating(ddl)] if types.is_floating(ddl) or whole else f"avg({found}){only}"
+    return text(f"({total})")
+
+
+def _nothing(found: TreeField) -> str:
+    """Return the value of a flattened field whose row was not found, as JSON."""
+    if isinstance(found, Flattened):
+        return _nothing(found.field)
+    if not isinstance(found, Child):
+        return "NULL"
+    node = found.node
+    if isinstance(node, Aggregate):
+        counts = node.measures[found.measure].function in {"count", "count_distinct"}
+        return "to_json('0'::text)" if counts else "NULL"
+    if not isinstance(node, Many | Collect):
+        return "NULL"
+    return "'[]'::json" if node.cap is None else _object(["'[]'::json", "'0'", "'f'"])

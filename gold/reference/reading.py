@@ -1,0 +1,174 @@
+"""The server's answers (`gold.reference.query`) in the JSON of gold's content hash. Pure.
+
+An answer holds PostgreSQL's texts. Silver's own expressions make values of the texts. So a difference between
+the server's document and gold's is a difference of rows, order or arithmetic, and never of rendering.
+
+An answer is walked twice. The first walk notes every text with its `Conversion`; Spark then converts all
+distinct texts of many answers in one query; the second walk puts the values in their places. Fields with
+`sql` are conversions of several columns' texts: their meaning is Spark's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from gold.reference.query import bare_column
+from gold.reference.values import at_source, sources
+from gold.tree.nodes import Aggregate, Collect, Flattened, Many, Nested, Node, One, Pick, Tree, Value
+from silver.sql import literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gold.expressions.expressions import Expression
+    from gold.tree.nodes import Scope, TreeField
+
+Texts: TypeAlias = "tuple[str | None, ...]"
+Convert: TypeAlias = "Callable[[Conversion, Texts], Any]"
+Kind: TypeAlias = Any
+"""A type of Spark, as `DataType.jsonValue` describes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """How texts become one value: a Spark SQL expression over an array of them, ``texts``."""
+
+    sql: str
+
+
+def key_conversions(tree: Tree, texts: str = "texts") -> list[str]:
+    """Return the root's key as expressions over an array of its texts."""
+    return [_column_sql(tree.root, name, f"{texts}[{place}]") for place, name in enumerate(tree.key)]
+
+
+def key_texts(answer: Mapping[str, Any]) -> Texts:
+    """Return the texts of an answer's key."""
+    return tuple(answer["k"].values())
+
+
+class Answers:
+    """Reads the answers for one document.
+
+    Args:
+        tree: the document that was asked for.
+        schema: Spark's types of its fields, as `StructType.jsonValue` describes them.
+    """
+
+    def __init__(self, tree: Tree, schema: Mapping[str, Any]) -> None:
+        self._tree = tree
+        self._kinds = _members(schema)
+
+    def key(self, answer: Mapping[str, Any], convert: Convert) -> list[Any]:
+        """Return the key's values."""
+        listed = [Conversion(_column_sql(self._tree.root, name, "texts[0]")) for name in self._tree.key]
+        return [convert(how, (one,)) for how, one in zip(listed, key_texts(answer), strict=True)]
+
+    def document(self, answer: Mapping[str, Any], convert: Convert) -> dict[str, Any] | None:
+        """Return the document; None where the root has none."""
+        found = answer["d"]
+        if found is None:
+            return None
+        reader = _Reader(convert)
+        return reader.members(self._tree.fields, self._tree.root, list(found.values()), self._kinds)
+
+
+class _Reader:
+    def __init__(self, convert: Convert) -> None:
+        self._convert = convert
+
+    def members(
+        self, fields: Sequence[TreeField], scope: Scope, values: Sequence[Any], kinds: Mapping[str, Kind]
+    ) -> dict[str, Any]:
+        return {
+            one.name: self._field(one, scope, found, kinds[one.name])
+            for one, found in zip(fields, values, strict=False)
+        }
+
+    def _field(self, field: TreeField, scope: Scope, found: Any, kind: Kind) -> Any:
+        if found is None:
+            return None
+        if isinstance(field, Value):
+            return self._value(field.expression, scope, found)
+        if isinstance(field, Nested):
+            return self.members(field.fields, scope, list(found.values()), _members(kind))
+        if isinstance(field, Flattened):
+            return self._field(field.field, field.node.scope, found, kind)
+        node = field.node
+        if isinstance(node, Aggregate):
+            return self._measured(node, field.measure, found, kind)
+        levels = node.recursion.depth if isinstance(node, One | Many) and node.recursion is not None else 0
+        return self._gathered(node, found, kind, levels)
+
+    def _value(self, expression: Expression, scope: Scope, found: Any) -> Any:
+        if (name := bare_column(expression)) is not None:
+            return self._convert(Conversion(_column_sql(scope, name, "texts[0]")), (found,))
+        row = []
+        for place, name in enumerate(sources(expression, scope.table)):
+            at = f"texts[{place}]"
+            held = _column_sql(scope, name, at)
+            row.append(f"{literal(name)}, {held}")
+            # Of a column that gold derives, an expression asks only whether silver could not hold the value.
+            derived = [
+                one for one in expression.columns if one != name and at_source(scope.table, one) == name
+            ]
+            row += [f"{literal(one)}, {at} IS NOT NULL AND {held} IS NULL" for one in sorted(derived)]
+        # Spark SQL has no other way to name a value within an expression.
+        bound = f"named_struct({', '.join(row)})" if row else "named_struct('f0', 1)"
+        sql = f"transform(array({bound}), v -> {expression.sql('v')})[0]"
+        return self._convert(Conversion(sql), tuple(found.values()))
+
+    def _measured(self, node: Aggregate, place: int, found: str, kind: Kind) -> Any:
+        measure = node.measures[place]
+        if measure.function in {"min", "max"} and measure.column is not None:
+            return self._convert(Conversion(_column_sql(node.scope, measure.column, "texts[0]")), (found,))
+        return self._convert(Conversion(f"try_cast(texts[0] AS {_ddl(kind)})"), (found,))
+
+    def _gathered(self, node: Node, found: Any, kind: Kind, levels: int) -> Any:
+        """Return an object, a value, an array, a map, or the first elements with the number of all."""
+        if not isinstance(node, Many | Collect):
+            return self._item(node, found, kind, levels)
+        if node.cap is not None:
+            items, times, cut = found.values()
+            listed = self._elements(node, items, _members(kind)["items"], levels)
+            return {"items": listed, "count": int(times), "truncated": cut == "t"}
+        return self._elements(node, found, kind, levels)
+
+    def _elements(self, node: Many | Collect, found: Sequence[Any], kind: Kind, levels: int) -> Any:
+        if isinstance(node, Many) and node.map_by is not None:
+            how = Conversion(f"CAST({_column_sql(node.scope, node.map_by, 'texts[0]')} AS STRING)")
+            return {
+                self._convert(how, (one["k"],)): self._item(node, one["v"], kind["valueType"], levels)
+                for one in found
+            }
+        return [self._item(node, one, kind["elementType"], levels) for one in found]
+
+    def _item(self, node: Node, found: Any, kind: Kind, levels: int) -> Any:
+        if found is None:
+            return None
+        if isinstance(node, Collect | Pick) or (isinstance(node, Many) and node.plain):
+            return self._field(node.fields[0], node.scope, found, kind)
+        values, kinds, place = list(found.values()), _members(kind), len(node.fields)
+        made = self.members(node.fields, node.scope, values, kinds)
+        for link in node.links:
+            made |= self.members(link.fields, link.scope, values[place:], kinds)
+            place += len(link.fields)
+        if levels > 1 and isinstance(node, One | Many) and node.recursion is not None:
+            name = node.recursion.name
+            below = values[place]
+            made[name] = None if below is None else self._gathered(node, below, kinds[name], levels - 1)
+        return made
+
+
+def _members(kind: Kind) -> dict[str, Kind]:
+    return {one["name"]: one["type"] for one in kind["fields"]}
+
+
+def _ddl(kind: Kind) -> str:
+    """Return the DDL of a number's type: what JSON calls long is BIGINT."""
+    return {"long": "bigint", "integer": "int", "short": "smallint"}.get(kind, str(kind))
+
+
+def _column_sql(scope: Scope, name: str, at: str) -> str:
+    reading = scope.table.column(name).reading
+    return f"CAST({reading.value(at, 0)} AS {reading.ddl})"

@@ -1,0 +1,88 @@
+"""How the server's values are ordered, compared and written as text. Pure.
+
+Each text is made by the type's output function, as COPY and the stream send texts: silver's own readings make
+gold's values of these (`gold.reference.reading`). A cast to text would differ for some types (bool, inet).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bronze.identifiers import quote_identifier
+
+if TYPE_CHECKING:
+    from bronze.shapes import PgType
+    from gold.expressions.expressions import Expression
+    from silver.schema.catalog import SilverTable
+
+_TEXTS: Final = frozenset(("text", "varchar", "bpchar", "name"))
+C: Final = ' COLLATE "C"'
+"""Documents order text by code point: in UTF-8 the same order."""
+
+
+def base_type(pg_type: PgType) -> PgType:
+    """Return the type under a domain."""
+    while pg_type.kind == "domain" and pg_type.element is not None:
+        pg_type = pg_type.element
+    return pg_type
+
+
+def at_source(table: SilverTable, name: str) -> str:
+    """Return the source's column behind a column that gold derives for Spark's comparisons."""
+    return str(getattr(table.column(name), "origin", "") or name)
+
+
+def sources(expression: Expression, table: SilverTable) -> list[str]:
+    """Return the source's columns behind an expression, in a fixed order."""
+    return sorted({at_source(table, name) for name in expression.columns})
+
+
+def column_type(table: SilverTable, name: str) -> PgType:
+    """Return a column's type, that under a domain."""
+    return base_type(table.relation.column(name).type)
+
+
+def is_text(pg_type: PgType) -> bool:
+    """Check whether values are plain text, which a collation orders."""
+    found = base_type(pg_type)
+    return found.kind == "base" and found.schema == "pg_catalog" and found.name in _TEXTS
+
+
+def ordered_value(table: SilverTable, name: str, alias: str) -> str:
+    """Return a column as documents order it."""
+    pg_type = column_type(table, name)
+    element = pg_type.element if pg_type.kind in {"array", "range", "multirange"} else None
+    collated = is_text(pg_type) or (pg_type.kind == "array" and element is not None and is_text(element))
+    return compared_value(table, name, alias) + (C if collated else "")
+
+
+def value(name: str, alias: str) -> str:
+    """Return a column of a row."""
+    return f"{alias}.{quote_identifier(name)}"
+
+
+def compared_value(table: SilverTable, name: str, alias: str) -> str:
+    """Return a column for a comparison: PostgreSQL has no operators for a domain over an enum."""
+    found, base = value(name, alias), column_type(table, name)
+    if base.kind == "enum" and table.relation.column(name).type.kind == "domain":
+        return f"{found}::{quote_identifier(base.schema)}.{quote_identifier(base.name)}"
+    return found
+
+
+def equality(one: PgType, other: PgType) -> str:
+    """Return the operator by which values of two types are equal.
+
+    A type of an extension has its operators in the extension's schema, which the search path leaves out.
+    Without the name of the schema PostgreSQL would compare citext as text.
+    """
+    own = (
+        one.kind == "base"
+        and one.schema != "pg_catalog"
+        and (one.schema, one.name) == (other.schema, other.name)
+    )
+    return f"OPERATOR({quote_identifier(one.schema)}.=)" if own else "="
+
+
+def text(expression: str) -> str:
+    """Return an expression's text as its output function writes it; NULL for NULL."""
+    return f"CASE WHEN {expression} IS DISTINCT FROM NULL THEN format('%s', {expression}) END"

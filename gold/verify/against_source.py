@@ -1,0 +1,197 @@
+"""Documents as PostgreSQL computed them, beside documents that gold's own compiler makes of silver's rows.
+
+`gold.verify.verify` compares a gold table with a full build. A full build and an increment share a compiler,
+so a fault of the compiler (an order by text, a join unlike the source's) makes both equally wrong. Here the
+other side is the server's answer to `gold.reference.query` in a snapshot, and silver's rows are as of the LSN
+of the snapshot.
+
+The documents are a bounded sample, and are compared in this process by the JSON of gold's content hash.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from gold.builder.spark_settings import SORTED
+from gold.compile.clauses import numbered
+from gold.compile.compiler import compile_tree
+from gold.reference.reading import Answers, Conversion, key_conversions, key_texts
+from gold.reference.values import at_source
+from gold.verify.differences import Difference, first_difference
+from silver.run.spark_settings import settings
+from silver.schema.catalog import UNREPRESENTABLE
+from silver.sql import as_json, literal, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from gold.compile.query import TableSql
+    from gold.reference.reading import Texts
+    from gold.tree.nodes import Tree
+
+KINDS: Final = {
+    "missing": "is missing",
+    "surplus": "should not exist",
+    "differs": "differs",
+}
+"""Kinds of difference between gold's document and the server's."""
+
+_ASKED: Final = "smelt_texts"
+
+
+@dataclass(frozen=True, slots=True)
+class WrongDocument:
+    """One document that gold makes otherwise than PostgreSQL.
+
+    Attributes:
+        document: its type.
+        key: the root's key, as JSON.
+        kind: one of `KINDS`.
+        difference: of a document that differs: the first place; `stored` is gold's, `rebuilt` the server's.
+    """
+
+    document: str
+    key: str
+    kind: str
+    difference: Difference | None = None
+
+
+@dataclass(slots=True)
+class Converter:
+    """Turns the server's texts into JSON values by Spark; each text of each kind once.
+
+    Attributes:
+        known: converted texts.
+    """
+
+    known: dict[tuple[Conversion, Texts], Any] = field(default_factory=dict)
+    _asked: dict[tuple[Conversion, Texts], None] = field(default_factory=dict)
+
+    def note(self, how: Conversion, texts: Texts) -> Any:
+        """Note a text for the next `ask`."""
+        if (how, texts) not in self.known:
+            self._asked[how, texts] = None
+
+    def convert(self, how: Conversion, texts: Texts) -> Any:
+        """Return the value of a text noted before `ask`."""
+        return self.known[how, texts]
+
+    def ask(self, spark: SparkSession) -> None:
+        """Have Spark convert all noted texts."""
+        if not self._asked:
+            return
+        asked = list(self._asked)
+        places = {how: place for place, how in enumerate(dict.fromkeys(how for how, _ in asked))}
+        rows = [(number, places[how], list(texts)) for number, (how, texts) in enumerate(asked)]
+        frame = spark.createDataFrame(rows, "number INT, place INT, texts ARRAY<STRING>")
+        frame.createOrReplaceTempView(_ASKED)
+        cases = "\n".join(
+            f"WHEN {place} THEN {as_json([f'{how.sql} AS v'])}" for how, place in places.items()
+        )
+        for row in spark.sql(f"SELECT number, CASE place {cases} END AS said FROM {_ASKED}").collect():
+            self.known[asked[row["number"]]] = json.loads(row["said"], parse_float=str)["v"]
+        self._asked.clear()
+
+
+def wrong_documents(
+    spark: SparkSession,
+    asked: Sequence[tuple[Tree, Sequence[str]]],
+    relation: TableSql,
+    *,
+    restricted: bool = True,
+    converter: Converter | None = None,
+) -> list[WrongDocument]:
+    """Return the documents that gold and the server make differently, of each type by key.
+
+    Args:
+        spark: a session of our own: views of it are made.
+        asked: documents without untranslatable fields, each with the server's answers.
+        relation: silver's rows at the LSN of the answers.
+        restricted: make the answered roots alone, as an incremental run does; else all.
+        converter: keeps converted texts from one call to the next.
+    """
+    converter = converter or Converter()
+    with settings(spark, SORTED):
+        answers = [[json.loads(one) for one in found] for _, found in asked]
+        made, readers = _made(spark, asked, answers, relation, restricted=restricted)
+        for reader, found in zip(readers, answers, strict=True):
+            for one in found:
+                reader.key(one, converter.note)
+                reader.document(one, converter.note)
+        converter.ask(spark)
+    wrong: list[WrongDocument] = []
+    for place, (reader, found) in enumerate(zip(readers, answers, strict=True)):
+        wanted = {}
+        for one in found:
+            document = reader.document(one, converter.convert)
+            if document is not None:
+                wanted[json.dumps(reader.key(one, converter.convert))] = json.dumps(document)
+        wrong += _wrong(asked[place][0].name, made[place], wanted)
+    return wrong
+
+
+def lost_values(spark: SparkSession, tree: Tree, relation: TableSql) -> dict[str, int]:
+    """Return how many values that a document reads silver's types cannot hold, by column; no zeros.
+
+    Such a value is NULL to gold and a value to the server, so orders and aggregates differ there.
+    """
+    found: dict[str, int] = {}
+    for name, table in tree.tables().items():
+        read = sorted({at_source(table, column) for column in tree.reads(name)})
+        listed = ", ".join(f"count_if(map_contains_key({UNREPRESENTABLE}, {literal(one)}))" for one in read)
+        if not read:
+            continue
+        rows = f"{relation(name)} WHERE {UNREPRESENTABLE} IS NOT NULL"
+        (counts,) = spark.sql(f"SELECT {listed} FROM {rows}").collect()
+        found |= {f"{name}.{one}": int(times) for one, times in zip(read, counts, strict=True) if times}
+    return found
+
+
+def _made(
+    spark: SparkSession,
+    asked: Sequence[tuple[Tree, Sequence[str]]],
+    answers: Sequence[Sequence[Any]],
+    relation: TableSql,
+    *,
+    restricted: bool,
+) -> tuple[list[dict[str, str]], list[Answers]]:
+    """Return gold's documents of each type by key, both as JSON, and what reads the answers."""
+    made: list[dict[str, str]] = [{} for _ in asked]
+    readers, queries = [], []
+    for place, (tree, _) in enumerate(asked):
+        roots = None
+        if restricted:
+            keys = [(list(key_texts(one)),) for one in answers[place]]
+            frame = spark.createDataFrame(keys, "texts ARRAY<STRING>")
+            frame.createOrReplaceTempView(f"{_ASKED}_{place}")
+            roots = f"(SELECT {', '.join(numbered(key_conversions(tree)))} FROM {_ASKED}_{place})"
+        compiled = compile_tree(tree, relation, roots=roots)
+        key = as_json(f"{one} AS k{i}" for i, one in enumerate(compiled.key))
+        document = as_json(map(quote, compiled.fields))
+        rows = spark.sql(compiled.sql)
+        readers.append(Answers(tree, rows.schema.jsonValue()))
+        queries.append(f"SELECT {place} AS place, {key} AS key, {document} AS made FROM (\n{compiled.sql}\n)")
+    if queries:
+        for row in spark.sql("\nUNION ALL\n".join(queries)).collect():
+            made[row["place"]][_plain(list(json.loads(row["key"], parse_float=str).values()))] = _plain(
+                json.loads(row["made"], parse_float=str)
+            )
+    return made, readers
+
+
+def _plain(value: Any) -> str:
+    return json.dumps(value)
+
+
+def _wrong(name: str, made: dict[str, str], wanted: dict[str, str]) -> Iterable[WrongDocument]:
+    for key in sorted(made.keys() | wanted.keys()):
+        if key not in made:
+            yield WrongDocument(name, key, "missing")
+        elif key not in wanted:
+            yield WrongDocument(name, key, "surplus")
+        elif made[key] != wanted[key]:
+            yield WrongDocument(name, key, "differs", first_difference(made[key], wanted[key]))

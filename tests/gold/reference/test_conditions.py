@@ -1,0 +1,84 @@
+"""Filters as PostgreSQL's SQL: what is translated means the same; what is not certain is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from bronze.identifiers import TableName
+from bronze.lsn import Lsn
+from bronze.shapes import Column, PgType, Relation
+from gold.expressions.expressions import parse_expression
+from gold.reference.conditions import UntranslatableError, condition
+from silver.schema.catalog import SilverTable, silver_table
+from silver.settings import SilverSettings
+from tests.silver.histories import INT, NUMERIC, TEXT, UUID
+
+MOOD = PgType("enum", "mood", schema="public", labels=("sad", "ok"))
+KINDS = {
+    "id": INT, "n": NUMERIC, "name": TEXT, "u": UUID, "m": MOOD, "b": PgType("base", "bool"),
+    "c": PgType("base", "bpchar", typmod=8), "d": PgType("base", "date"), "t": PgType("base", "timestamptz"),
+    "ip": PgType("base", "inet"),
+}  # fmt: skip
+
+
+def table() -> SilverTable:
+    columns = [Column(name, place, kind, kind.name) for place, (name, kind) in enumerate(KINDS.items(), 1)]
+    relation = Relation(1, TableName("public", "rows"), tuple(columns), ("id",), "d", Lsn(0))
+    return silver_table(relation, SilverSettings())
+
+
+def translated(text: str) -> str:
+    rows = table()
+    columns = {column.name: column.spark_type for column in rows.columns}
+    return condition(parse_expression(text, columns, "public.rows"), rows, "t")
+
+
+@pytest.mark.parametrize(
+    ("text", "sql"),
+    [
+        ("name = 'a'", """((t."name"::text COLLATE "C") = 'a')"""),
+        ("NAME <> 'it''s'", """((t."name"::text COLLATE "C") <> 'it''s')"""),
+        (r"name = 'a\'b'", """((t."name"::text COLLATE "C") = 'a''b')"""),
+        ("id + 1 * 2 >= n", """((t."id"::numeric + (1::numeric * 2::numeric)::numeric) >= t."n")"""),
+        ("b and not id = 1", """(t."b" AND (NOT (t."id" = 1)))"""),
+        ("id = 1 or id = 2 and b", """((t."id" = 1) OR ((t."id" = 2) AND t."b"))"""),
+        ("id not in (1, 2)", """(NOT ((t."id" = 1) OR (t."id" = 2)))"""),
+        ("d between '2024-01-01' and '2024-12-31'",
+         """(((t."d" >= '2024-01-01') AND (t."d" <= '2024-12-31')))"""),
+        ("ip is not null", """(t."ip" IS DISTINCT FROM NULL)"""),
+        ("name is null", """((t."name"::text COLLATE "C") IS NOT DISTINCT FROM NULL)"""),
+        ("m = 'ok'", """(t."m" = 'ok')"""),
+        ("coalesce(n, 0) > 1.5", """(coalesce(t."n", 0) > 1.5)"""),
+        ("c like 'a%'", """((t."c"::text COLLATE "C") LIKE 'a%')"""),
+        ("b is not true", """(t."b" IS NOT TRUE)"""),
+        ("id = null", "(NULL::boolean)"),
+        ("t >= '2024-01-01 00:00:00'", """(t."t" >= '2024-01-01 00:00:00')"""),
+    ],
+)  # fmt: skip
+def test_a_filter_that_means_the_same_is_translated(text: str, sql: str) -> None:
+    assert translated(text) == sql
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lower(name) = 'a'",  # of letters beyond ASCII, by the server's collation
+        "id / 2 = 1",  # a double in Spark, a whole number in PostgreSQL
+        "n * 2 > 1",
+        "id = '1'",
+        "m = 'unknown'",
+        "ip = '10.0.0.1'",
+        "u = 'no uuid'",
+        "d > '2024'",
+        "name like 'a\\\\_b'",
+        "name rlike 'a'",
+        "id <=> 1",
+        "id",
+        "name || 'x' = 'ax'",
+        "name",
+        "case when b then true else false end",
+    ],
+)
+def test_what_is_not_certain_is_not_translated(text: str) -> None:
+    with pytest.raises(UntranslatableError):
+        translated(text)
