@@ -295,9 +295,9 @@ def test_what_is_called_a_problem_of_identity_is_what_postgresql_refuses(dsn: st
 
 def test_a_key_override_wins_over_the_primary_key_where_old_rows_carry_it(dsn: str) -> None:
     run(dsn, """
-        CREATE TABLE events (id int PRIMARY KEY, tenant int NOT NULL, code text);
+        CREATE TABLE events (id int PRIMARY KEY, tenant int NOT NULL, code text NOT NULL);
         ALTER TABLE events REPLICA IDENTITY FULL;
-        CREATE TABLE bare (a int, b int);
+        CREATE TABLE bare (a int NOT NULL, b int);
         ALTER TABLE bare REPLICA IDENTITY FULL;
         CREATE TABLE two (a int, b int, c int, PRIMARY KEY (a, b));
     """)  # fmt: skip
@@ -346,7 +346,7 @@ def test_the_identity_of_each_partition_counts_not_that_of_the_root(dsn: str) ->
         CREATE TABLE bad1 PARTITION OF bad FOR VALUES IN (1);
         CREATE TABLE bad2 PARTITION OF bad FOR VALUES IN (2);
         ALTER TABLE bad2 REPLICA IDENTITY NOTHING;
-        CREATE TABLE keyless (a int) PARTITION BY LIST (a);
+        CREATE TABLE keyless (a int NOT NULL) PARTITION BY LIST (a);
         CREATE TABLE keyless1 PARTITION OF keyless FOR VALUES IN (1);
         ALTER TABLE keyless REPLICA IDENTITY FULL;
     """)  # fmt: skip
@@ -369,7 +369,7 @@ def test_a_root_with_full_identity_needs_it_of_its_leaves_only_where_no_index_gu
         CREATE TABLE guarded1 PARTITION OF guarded FOR VALUES IN (1);
         CREATE TABLE guarded2 PARTITION OF guarded FOR VALUES IN (2);
         ALTER TABLE guarded2 REPLICA IDENTITY FULL;
-        CREATE TABLE open (a int, part int, v text) PARTITION BY LIST (part);
+        CREATE TABLE open (a int NOT NULL, part int, v text) PARTITION BY LIST (part);
         ALTER TABLE open REPLICA IDENTITY FULL;
         CREATE TABLE open1 PARTITION OF open FOR VALUES IN (1);
         CREATE TABLE open2 PARTITION OF open FOR VALUES IN (2);
@@ -550,7 +550,7 @@ def test_generated_columns_are_left_out_unless_the_publication_carries_them(data
 
 def test_one_relation_is_described_as_all_are(dsn: str) -> None:
     run(dsn, """
-        CREATE TABLE t (id int PRIMARY KEY, kept text, left_out text);
+        CREATE TABLE t (id int PRIMARY KEY, kept text NOT NULL, left_out text);
         CREATE VIEW v AS SELECT 1 AS one;
         CREATE TABLE p (id int PRIMARY KEY) PARTITION BY LIST (id);
         CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);

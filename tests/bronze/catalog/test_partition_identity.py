@@ -27,7 +27,7 @@ pytestmark = pytest.mark.postgres
 
 OPEN, GUARDED = TableName("public", "open"), TableName("public", "guarded")
 SCHEMA = [
-    "CREATE TABLE open (id int, part int, v text) PARTITION BY LIST (part)",
+    "CREATE TABLE open (id int NOT NULL, part int, v text) PARTITION BY LIST (part)",
     "CREATE TABLE guarded (id int, part int, v text, PRIMARY KEY (id, part)) PARTITION BY LIST (part)",
     *(
         f"CREATE TABLE {root}{part} PARTITION OF {root} FOR VALUES IN ({part})"
