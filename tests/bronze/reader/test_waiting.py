@@ -275,7 +275,7 @@ def test_a_job_that_must_end_does_not_wait_for_a_server_for_ever(
 @pytest.mark.parametrize(
     ("holds", "waits"),
     [
-        ("LOCK TABLE pg_publication_rel IN ACCESS EXCLUSIVE MODE", "pg_publication_rel"),
+        ("LOCK TABLE pg_publication_rel IN ACCESS EXCLUSIVE MODE", "SELECT"),
         ("INSERT INTO elsewhere VALUES (1)", "pg_create_logical_replication_slot"),
     ],
 )
