@@ -43,6 +43,8 @@ class PgType:
         delimiter: of an array: the element type's typdelim.
         numbers: what a rename leaves as it is: of an enum the pg_enum.oid of each label, of a composite the
             attnum of each attribute. Empty in a shape that was recorded before they were kept.
+        collation: of a column whose collation is not deterministic: its name; of citext: how the database
+            makes small letters, where that is not letter by letter (`bronze.catalog.collations.CASING`).
     """
 
     kind: TypeKind
@@ -55,6 +57,7 @@ class PgType:
     labels: tuple[str, ...] = ()
     delimiter: str = ","
     numbers: tuple[int, ...] = ()
+    collation: str = ""
 
     def parts(self) -> Iterator[PgType]:
         """Give the type itself and all that it is made of."""
@@ -80,6 +83,8 @@ class PgType:
             plain["delimiter"] = self.delimiter
         if self.numbers:
             plain["numbers"] = list(self.numbers)
+        if self.collation:
+            plain["collation"] = self.collation
         return plain
 
     def to_json(self) -> str:
@@ -101,6 +106,7 @@ class PgType:
             labels=tuple(plain.get("labels", ())),
             delimiter=plain.get("delimiter", ","),
             numbers=tuple(plain.get("numbers", ())),
+            collation=plain.get("collation", ""),
         )
 
     @classmethod

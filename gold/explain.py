@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gold.tree.derived import origin
 from gold.tree.nodes import Aggregate, Collect, Many, One, Pick
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def explain(tree: Tree) -> list[ExplainedNode]:
         wheres = [measure.where for measure in measures] or [node.scope.where]
         own = _node(node.scope, _kind(node), [] if None in wheres else wheres, paths[-1])
         others = tuple(measure.label for measure in measures[1:])
-        order_by = tuple(_ordered(wanted) for wanted in _order(node))
+        order_by = tuple(_ordered(node.scope, wanted) for wanted in _order(node))
         explained.append(replace(own, other_paths=others, order_by=order_by))
     return explained
 
@@ -84,7 +85,8 @@ def _node(
     scope: Scope, kind: str, wheres: Sequence[Expression | None], path: Sequence[JoinStep]
 ) -> ExplainedNode:
     table = scope.table
-    columns = tuple(column.name for column in table.columns if column.name in scope.reads | set(table.key))
+    read = {origin(table, name) for name in scope.reads | set(table.key)}
+    columns = tuple(column.name for column in table.columns if column.name in read)
     texts = dict.fromkeys(str(where) for where in wheres if where is not None)
     where = " or ".join(texts if len(texts) < 2 else (f"({text})" for text in texts)) or None
     return ExplainedNode(scope.label, (), kind, str(table.table), table.key, columns, where, (), tuple(path))
@@ -109,8 +111,8 @@ def _order(node: Node) -> Sequence[OrderedColumn]:
             return ()
 
 
-def _ordered(wanted: OrderedColumn) -> str:
-    text = wanted.column + (" desc" if wanted.descending else "")
+def _ordered(scope: Scope, wanted: OrderedColumn) -> str:
+    text = origin(scope.table, wanted.column) + (" desc" if wanted.descending else "")
     usual = wanted.nulls_first == wanted.descending
     return text if usual else f"{text} nulls {'first' if wanted.nulls_first else 'last'}"
 
@@ -119,21 +121,19 @@ def _join_path(node: Node, index: int, above: dict[int, Node]) -> list[JoinStep]
     """From one of a node's scopes to the root."""
     path: list[JoinStep] = []
     if node.recursion is not None:
-        table = node.scope.table.table
-        path.append(_step(table, node.recursion.on, table, node.recursion.depth - 1))
+        path.append(_step(node.scope, node.recursion.on, node.scope, node.recursion.depth - 1))
     scopes = [node.parent, *node.scopes]
-    path += [
-        _step(scopes[link + 1].table.table, node.on_at(link), scopes[link].table.table)
-        for link in range(index, -1, -1)
-    ]
+    path += [_step(scopes[link + 1], node.on_at(link), scopes[link]) for link in range(index, -1, -1)]
     if id(node.parent) in above:
         parent = above[id(node.parent)]
         path += _join_path(parent, len(parent.links), above)
     return path
 
 
-def _step(this: object, on: Sequence[tuple[str, str]], other: object, times: int = 1) -> JoinStep:
-    mine, theirs = (", ".join(pair[side] for pair in on) for side in (0, 1))
+def _step(this: Scope, on: Sequence[tuple[str, str]], other: Scope, times: int = 1) -> JoinStep:
+    mine, theirs = (
+        ", ".join(origin(scope.table, pair[side]) for pair in on) for side, scope in enumerate((this, other))
+    )
     if len(on) > 1:
         mine, theirs = f"({mine})", f"({theirs})"
-    return JoinStep(f"{this}.{mine}", f"{other}.{theirs}", times)
+    return JoinStep(f"{this.table.table}.{mine}", f"{other.table.table}.{theirs}", times)

@@ -345,7 +345,7 @@ def _column(column: ColumnRow, identity: Identity, types: TypeTrees) -> Column:
     return Column(
         name=column.name,
         attnum=column.attnum,
-        type=types.tree(column.type_oid, column.typmod),
+        type=replace(types.tree(column.type_oid, column.typmod), collation=column.collation),
         type_text=column.type_text,
         not_null=column.not_null,
         in_identity=identity.covers([column.name]),

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bronze.identifiers import TableName
+from gold.builder.lost_values import lost_query, note
 from gold.compile.query import FLAGS
+from gold.tree.derived import may_be_lost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
-    from bronze.identifiers import TableName
     from bronze.lake.control import Cut, Run
     from bronze.lake.location import Lake
     from gold.builder.gold_table import GoldTable
@@ -61,6 +63,14 @@ class Workplace:
         if flags:
             row = self.spark.sql(query).first()
             run.details |= {FLAGS[flag]: 0 if row is None else int(row[flag]) for flag in flags}
+
+    def count_lost(self, tree: Tree, relation: TableSql, run: Run) -> None:
+        """Note how many values that a document reads silver could not hold."""
+        query = lost_query(tree, relation)
+        columns = may_be_lost(tree)
+        for row in self.spark.sql(query).collect() if query is not None else ():
+            table = TableName.parse(row["name"])
+            note(run, table, columns[table], row["lost"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from gold.compile.compiler import compile_tree
 from gold.compile.empty import empty_table
+from gold.tree.derived import Derived
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def described(document: Document, tree: Tree, session: Mapping[str, str]) -> str
     tables = sorted(tree.tables().values(), key=lambda table: str(table.table))
     behind = [
         f"{table.table}.{column.name} {column.attnum} {column.spark_type}"
+        + (f" {column.sql}" if isinstance(column, Derived) else "")
         for table in tables
         for column in sorted(table.columns, key=lambda column: column.name)
         if column.name in tree.reads(table.table) | set(table.key)

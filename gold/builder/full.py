@@ -116,6 +116,7 @@ def _write(
 ) -> None:
     compiled = compile_tree(build.tree, build.relation)
     work.count_flagged(*count_flagged(build.tree, build.relation), build.run)
+    work.count_lost(build.tree, build.relation, build.run)
     content = f"{content_hash(compiled.columns)} AS {HASH}"
     listed = ", ".join(map(quote, compiled.columns))
     made = f"SELECT {listed}, {content} FROM (\n{compiled.sql}\n)"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from gold.builder.failures import SPARK_ERRORS, condition
 from gold.builder.gold_table import is_small, size_of
+from gold.builder.lost_values import counted, note
 from gold.builder.memory import Sizes, assembly_plan
 from gold.builder.merging import ROOT, Merge, merge
 from gold.builder.sizing import LARGEST
@@ -33,8 +34,10 @@ from gold.compile.query import counting, flag_column
 from gold.incremental.affected import PLACES, SIDE, Affected, affected_roots
 from gold.incremental.change_feed import ChangeFeedUnreadableError, images_query, recreated
 from gold.incremental.key_lists import LOOKED_UP, MOST_LISTED, lists_of, lists_query
+from gold.tree.derived import may_be_lost, rows_of
 from silver.run.outages import outage
 from silver.run.spark_settings import settings
+from silver.schema.catalog import UNREPRESENTABLE
 from silver.schema.live_rows import keeps_deleted
 from silver.sql import quote
 
@@ -193,15 +196,21 @@ class IncrementalBuild:
         tree = self._build.tree
         key = tree.tables()[name].key
         columns = sorted(tree.reads(name) | set(key))
+        lossy = may_be_lost(tree).get(name, [])
         try:
             feed = self._feed(silver_name, first, last)
             feed.createOrReplaceTempView(f"{view}_feed")
             with settings(self._spark, INTERPRETED):
                 steps = last - first + 1
                 soft = keeps_deleted(feed)
-                query = images_query(f"{view}_feed", key, columns, steps=steps, soft=soft)
+                rows = rows_of(tree.tables()[name], f"{view}_feed")
+                taken = [*columns, UNREPRESENTABLE] if lossy else columns
+                query = images_query(rows, key, taken, steps=steps, soft=soft)
                 self._work.kept.keep(query, view)
-                return self._spark.table(view).count()
+                counts = ", ".join(["count(*)", *counted(lossy, f"{SIDE} = 'new'")])
+                number, *lost = self._spark.sql(f"SELECT {counts} FROM {view}").collect()[0]
+                note(self._build.run, name, lossy, lost)
+                return int(number)
         except SPARK_ERRORS as error:
             if outage(error) is not None:
                 raise  # it says nothing of the feed

@@ -14,6 +14,7 @@ from gold.builder.widths import fields_width, width
 from gold.compile.clauses import numbered, select, subquery, with_steps
 from gold.compile.compiler import Compiler
 from gold.language import types
+from gold.tree.derived import rows_of
 from gold.tree.nodes import Aggregate, Flattened, Nested, Value
 from silver.sql import quote
 
@@ -69,7 +70,7 @@ def fans_query(nodes: Sequence[Node], relation: TableSql, sizes: TableSizes) -> 
         sample = "" if share == 1 else f" TABLESAMPLE ({100 * share:.6f} PERCENT) REPEATABLE (7)"
         keys = [quote(this) for this, _ in on]
         known = " AND ".join(f"{key} IS NOT NULL" for key in keys)
-        rows_read = f"{relation(scope.table.table)}{sample}"
+        rows_read = f"{rows_of(scope.table, relation(scope.table.table))}{sample}"
         counts = f"SELECT count(*) AS n FROM {rows_read} WHERE {known} GROUP BY {', '.join(keys)}"
         largest = "coalesce(max(n), 0)"
         seen = largest if share == 1 else f"({largest} + 3 * sqrt({largest}) + 3) / {share:.8f}D"

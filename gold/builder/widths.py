@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gold.language import types
+from gold.tree.derived import Derived
 from gold.tree.nodes import Aggregate, Child, Collect, Flattened, Many, Nested, One, Pick, Value
 
 if TYPE_CHECKING:
@@ -129,8 +130,9 @@ def width(scope: Scope, column: str, sizes: TableSizes) -> float:
     if kind in _FIXED:
         return _FIXED[kind]
     rows, size = sizes[scope.table.table]
-    size = max(0, size - _EMPTY * (len(scope.table.columns) + len(scope.table.own_columns)))
-    shares = [_share(types.base(one.spark_type)) for one in scope.table.columns]
+    stored = [one for one in scope.table.columns if not isinstance(one, Derived)]
+    size = max(0, size - _EMPTY * (len(stored) + len(scope.table.own_columns)))
+    shares = [_share(types.base(one.spark_type)) for one in stored]
     return max(_SHORT, _COMPRESSED * size / max(rows, 1) * _share(kind) / sum(shares))
 
 

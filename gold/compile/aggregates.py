@@ -27,6 +27,11 @@ def measured(node: Aggregate, *, common: bool) -> list[str]:
         ddl = "" if measure.column is None else node.scope.table.column(measure.column).spark_type
         only = "" if common or measure.where is None else f" FILTER (WHERE {measure.where.sql('t')})"
         value = "*" if measure.column is None else quote("t", measure.column)
+        if measure.order is not None:
+            placed = f"struct({quote('t', measure.order)} AS o, {value} AS v)"
+            found = f"{measure.function}(CASE WHEN {value} IS NOT NULL THEN {placed} END){only}"
+            output.append(f"({found}).v AS m{index}")
+            continue
         output.append(f"{_measure(measure.function, value, only, ddl)} AS m{index}")
     return output
 

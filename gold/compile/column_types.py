@@ -20,6 +20,7 @@ from gold.expressions.meetings import objection
 from gold.expressions.scanner import parts_sql
 from gold.language.types import map_key
 from gold.tree.check import DOCUMENT_REMEDY
+from gold.tree.derived import rows_of
 from gold.tree.nodes import Aggregate, Nested, Value
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ def _check_meetings(spark: SparkSession, tree: Tree) -> None:
     for name, expression in expressions_of(tree):
         noted.setdefault(name, []).extend((expression, meeting) for meeting in expression.meetings)
     for name, found in noted.items():
-        said = objections(spark, empty_table(tree, name), [meeting for _, meeting in found])
+        rows = rows_of(tree.tables()[name], empty_table(tree, name))
+        said = objections(spark, rows, [meeting for _, meeting in found])
         for (expression, _), (wrong, remedy) in ((found[place], one) for place, one in said.items()):
             raise DefiniteError(
                 f"{name}: {str(expression)!r}: {wrong}",

@@ -27,6 +27,7 @@ from gold.compile.elements import collected, collected_by_key, is_by_key, join_p
 from gold.compile.flags import flagged, raised
 from gold.compile.query import KEY, Compiled, TableSql, flag_column
 from gold.compile.recursion import RecursionSteps
+from gold.tree.derived import with_derived
 from gold.tree.nodes import Aggregate, Child, Collect, Flattened, Many, Nested, One, Pick, Value, ascii_word
 from silver.sql import quote
 
@@ -80,7 +81,7 @@ class Compiler:
         broadcast: bool = False,
     ) -> None:
         self._tree = tree
-        self._relation = relation
+        self._relation = with_derived(tree, relation)
         self._roots = roots
         hints = ["BROADCAST(r)"] * (single_task or broadcast) + ["REPARTITION(1)"] * single_task
         self._hint = f"/*+ {', '.join(hints)} */ " if hints else ""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from gold.compile.clauses import filtered, ordered, row_number, struct
 from gold.language import types
 from gold.language.notation import OrderedColumn
+from gold.tree.derived import order_name
 from gold.tree.nodes import Aggregate, Child, Flattened, Many, Nested, Pick
 from silver.sql import quote
 
@@ -42,7 +43,7 @@ def ordering(node: One | Many | Collect | Pick) -> RowOrder:
     """By what the rows of a node are ordered; no two are equal."""
     order = [(wanted, "t") for wanted in node.order]
     for scope, _, alias in reversed(join_path(node)[:-1]):
-        order += [(OrderedColumn(name), alias) for name in scope.table.key]
+        order += [(OrderedColumn(order_name(scope.table, name)), alias) for name in scope.table.key]
     if isinstance(node, Pick) and node.last:
         return [(_reversed(wanted), alias) for wanted, alias in order]
     return order

@@ -20,6 +20,7 @@ from gold.expressions.scanner import ColumnReference, parts_sql
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gold.expressions.compared import Known
     from gold.expressions.instants import Meeting
     from gold.expressions.scanner import Parts
 
@@ -31,10 +32,12 @@ class Expression:
     Attributes:
         parts: SQL text and column references, in order.
         meetings: what is to be checked once Spark has said the types (`gold.expressions.meetings`).
+        read: as `parts`, without what the parser added to them; empty where it added nothing.
     """
 
     parts: Parts
     meetings: tuple[Meeting, ...] = field(default=(), compare=False, repr=False)
+    read: Parts = field(default=(), compare=False, repr=False)
 
     @property
     def columns(self) -> frozenset[str]:
@@ -43,7 +46,7 @@ class Expression:
 
     def __str__(self) -> str:
         """The expression as the document file has it, but for white space and the case of column names."""
-        return "".join(part if isinstance(part, str) else part.name for part in self.parts)
+        return "".join(part if isinstance(part, str) else part.name for part in self.read or self.parts)
 
     def sql(self, alias: str) -> str:
         """The expression with every column taken from `alias`."""
@@ -55,12 +58,12 @@ def column(name: str) -> Expression:
     return Expression((ColumnReference(name),))
 
 
-def parse_expression(text: str, columns: Mapping[str, str], table: str) -> Expression:
+def parse_expression(text: str, columns: Mapping[str, str | Known], table: str) -> Expression:
     """Read an expression over a row of `table`. Column names are found whatever their case, as SQL does.
 
     Args:
         text: the expression.
-        columns: the table's columns with their Spark types.
+        columns: the table's columns with their Spark types, or with more that is known of them.
         table: its name, for messages.
 
     Raises:
@@ -71,4 +74,4 @@ def parse_expression(text: str, columns: Mapping[str, str], table: str) -> Expre
         parser.whole()
     except RecursionError:
         raise ValueError("it is nested too deeply to be read") from None
-    return Expression(tuple(parser.parts), tuple(parser.meetings))
+    return Expression(parser.parts, tuple(parser.meetings), parser.read)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.config.suggestions import nearest, suggestion
 from gold.expressions import instants
+from gold.expressions.compared import Known, check_called, way_of
 from gold.expressions.functions import (
     CASTS,
     CHOOSERS,
@@ -72,9 +73,12 @@ _WITH_UNIT: Final = frozenset(
 class ExpressionParser(Operators):
     """Reads one expression."""
 
-    def __init__(self, text: str, columns: Mapping[str, str], table: str) -> None:
+    def __init__(self, text: str, columns: Mapping[str, str | Known], table: str) -> None:
         super().__init__(text)
-        self._columns = {name.lower(): (name, ddl) for name, ddl in columns.items()}
+        self._columns = {
+            name.lower(): (name, known if isinstance(known, Known) else Known(known))
+            for name, known in columns.items()
+        }
         self._table = table
         self._given: Sequence[Operand] = []
         self._special: dict[str, Callable[[str], Operand]] = {
@@ -152,9 +156,9 @@ class ExpressionParser(Operators):
         if found is None:
             known = suggestion(token.name, [name for name, _ in self._columns.values()])
             raise ValueError(f"{self._table} has no column {token.name!r}{known}")
-        name, ddl = found
+        name, column = found
         self._take(ColumnReference(name))
-        return instants.of_type(ddl)
+        return replace(instants.of_type(column.ddl), way=column.way, name=name, lost=column.may_lose)
 
     def _case(self) -> Operand:
         self._take()
@@ -171,7 +175,7 @@ class ExpressionParser(Operators):
             results.append(self._expression())
         self._must("end")
         if compares:
-            self._compared(*conditions)
+            self._compared("=", *conditions)
         self._meet("one type", results)
         return instants.chosen(results, constant=constant([*conditions, *results]))
 
@@ -210,6 +214,8 @@ class ExpressionParser(Operators):
         self._take()
         found = self._special.get(name, self._arguments)(name)
         self._must(")")
+        if name in {"isnull", "isnotnull"} and len(self._given) == 1 and self._given[0].lost:
+            self._seen_as_null(start, self._given[0].name, negated=name == "isnotnull")
         by_form = name in READ_AS_MOMENT and len(self._given) > 1
         if name in RESULT_TYPES and not by_form:
             self._meet("result", [*self._given, self._since(start, replace(found, literal=False))])
@@ -254,6 +260,11 @@ class ExpressionParser(Operators):
     def _called(self, name: str, found: Sequence[Operand]) -> Operand:
         """What a function of these arguments gives."""
         of_literals, self._given = constant(found), found
+        check_called(name, found)
+        way, column = way_of(name, found)
+        return replace(self._result(name, found, of_literals=of_literals), way=way, name=column)
+
+    def _result(self, name: str, found: Sequence[Operand], *, of_literals: bool) -> Operand:
         for place in MOMENT_ARGUMENTS.get(name, ()):
             self._as_moments(found[place : place + 1])
         for how, places in met_in(name, len(found)):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gold.expressions.scanner import Parts
+    from gold.language.comparing import Comparison
 
 _FLAGS: Final = re.IGNORECASE | re.DOTALL
 # Spark trims control characters too.
@@ -45,6 +46,10 @@ class Operand:
         literal: it is made of literals, none of which is the clock, and of no other text.
         start: the place of its first token.
         end: the place after its last token.
+        way: how PostgreSQL compares it, where Spark's operators do not simply do the same.
+        name: of the column that `way` is of.
+        text: of a literal: the text.
+        lost: whether it is a column of which silver may have NULL for a value.
     """
 
     kind: str = ""
@@ -53,6 +58,10 @@ class Operand:
     literal: bool = False
     start: int = field(default=0, compare=False)
     end: int = field(default=0, compare=False)
+    way: Comparison | None = field(default=None, compare=False)
+    name: str = field(default="", compare=False)
+    text: str | None = field(default=None, compare=False)
+    lost: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +85,7 @@ NULL: Final = Operand("null", constant=True, literal=True)
 def of_text(value: str) -> Operand:
     """A text."""
     clock = value if _SPECIAL.fullmatch(value) else None
-    return Operand("text", constant=True, clock=clock, literal=clock is None)
+    return Operand("text", constant=True, clock=clock, literal=clock is None, text=value)
 
 
 def of_type(ddl: str, *, constant: bool = False) -> Operand:
@@ -126,7 +135,9 @@ def chosen(operands: Sequence[Operand], *, constant: bool) -> Operand:
     # One that depends on a column is no constant to Spark, and so never the clock.
     clocks = [operand.clock for operand in operands if operand.clock is not None and constant]
     literal = all(operand.literal for operand in operands)
-    return Operand(kinds.pop() if len(kinds) == 1 else "", constant, clocks[0] if clocks else None, literal)
+    way, name = next(((one.way, one.name) for one in operands if one.way is not None), (None, ""))
+    kind = kinds.pop() if len(kinds) == 1 else ""
+    return Operand(kind, constant, clocks[0] if clocks else None, literal, way=way, name=name)
 
 
 def check_read(*operands: Operand, ddl: str) -> None:

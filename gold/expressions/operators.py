@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gold.expressions import instants
+from gold.expressions.compared import check_compared, check_matched
 from gold.expressions.functions import TEXT_FUNCTIONS
 from gold.expressions.instants import Meeting, Operand
-from gold.expressions.scanner import Scanner
+from gold.expressions.scanner import ColumnReference, Scanner
+from gold.language.comparing import lost_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,36 +77,46 @@ class Operators(Scanner, ABC):
     def _negation(self) -> Operand:
         if self._may("not", "!"):
             return replace(self._negation(), kind="", clock=None)
-        return self._predicate(self._value())
+        start = self._place
+        return self._predicate(start, self._value())
 
-    def _predicate(self, left: Operand) -> Operand:
+    def _predicate(self, start: int, left: Operand) -> Operand:
         """What may follow a value once."""
         if self._may("is"):
-            return self._is_something(left)
+            return self._is_something(start, left)
         negated = self._may("not")
         if self._may("between"):
             low = self._value()
             self._must("and")
-            return self._compared(left, low, self._value())
+            return self._compared("between", left, low, self._value())
         if self._may("in"):
-            return self._compared(left, *self._list())
+            return self._compared("in", left, *self._list())
         if self._is("like", "ilike", "rlike", "regexp"):
             return self._matched(left)
         if negated:
             raise self._unexpected("in")
         return left
 
-    def _is_something(self, left: Operand) -> Operand:
-        self._may("not")
+    def _is_something(self, start: int, left: Operand) -> Operand:
+        negated = self._may("not")
         if self._may("distinct"):
             self._must("from")
-            return self._compared(left, self._value())
-        if not self._may("null", "true", "false", "unknown"):
+            return self._compared("=", left, self._value())
+        if not self._is("null", "true", "false", "unknown"):
             raise self._unexpected("null")
+        null = self._take().lower == "null"
+        if null and left.lost:
+            self._seen_as_null(start, left.name, negated=negated)
         return both(left)
+
+    def _seen_as_null(self, start: int, name: str, *, negated: bool) -> None:
+        """Have a test for NULL see a value that silver could not hold: at the source it is not NULL."""
+        lost = ColumnReference(lost_name(name))
+        self._around(start, ["("], [" OR " if negated else " AND NOT ", lost, ")"])
 
     def _matched(self, left: Operand) -> Operand:
         """Patterns are texts, and so is what they are held against."""
+        check_matched(left)
         regular = self._take().lower in {"rlike", "regexp"}
         if not regular and self._may("any", "some", "all"):
             return both(left, *self._list())
@@ -115,7 +127,8 @@ class Operators(Scanner, ABC):
             self._take()
         return found
 
-    def _compared(self, *operands: Operand) -> Operand:
+    def _compared(self, how: str, *operands: Operand) -> Operand:
+        check_compared(how, operands)
         instants.check_met(list(operands))
         self._meet("one type", operands)
         return both(*operands)
@@ -129,7 +142,7 @@ class Operators(Scanner, ABC):
             operator = self._take().lower
             other = self._value(level + 1)
             if operator in _COMPARISONS:
-                found = self._compared(found, other)
+                found = self._compared(operator, found, other)
             elif operator == "||":
                 self._meet("arrays", [found, other])
                 found = made(operator, [found, other])
@@ -152,16 +165,19 @@ class Operators(Scanner, ABC):
     def _parts_of(self, start: int, found: Operand) -> Operand:
         """Elements and fields of a value."""
         while True:
+            way = found.way
             if self._may("["):
                 index = self._value()
                 instants.refuse([found] if found.kind == "texts" and index.kind == "text" else [found, index])
                 self._meet("element", [found, index])
                 self._must("]")
+                way = None if way is None else way.element
             elif self._may("."):
-                self._name()
+                field = self._name()
+                way = None if way is None else way.field(field)
             else:
                 return found
-            found = self._since(start, Operand(constant=found.constant))
+            found = self._since(start, Operand(constant=found.constant, way=way, name=found.name))
 
     def _list(self) -> list[Operand]:
         self._must("(")

@@ -6,11 +6,14 @@ Types are read here as well: they hold no value and no column, so they need noth
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gold.expressions.functions import INSTEAD, REFUSED
 from gold.expressions.tokens import END, Token, tokens_of
 from silver.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _INTERVAL_UNITS: Final = frozenset(("year", "month", "day", "hour", "minute", "second"))
 _TYPES: Final = frozenset(
@@ -27,7 +30,8 @@ class ColumnReference:
     name: str
 
 
-Parts: TypeAlias = "tuple[str | ColumnReference, ...]"
+Part: TypeAlias = "str | ColumnReference"
+Parts: TypeAlias = "tuple[Part, ...]"
 """SQL text and columns, in order."""
 
 
@@ -37,18 +41,14 @@ def parts_sql(parts: Parts, alias: str) -> str:
 
 
 class Scanner:
-    """Goes over the tokens from the left to the right.
-
-    Attributes:
-        parts: what was read.
-    """
+    """Goes over the tokens from the left to the right."""
 
     def __init__(self, text: str) -> None:
         self._tokens = tokens_of(text)
         self._place = 0
         self._closed = 0
-        self.parts: list[str | ColumnReference] = []
-        self._pieces: list[str | ColumnReference] = []
+        self._pieces: list[tuple[Part, ...]] = []
+        self._read: list[tuple[Part, ...]] = []
 
     @property
     def _next(self) -> Token:
@@ -63,27 +63,40 @@ class Scanner:
         token = self._next
         if token is END:
             raise self._unexpected()
-        if token.spaced and self.parts:
-            self._write(" ")
-        self._pieces.append(token.text if instead is None else instead)
-        self._write(self._pieces[-1])
+        self._pieces.append((token.text if instead is None else instead,))
+        self._read.append(self._pieces[-1])
         self._place += 1
         return token
 
+    def _around(self, start: int, before: Sequence[Part], after: Sequence[Part]) -> None:
+        """Write something before the token at a place, and something after the last token."""
+        self._pieces[start] = (*before, *self._pieces[start])
+        self._pieces[-1] = (*self._pieces[-1], *after)
+
+    @property
+    def parts(self) -> Parts:
+        """What was written, texts that touch put together."""
+        return self._parts_between(0, self._place)
+
+    @property
+    def read(self) -> Parts:
+        """What was read, without what `_around` wrote."""
+        return self._joined(self._read, 0, self._place)
+
     def _parts_between(self, start: int, end: int) -> Parts:
         """What was written for the tokens from one place to another."""
-        parts: list[str | ColumnReference] = []
-        for place in range(start, end):
-            if place > start and self._tokens[place].spaced:
-                parts.append(" ")
-            parts.append(self._pieces[place])
-        return tuple(parts)
+        return self._joined(self._pieces, start, end)
 
-    def _write(self, part: str | ColumnReference) -> None:
-        if isinstance(part, str) and self.parts and isinstance(self.parts[-1], str):
-            self.parts[-1] += part
-        else:
-            self.parts.append(part)
+    def _joined(self, pieces: Sequence[tuple[Part, ...]], start: int, end: int) -> Parts:
+        parts: list[Part] = []
+        for place in range(start, end):
+            spaced = (" ",) if place > start and self._tokens[place].spaced else ()
+            for part in (*spaced, *pieces[place]):
+                if isinstance(part, str) and parts and isinstance(parts[-1], str):
+                    parts[-1] += part
+                else:
+                    parts.append(part)
+        return tuple(parts)
 
     def _is(self, *words: str) -> bool:
         return self._next.lower in words
@@ -191,8 +204,10 @@ class Scanner:
             raise self._unexpected("a number")
         self._take()
 
-    def _name(self) -> None:
+    def _name(self) -> str:
         """Go past a name that is given, or names a field; it is written in backticks."""
         if self._next.kind not in {"word", "quoted"}:
             raise self._unexpected("a name")
-        self._take(quote(self._next.name))
+        name = self._next.name
+        self._take(quote(name))
+        return name

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gold.compile.clauses import CommonTable
+from gold.tree.derived import with_derived
 from gold.tree.nodes import Aggregate
 from silver.sql import as_json, comment, indented, quote
 
@@ -77,7 +78,7 @@ def affected_roots(
         None where no changed table is in the document.
     """
     tables = set(changed)
-    walk = _Walk(tree, current, broadcast=broadcast)
+    walk = _Walk(tree, with_derived(tree, current), broadcast=broadcast)
     branches: list[str] = []
     places: list[tuple[str, TableName]] = []
     if tree.root.table.table in tables:

@@ -37,7 +37,7 @@ def images_query(
     """Images of changed rows: `columns`, and `gold.incremental.affected.SIDE`.
 
     Args:
-        feed: view of Delta's change feed.
+        feed: relation of Delta's change feed.
         key: the table's key.
         columns: what to take of each image; the key among it.
         steps: number of versions that the feed covers.

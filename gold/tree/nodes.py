@@ -104,12 +104,20 @@ class Recursion:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One aggregate of a node, at the path `label`. `column` is None for a count of rows."""
+    """One aggregate of a node.
+
+    Attributes:
+        label: path of its field.
+        column: what is aggregated; None for a count of rows.
+        where: of its rows.
+        order: of a least or greatest value: the column that orders the values, where another one does.
+    """
 
     label: str
     function: str
     column: str | None
     where: Expression | None
+    order: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

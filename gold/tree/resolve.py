@@ -14,6 +14,7 @@ one pass.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bronze.config.problems import Problem
@@ -34,6 +35,7 @@ from gold.language.model import (
     through_paths,
 )
 from gold.language.notation import OrderedColumn, parse_ordering
+from gold.tree.comparisons import Comparisons, unmeasured, unordered
 from gold.tree.nodes import (
     Aggregate,
     Child,
@@ -86,6 +88,7 @@ class _Resolver:
         self._document = document
         self._catalog = catalog
         self._nodes = 0
+        self._comparisons = Comparisons()
         self.problems: list[Problem] = []
 
     def tree(self) -> Tree | None:
@@ -100,9 +103,10 @@ class _Resolver:
         root.reads.update(table.key)
         children: list[Node] = []
         fields = self._fields(definition.fields, ("fields",), root, children)
-        return Tree(
-            definition.document, root, fields, tuple(children), table.key, _key_fields(table.key, fields)
-        )
+        key_fields = _key_fields(table.key, fields)
+        tree = Tree(definition.document, root, fields, tuple(children), table.key, key_fields)
+        self._comparisons.extend(tree.scopes())
+        return tree
 
     def _problem(self, path: YamlPath, message: str, *, key: bool = False) -> None:
         self.problems.append(Problem(self._document.file.line(path, key=key), message))
@@ -127,13 +131,12 @@ class _Resolver:
     def _expression(self, text: str | None, scope: Scope, path: YamlPath) -> Expression | None:
         if text is None:
             return None
-        columns = {found.name: found.spark_type for found in scope.table.columns}
         try:
-            expression = parse_expression(text, columns, str(scope.table.table))
+            expression = parse_expression(text, self._comparisons.known(scope), str(scope.table.table))
         except ValueError as error:
             self._problem(path, str(error))
             return None
-        scope.reads.update(expression.columns)
+        self._comparisons.read(scope, expression)
         return expression
 
     def _fields(
@@ -211,7 +214,8 @@ class _Resolver:
         order = self._order(scope, spec.order_by, path)
         recursion = self._recursion(spec.recurse, path, scope, label)
         once = [on] if recursion is None else [on, recursion.on]
-        unique = all(set(scope.table.key) <= {this for this, _ in pairs} for pairs in once)
+        names = [{self._comparisons.origin(scope, this) for this, _ in pairs} for pairs in once]
+        unique = all(set(scope.table.key) <= found for found in names)
         return One(*rows, fields, tuple(children), recursion, order=order, unique=unique)
 
     def _many(self, spec: ManyField, path: YamlPath, parent: Scope, label: str) -> Many | None:
@@ -264,20 +268,22 @@ class _Resolver:
             return None
         scope = rows[2]
         where = self._expression(spec.where, scope, (*path, "where"))
-        if of is not None:
-            ddl = self._column(scope, of, (*path, function))
-            wanted = None if ddl is None else types.unfit(function, ddl)
-            if wanted is not None:
-                self._problem((*path, function), f"{function} of {table}.{of}, which is {ddl}: {wanted}")
+        order = None
+        if of is not None and self._column(scope, of, (*path, function)) is not None:
+            wrong = unmeasured(function, scope, of)
+            if wrong is not None:
+                self._problem((*path, function), wrong)
+            else:
+                of, order = self._comparisons.measured(function, scope, of)
         if function not in {"collect", "first", "last"}:
-            return self._measure(name, Measure(label, function, of, where), rows, children)
+            return self._measure(name, Measure(label, function, of, where, order), rows, children)
         scope.where = where
         value = (Value(name, column(of or "")),)
-        order = self._order(scope, spec.order_by, path)
+        ordered = self._order(scope, spec.order_by, path)
         node: Node = (
-            Collect(*rows, value, order=order, limit=spec.limit, cap=spec.cap)
+            Collect(*rows, value, order=ordered, limit=spec.limit, cap=spec.cap)
             if function == "collect"
-            else Pick(*rows, value, order=order, last=function == "last")
+            else Pick(*rows, value, order=ordered, last=function == "last")
         )
         children.append(node)
         return Child(name, node)
@@ -331,6 +337,8 @@ class _Resolver:
         if table is None:
             return None
         scope = Scope(far.label, table)
+        for name in table.key:
+            self._comparisons.ordering(scope, name)
         on = self._pairs(through.on, (*path, "on"), scope, before)
         scope.where = self._expression(through.where, scope, (*path, "where"))
         nowhere: list[Node] = []
@@ -340,17 +348,20 @@ class _Resolver:
         return Link(scope, on, fields)
 
     def _pairs(self, conditions: Mapping[str, str], path: YamlPath, this: Scope, other: Scope) -> Pairs:
+        pairs: list[tuple[str, str]] = []
         for mine, theirs in conditions.items():
             place = (*path, mine)
             left = self._column(this, mine, place, key=True)
             right = self._column(other, theirs, place)
-            if left is not None and right is not None and not types.comparable(left, right):
-                self._problem(
-                    place,
-                    f"{this.table.table}.{mine} is {left} and {other.table.table}.{theirs} is {right}: "
-                    "they cannot be equal",
+            if left is None or right is None:
+                continue
+            try:
+                pairs.append(
+                    self._comparisons.pair(this, this.table.column(mine), other, other.table.column(theirs))
                 )
-        return tuple(conditions.items())
+            except ValueError as error:
+                self._problem(place, str(error))
+        return tuple(pairs)
 
     def _order(self, scope: Scope, texts: Sequence[str] | None, path: YamlPath) -> tuple[OrderedColumn, ...]:
         """The order of rows: as the file says it, then by the key."""
@@ -358,13 +369,18 @@ class _Resolver:
         for index, text in enumerate(texts or ()):
             wanted = parse_ordering(text)
             place = (*path, "order_by", index)
-            ddl = self._column(scope, wanted.column, place)
-            if ddl is not None and not types.orderable(ddl):
-                self._problem(place, f"{wanted.column!r} is {ddl}, which has no order")
+            if self._column(scope, wanted.column, place) is None:
+                continue
+            wrong = unordered(scope.table.column(wanted.column))
+            if wrong is not None:
+                self._problem(place, wrong)
             order.append(wanted)
         named = {wanted.column for wanted in order}
+        # The key comes last; a key whose order Spark does not have decides by its text.
         order += [OrderedColumn(name) for name in scope.table.key if name not in named]
-        return tuple(order)
+        return tuple(
+            replace(wanted, column=self._comparisons.ordering(scope, wanted.column)) for wanted in order
+        )
 
 
 def _same_rows(one: Aggregate, other: Aggregate) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bronze.lake.control_tables import ControlTables
 from bronze.store.relations import read_relations
+from gold.builder.lost_values import LOST
 from gold.explain import explain
 from gold.language.json_schema import document_schema, file_schema
 from gold.tree.check import resolved
@@ -61,6 +62,8 @@ def show_explanation(pipeline: Pipeline, document: str, output: Output) -> None:
     said = f"one document per row of {tree.root.table.table}, found by {', '.join(tree.key)}{where}"
     output.line(f"gold.{tree.name}: {said}", style=TITLE)
     output.line(f"last run  {_run_text(run)}")
+    for column, times in _lost(run).items():
+        output.line(f"          {times:,} values of {column} that silver's type cannot hold count as NULL")
     for node in explain(tree):
         _say(node, reached.get((node.path, node.table)), output)
 
@@ -84,6 +87,13 @@ def _reached(run: Run | None) -> dict[tuple[str, str], dict[str, int]]:
         }
         for node in details.get("affected_roots", [])
     }
+
+
+def _lost(run: Run | None) -> dict[str, int]:
+    """By column, how many values the last run read that silver's type cannot hold."""
+    details: dict[str, Any] = {} if run is None else run.details
+    found: dict[str, int] = details.get(LOST, {})
+    return found
 
 
 def _plain(run: Run | None) -> dict[str, object] | None:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
+from bronze.catalog.collations import other_orders
 from bronze.catalog.select import select_tables
 from bronze.checks.finding import Finding
 from bronze.checks.inspect import inspect
@@ -46,6 +47,7 @@ from gold.builder.spark_settings import HASH, LSN
 from gold.compile.compiler import compile_tree
 from gold.language.document import load_documents
 from gold.tree.check import checked_tree
+from gold.tree.text_order import text_orders
 from pipelines.health.numeric_digits import numeric_findings
 from pipelines.quality.cut import held_columns
 from pipelines.quality.masking import parse_masked
@@ -54,7 +56,7 @@ from pipelines.writable import why_unwritable
 from silver.schema.catalog import check_names, histories, is_named, silver_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import psycopg
     from psycopg.rows import TupleRow
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     from bronze.shapes import Relation
     from bronze.store.position import Position
     from gold.language.document import Document
+    from gold.tree.nodes import Tree
     from pipelines.settings import Pipeline
     from silver.schema.catalog import SilverTable
 
@@ -108,9 +111,10 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
     if lake is not None:
         findings += lake.belongs(PIPELINE_PROPERTY, "lake-of-another-pipeline", pipeline.pipeline)
     relations: Sequence[Relation] = [] if lake is None else lake.relations
+    orders: Mapping[tuple[TableName, str], str] = {}
     if not offline:
         try:
-            relations = _source(pipeline, lake, findings)
+            relations, orders = _source(pipeline, lake, findings)
         except SmeltError as error:
             findings.append(Finding.of(error))
     tables: dict[str, list[str]] | None = None
@@ -118,7 +122,7 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
         catalog = _catalog(pipeline, relations, findings)
         findings += _names(pipeline, catalog)
         _collect(findings, lambda: _masked(pipeline, catalog))
-        tables = _tables(pipeline, documents, catalog, findings)
+        tables = _tables(pipeline, documents, catalog, orders, findings)
     elif documents:
         findings.append(
             Finding(
@@ -171,8 +175,10 @@ def _collect(findings: list[Finding], step: Callable[[], _T]) -> _T | None:
         return None
 
 
-def _source(pipeline: Pipeline, lake: _Lake | None, findings: list[Finding]) -> list[Relation]:
-    """Ask the source; returns the shapes of the selected tables."""
+def _source(
+    pipeline: Pipeline, lake: _Lake | None, findings: list[Finding]
+) -> tuple[list[Relation], Mapping[tuple[TableName, str], str]]:
+    """Ask the source; returns the shapes of the selected tables, and columns with another order than ours."""
     with connect(pipeline.source, application_name="deltasmelt check") as connection:
         found = inspect(connection, pipeline.source)
         with translated(pipeline.source):
@@ -188,7 +194,8 @@ def _source(pipeline: Pipeline, lake: _Lake | None, findings: list[Finding]) -> 
             findings += found
             tables = select_tables(connection, pipeline.source, sizes=False)
             findings += numeric_findings(connection, tables, pipeline.silver)
-    return [table.relation for table in tables]
+            orders = other_orders(connection, [table.relation.relation_id for table in tables])
+    return [table.relation for table in tables], orders
 
 
 def _unwritable(pipeline: Pipeline) -> list[Finding]:
@@ -287,6 +294,7 @@ def _tables(
     pipeline: Pipeline,
     documents: Iterable[Document],
     catalog: dict[TableName, SilverTable],
+    orders: Mapping[tuple[TableName, str], str],
     findings: list[Finding],
 ) -> dict[str, list[str]] | None:
     """Columns of every table that a suite can name; None where a wrong document hides some."""
@@ -303,7 +311,24 @@ def _tables(
             complete = False
         else:
             tables[f"gold.{document.name}"] = [*compile_tree(tree, str).columns, LSN, HASH]
+            findings += _text_orders(tree, orders)
     return tables if complete else None
+
+
+def _text_orders(tree: Tree, orders: Mapping[tuple[TableName, str], str]) -> Iterator[Finding]:
+    """Places where a document orders text otherwise than the source's collation does."""
+    found = {
+        f"{label} by {table}.{column} ({orders[table, column]})": None
+        for label, table, column in text_orders(tree)
+        if (table, column) in orders
+    }
+    if found:
+        yield Finding(
+            level="info",
+            code="text-order",
+            subject=tree.name,
+            message=f"text is ordered by code points, not by the source's collation: {', '.join(found)}",
+        )
 
 
 def _masked(pipeline: Pipeline, catalog: dict[TableName, SilverTable]) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from bronze.identifiers import TableName
-    from bronze.shapes import Relation
+    from bronze.shapes import PgType, Relation
     from silver.settings import SilverSettings
 
 COMMIT_LSN: Final = "_commit_lsn"
@@ -54,6 +54,8 @@ class SilverColumn:
         not_null: whether the source declares it so. Silver itself allows NULL: a value may be
             unrepresentable.
         reading: how PostgreSQL's text becomes the value.
+        type: PostgreSQL's type.
+        overridden: whether the pipeline file chose the Spark type (`silver.types`).
         missing: text of the value that rows from before the column have in it; None: NULL.
         comment: that it has at the source now; None where it has none.
     """
@@ -63,6 +65,8 @@ class SilverColumn:
     attnum: int | None
     not_null: bool
     reading: Reading
+    type: PgType = field(compare=False)
+    overridden: bool = False
     missing: str | None = None
     comment: str | None = field(default=None, compare=False)
 
@@ -132,10 +136,20 @@ def silver_table(relation: Relation, settings: SilverSettings) -> SilverTable:
     columns = []
     comments = {} if relation.comments is None else relation.comments.columns
     for column in relation.columns:
-        how = reading(column.type, settings.types.get(f"{relation.table}.{column.name}"))
-        comment = None if column.attnum is None else comments.get(column.attnum)
+        chosen = settings.types.get(f"{relation.table}.{column.name}")
+        how = reading(column.type, chosen)
         columns.append(
-            SilverColumn(column.name, how.ddl, column.attnum, column.not_null, how, column.missing, comment)
+            SilverColumn(
+                column.name,
+                how.ddl,
+                column.attnum,
+                column.not_null,
+                how,
+                column.type,
+                overridden=chosen is not None,
+                missing=column.missing,
+                comment=None if column.attnum is None else comments.get(column.attnum),
+            )
         )
     return SilverTable(
         relation.table,

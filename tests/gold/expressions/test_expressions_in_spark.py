@@ -15,6 +15,7 @@ from gold.expressions.expressions import parse_expression
 from gold.expressions.functions import FUNCTIONS
 from gold.tree.resolve import resolve
 from silver.run.spark_settings import settings
+from silver.schema.catalog import UNREPRESENTABLE
 from silver.sql import quote
 from tests.gold.random_documents import Writer, random_shapes
 from tests.gold.random_expressions import COLUMNS, SPECIAL, Expressions
@@ -124,6 +125,6 @@ def assert_analysed(
     def empty(name: TableName) -> str:
         kept = sorted(read[str(name)])
         columns = ", ".join(f"CAST(NULL AS {types[str(name)][one]}) AS {quote(one)}" for one in kept)
-        return f"(SELECT {columns or '1 AS nothing'})"
+        return f"(SELECT {columns or '1 AS nothing'}, CAST(NULL AS MAP<STRING, STRING>) AS {UNREPRESENTABLE})"
 
     assert spark.sql(compile_tree(tree, empty).sql).columns

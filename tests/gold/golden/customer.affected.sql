@@ -3,54 +3,54 @@ SELECT k0, collect_set(place) AS places FROM (
     -- public.customers
     SELECT any_value(`t`.`id`) AS v0
     FROM images_of_customers AS t
-    WHERE (`t`.`deleted_at` is null)
-    GROUP BY `t`.`id`, to_json(struct(`t`.`balance`, `t`.`billing_id`, `t`.`country_id`, `t`.`created_at`, `t`.`deleted_at`, `t`.`email`, `t`.`referred_by`, `t`.`shipping_id`, `t`.`tier`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+    WHERE ((`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`))
+    GROUP BY `t`.`id`, to_json(struct(`t`.`_deltasmelt_lost_deleted_at`, `t`.`balance`, `t`.`billing_id`, `t`.`country_id`, `t`.`created_at`, `t`.`deleted_at`, `t`.`email`, `t`.`referred_by`, `t`.`shipping_id`, `t`.`tier`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0, 1 AS place FROM (
     -- account.home: public.addresses
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-    FROM public.customers AS t
+    FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`id`) AS v0
       FROM images_of_addresses AS t
       GROUP BY `t`.`id`, to_json(struct(`t`.`city`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
       HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
     ) AS c ON `t`.`billing_id` = c.v0
-    WHERE `t`.`deleted_at` is null
+    WHERE (`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`)
   )
   UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0, 2 AS place FROM (
     -- country: public.countries
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-    FROM public.customers AS t
+    FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`id`) AS v0
       FROM images_of_countries AS t
       GROUP BY `t`.`id`, to_json(struct(`t`.`code`, `t`.`name`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
       HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
     ) AS c ON `t`.`country_id` = c.v0
-    WHERE `t`.`deleted_at` is null
+    WHERE (`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`)
   )
   UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0, 3 AS place FROM (
     -- billing: public.addresses
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-    FROM public.customers AS t
+    FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`id`) AS v0
       FROM images_of_addresses AS t
       GROUP BY `t`.`id`, to_json(struct(`t`.`city`, `t`.`country_id`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
       HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
     ) AS c ON `t`.`billing_id` = c.v0
-    WHERE `t`.`deleted_at` is null
+    WHERE (`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`)
   )
   UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0, 4 AS place FROM (
     -- billing.country: public.countries
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-    FROM public.customers AS t
+    FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
     LEFT SEMI JOIN (
       SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
       FROM public.addresses AS t
@@ -61,41 +61,41 @@ SELECT k0, collect_set(place) AS places FROM (
         HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
       ) AS c ON `t`.`country_id` = c.v0
     ) AS c ON `t`.`billing_id` = c.v0
-    WHERE `t`.`deleted_at` is null
+    WHERE (`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`)
   )
   UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0, 5 AS place FROM (
     -- shipping: public.addresses
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-    FROM public.customers AS t
+    FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`id`) AS v0
       FROM images_of_addresses AS t
       GROUP BY `t`.`id`, to_json(struct(`t`.`city`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
       HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
     ) AS c ON `t`.`shipping_id` = c.v0
-    WHERE `t`.`deleted_at` is null
+    WHERE (`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`)
   )
   UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0, 6 AS place FROM (
     -- referrer: public.customers
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-    FROM public.customers AS t
+    FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`id`) AS v0
       FROM images_of_customers AS t
       GROUP BY `t`.`id`, to_json(struct(`t`.`email`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
       HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
     ) AS c ON `t`.`referred_by` = c.v0
-    WHERE `t`.`deleted_at` is null
+    WHERE (`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`)
   )
   UNION ALL
   SELECT try_cast(v0 AS BIGINT) AS k0, 7 AS place FROM (
     -- referred: public.customers
     SELECT any_value(`t`.`referred_by`) AS v0
     FROM images_of_customers AS t
-    WHERE (`t`.`deleted_at` is null)
-    GROUP BY `t`.`id`, to_json(struct(`t`.`deleted_at`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+    WHERE ((`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`))
+    GROUP BY `t`.`id`, to_json(struct(`t`.`_deltasmelt_lost_deleted_at`, `t`.`deleted_at`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL

@@ -1,8 +1,8 @@
 WITH
 -- rows of public.customers that belong to the roots
 r0_customers AS (
-  SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`billing_id`, `t`.`shipping_id`, `t`.`created_at`, `t`.`deleted_at`
-  FROM public.customers AS t
+  SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`billing_id`, `t`.`shipping_id`, `t`.`created_at`, `t`.`deleted_at`, `t`.`_deltasmelt_lost_deleted_at`
+  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT SEMI JOIN affected AS r ON `t`.`id` = `r`.`k0`
 ),
 -- rows of public.addresses that belong to r0_customers
@@ -31,14 +31,14 @@ r4_addresses AS (
 ),
 -- rows of public.customers that belong to r0_customers
 r5_customers AS (
-  SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`billing_id`, `t`.`shipping_id`, `t`.`created_at`, `t`.`deleted_at`
-  FROM public.customers AS t
+  SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`billing_id`, `t`.`shipping_id`, `t`.`created_at`, `t`.`deleted_at`, `t`.`_deltasmelt_lost_deleted_at`
+  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT SEMI JOIN r0_customers AS r ON `t`.`id` = `r`.`referred_by`
 ),
 -- rows of public.customers that belong to the roots
 r6_customers AS (
-  SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`billing_id`, `t`.`shipping_id`, `t`.`created_at`, `t`.`deleted_at`
-  FROM public.customers AS t
+  SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`billing_id`, `t`.`shipping_id`, `t`.`created_at`, `t`.`deleted_at`, `t`.`_deltasmelt_lost_deleted_at`
+  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT SEMI JOIN affected AS r ON `t`.`referred_by` = `r`.`k0`
 ),
 -- rows of public.orders that belong to the roots
@@ -132,7 +132,7 @@ n7_referred AS (
       `t`.`id` AS item
     FROM r6_customers AS t
     WHERE (`t`.`referred_by` IS NOT NULL)
-      AND (`t`.`deleted_at` is null)
+      AND ((`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`))
   ) AS s
   GROUP BY k0
 ),
@@ -375,4 +375,4 @@ LEFT JOIN n15_tag_names ON n15_tag_names.k0 = `t`.`id`
 LEFT JOIN n16_order_count ON n16_order_count.k0 = `t`.`id`
 LEFT JOIN n17_placements ON n17_placements.k0 = `t`.`id`
 LEFT JOIN n18_tag_count ON n18_tag_count.k0 = `t`.`id`
-WHERE `t`.`deleted_at` is null
+WHERE (`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`)

@@ -12,7 +12,7 @@ walked0 AS (
 walked1 AS (
   SELECT DISTINCT * FROM (
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-    FROM public.customers AS t
+    FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`id`) AS v0
       FROM images_of_countries AS t
@@ -26,8 +26,8 @@ walked2 AS (
   SELECT DISTINCT * FROM (
     SELECT any_value(`t`.`referred_by`) AS v0
     FROM images_of_customers AS t
-    WHERE (`t`.`deleted_at` is null)
-    GROUP BY `t`.`id`, to_json(struct(`t`.`balance`, `t`.`created_at`, `t`.`deleted_at`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
+    WHERE ((`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`))
+    GROUP BY `t`.`id`, to_json(struct(`t`.`_deltasmelt_lost_deleted_at`, `t`.`balance`, `t`.`created_at`, `t`.`deleted_at`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
 ),
@@ -35,14 +35,14 @@ walked2 AS (
 walked3 AS (
   SELECT DISTINCT * FROM (
     SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-    FROM public.customers AS t
+    FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`customer_id`) AS v0
       FROM images_of_orders AS t
       GROUP BY `t`.`id`, to_json(struct(`t`.`customer_id`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
       HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
     ) AS c ON `t`.`id` = c.v0
-    WHERE `t`.`deleted_at` is null
+    WHERE (`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`)
   )
 ),
 -- heir: rows of public.customers to walk up from
@@ -58,7 +58,7 @@ walked4 AS (
 walked5 AS (
   SELECT DISTINCT * FROM (
     SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-    FROM public.customers AS t
+    FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`customer_id`) AS v0
       FROM images_of_orders AS t
@@ -88,19 +88,19 @@ SELECT k0, collect_set(place) AS places FROM (
   SELECT try_cast(v0 AS BIGINT) AS k0, 1 AS place FROM (
     -- referrer: public.customers
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-    FROM public.customers AS t
+    FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
     LEFT SEMI JOIN (
       SELECT DISTINCT v0 AS v0 FROM (
         SELECT * FROM walked0
         UNION ALL
         SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-        FROM public.customers AS t
+        FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
         LEFT SEMI JOIN (
           SELECT v0 AS v0 FROM (
             SELECT * FROM walked0
             UNION ALL
             SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-            FROM public.customers AS t
+            FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
             LEFT SEMI JOIN (
               SELECT v0 AS v0 FROM (
                 SELECT * FROM walked0
@@ -115,19 +115,19 @@ SELECT k0, collect_set(place) AS places FROM (
   SELECT try_cast(v0 AS BIGINT) AS k0, 2 AS place FROM (
     -- referrer.country: public.countries
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-    FROM public.customers AS t
+    FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
     LEFT SEMI JOIN (
       SELECT DISTINCT v0 AS v0 FROM (
         SELECT * FROM walked1
         UNION ALL
         SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-        FROM public.customers AS t
+        FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
         LEFT SEMI JOIN (
           SELECT v0 AS v0 FROM (
             SELECT * FROM walked1
             UNION ALL
             SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-            FROM public.customers AS t
+            FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
             LEFT SEMI JOIN (
               SELECT v0 AS v0 FROM (
                 SELECT * FROM walked1
@@ -145,31 +145,31 @@ SELECT k0, collect_set(place) AS places FROM (
       SELECT * FROM walked2
       UNION ALL
       SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-      FROM public.customers AS t
+      FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
       LEFT SEMI JOIN (
         SELECT v0 AS v0 FROM (
           SELECT * FROM walked2
           UNION ALL
           SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-          FROM public.customers AS t
+          FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
           LEFT SEMI JOIN (
             SELECT v0 AS v0 FROM (
               SELECT * FROM walked2
               UNION ALL
               SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-              FROM public.customers AS t
+              FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
               LEFT SEMI JOIN (
                 SELECT v0 AS v0 FROM (
                   SELECT * FROM walked2
                 )
               ) AS c ON `t`.`id` = c.v0
-              WHERE `t`.`deleted_at` is null
+              WHERE (`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`)
             )
           ) AS c ON `t`.`id` = c.v0
-          WHERE `t`.`deleted_at` is null
+          WHERE (`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`)
         )
       ) AS c ON `t`.`id` = c.v0
-      WHERE `t`.`deleted_at` is null
+      WHERE (`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`)
     )
   )
   UNION ALL
@@ -179,31 +179,31 @@ SELECT k0, collect_set(place) AS places FROM (
       SELECT * FROM walked3
       UNION ALL
       SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-      FROM public.customers AS t
+      FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
       LEFT SEMI JOIN (
         SELECT v0 AS v0 FROM (
           SELECT * FROM walked3
           UNION ALL
           SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-          FROM public.customers AS t
+          FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
           LEFT SEMI JOIN (
             SELECT v0 AS v0 FROM (
               SELECT * FROM walked3
               UNION ALL
               SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-              FROM public.customers AS t
+              FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
               LEFT SEMI JOIN (
                 SELECT v0 AS v0 FROM (
                   SELECT * FROM walked3
                 )
               ) AS c ON `t`.`id` = c.v0
-              WHERE `t`.`deleted_at` is null
+              WHERE (`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`)
             )
           ) AS c ON `t`.`id` = c.v0
-          WHERE `t`.`deleted_at` is null
+          WHERE (`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`)
         )
       ) AS c ON `t`.`id` = c.v0
-      WHERE `t`.`deleted_at` is null
+      WHERE (`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`)
     )
   )
   UNION ALL
@@ -213,7 +213,7 @@ SELECT k0, collect_set(place) AS places FROM (
       SELECT * FROM walked4
       UNION ALL
       SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-      FROM public.customers AS t
+      FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
       LEFT SEMI JOIN (
         SELECT v0 AS v0 FROM (
           SELECT * FROM walked4
@@ -228,7 +228,7 @@ SELECT k0, collect_set(place) AS places FROM (
       SELECT * FROM walked5
       UNION ALL
       SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-      FROM public.customers AS t
+      FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
       LEFT SEMI JOIN (
         SELECT v0 AS v0 FROM (
           SELECT * FROM walked5
@@ -243,7 +243,7 @@ SELECT k0, collect_set(place) AS places FROM (
       SELECT * FROM walked6
       UNION ALL
       SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-      FROM public.customers AS t
+      FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
       LEFT SEMI JOIN (
         SELECT v0 AS v0 FROM (
           SELECT * FROM walked6

@@ -1,26 +1,26 @@
 WITH
 -- rows of public.customers that belong to the roots
 r0_customers AS (
-  SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`
-  FROM public.customers AS t
+  SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`, `t`.`_deltasmelt_lost_deleted_at`
+  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT SEMI JOIN affected AS r ON `t`.`id` = `r`.`k0`
 ),
 -- rows of public.customers that belong to r0_customers
 r1_customers AS (
-  SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`
-  FROM public.customers AS t
+  SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`, `t`.`_deltasmelt_lost_deleted_at`
+  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT SEMI JOIN r0_customers AS r ON `t`.`id` = `r`.`referred_by`
 ),
 -- rows of public.customers that belong to r1_customers
 r2_customers AS (
-  SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`
-  FROM public.customers AS t
+  SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`, `t`.`_deltasmelt_lost_deleted_at`
+  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT SEMI JOIN r1_customers AS r ON `t`.`id` = `r`.`referred_by`
 ),
 -- rows of public.customers that belong to r2_customers
 r3_customers AS (
-  SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`
-  FROM public.customers AS t
+  SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`, `t`.`_deltasmelt_lost_deleted_at`
+  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT SEMI JOIN r2_customers AS r ON `t`.`id` = `r`.`referred_by`
 ),
 -- rows of r1_customers, r2_customers, r3_customers
@@ -33,7 +33,8 @@ r4_customers AS (
     any_value(`country_id`) AS `country_id`,
     any_value(`referred_by`) AS `referred_by`,
     any_value(`created_at`) AS `created_at`,
-    any_value(`deleted_at`) AS `deleted_at`
+    any_value(`deleted_at`) AS `deleted_at`,
+    any_value(`_deltasmelt_lost_deleted_at`) AS `_deltasmelt_lost_deleted_at`
   FROM (
     SELECT * FROM r1_customers
     UNION ALL
@@ -51,26 +52,26 @@ r5_countries AS (
 ),
 -- rows of public.customers that belong to the roots
 r6_customers AS (
-  SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`
-  FROM public.customers AS t
+  SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`, `t`.`_deltasmelt_lost_deleted_at`
+  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT SEMI JOIN affected AS r ON `t`.`referred_by` = `r`.`k0`
 ),
 -- rows of public.customers that belong to r6_customers
 r7_customers AS (
-  SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`
-  FROM public.customers AS t
+  SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`, `t`.`_deltasmelt_lost_deleted_at`
+  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT SEMI JOIN r6_customers AS r ON `t`.`referred_by` = `r`.`id`
 ),
 -- rows of public.customers that belong to r7_customers
 r8_customers AS (
-  SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`
-  FROM public.customers AS t
+  SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`, `t`.`_deltasmelt_lost_deleted_at`
+  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT SEMI JOIN r7_customers AS r ON `t`.`referred_by` = `r`.`id`
 ),
 -- rows of public.customers that belong to r8_customers
 r9_customers AS (
-  SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`
-  FROM public.customers AS t
+  SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`, `t`.`_deltasmelt_lost_deleted_at`
+  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT SEMI JOIN r8_customers AS r ON `t`.`referred_by` = `r`.`id`
 ),
 -- rows of r6_customers, r7_customers, r8_customers, r9_customers
@@ -83,7 +84,8 @@ r10_customers AS (
     any_value(`country_id`) AS `country_id`,
     any_value(`referred_by`) AS `referred_by`,
     any_value(`created_at`) AS `created_at`,
-    any_value(`deleted_at`) AS `deleted_at`
+    any_value(`deleted_at`) AS `deleted_at`,
+    any_value(`_deltasmelt_lost_deleted_at`) AS `_deltasmelt_lost_deleted_at`
   FROM (
     SELECT * FROM r6_customers
     UNION ALL
@@ -111,7 +113,8 @@ r12_customers AS (
     any_value(`country_id`) AS `country_id`,
     any_value(`referred_by`) AS `referred_by`,
     any_value(`created_at`) AS `created_at`,
-    any_value(`deleted_at`) AS `deleted_at`
+    any_value(`deleted_at`) AS `deleted_at`,
+    any_value(`_deltasmelt_lost_deleted_at`) AS `_deltasmelt_lost_deleted_at`
   FROM (
     SELECT * FROM r6_customers
     UNION ALL
@@ -135,7 +138,8 @@ r14_customers AS (
     any_value(`country_id`) AS `country_id`,
     any_value(`referred_by`) AS `referred_by`,
     any_value(`created_at`) AS `created_at`,
-    any_value(`deleted_at`) AS `deleted_at`
+    any_value(`deleted_at`) AS `deleted_at`,
+    any_value(`_deltasmelt_lost_deleted_at`) AS `_deltasmelt_lost_deleted_at`
   FROM (
     SELECT * FROM r6_customers
     UNION ALL
@@ -292,7 +296,7 @@ n3_referred_rows AS (
     ) AS item
   FROM r10_customers AS t
   LEFT JOIN n4_order_count ON n4_order_count.k0 = `t`.`id`
-  WHERE `t`.`deleted_at` is null
+  WHERE (`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`)
 ),
 -- referred: level 1
 n3_referred_1 AS (

@@ -1,0 +1,56 @@
+"""How many values that a document reads silver's types cannot hold. Pure.
+
+Such a value (infinity, NaN, a date before our era) is NULL in silver, with its text in ``_unrepresentable``.
+``is null`` and counts see through that (`gold.tree.derived`). Everything else that a document makes of the
+column does not: a greatest value, a sum, an order, a join. So each build says of which columns how many such
+values it read: a full build of all rows, an incremental one of the changed rows. A column whose type loses
+nothing costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from gold.tree.derived import may_be_lost
+from silver.schema.catalog import UNREPRESENTABLE
+from silver.sql import literal, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from bronze.identifiers import TableName
+    from bronze.lake.control import Run
+    from gold.compile.query import TableSql
+    from gold.tree.nodes import Tree
+
+LOST: Final = "values_silver_cannot_hold"
+"""In a run's details: by column how many; absent where there are none."""
+
+
+def counted(columns: Sequence[str], when: str = "true") -> list[str]:
+    """Return aggregates ``lost0, lost1 …`` that count a table's lost values, column by column."""
+    return [
+        f"count_if({when} AND map_contains_key({UNREPRESENTABLE}, {literal(name)})) AS lost{place}"
+        for place, name in enumerate(columns)
+    ]
+
+
+def lost_query(tree: Tree, relation: TableSql) -> str | None:
+    """Return a query for all tables: ``name``, and ``lost``, the counts of its columns; None if none can."""
+    parts = []
+    for name, columns in may_be_lost(tree).items():
+        listed = ", ".join(f"lost{place}" for place in range(len(columns)))
+        rows = f"SELECT {', '.join(counted(columns))} FROM {relation(name)}"
+        parts.append(
+            f"SELECT {literal(str(name))} AS name, array({listed}) AS lost\n"
+            f"FROM ({rows} WHERE {quote(UNREPRESENTABLE)} IS NOT NULL)"
+        )
+    return "\nUNION ALL\n".join(parts) or None
+
+
+def note(run: Run, table: TableName, columns: Sequence[str], counts: Iterable[Any]) -> None:
+    """Note in a run's details how many values of a table were lost."""
+    found: dict[str, int] = dict(run.details.get(LOST, {}))  # type: ignore[call-overload]
+    found |= {f"{table}.{name}": int(times) for name, times in zip(columns, counts, strict=True) if times}
+    if found:
+        run.details[LOST] = found

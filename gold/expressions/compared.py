@@ -1,0 +1,123 @@
+"""Values that an expression compares, by PostgreSQL's types. Pure.
+
+An expression goes to Spark as it is written. So where Spark would compare a column otherwise than PostgreSQL
+(`gold.language.comparing`), the comparison is refused, with what to write instead. A cast, and a function
+that makes a text or a number of the value, ends that: from there on Spark's own types are compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gold.language.comparing import unlike
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gold.expressions.instants import Operand
+    from gold.language.comparing import Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What an expression has to know of a column.
+
+    Attributes:
+        ddl: its Spark type.
+        way: how PostgreSQL compares its values, where Spark's operators do not simply do the same.
+        may_lose: whether silver may have NULL for a value.
+    """
+
+    ddl: str
+    way: Comparison | None = None
+    may_lose: bool = False
+
+
+ORDERING: Final = frozenset(("<", "<=", ">", ">=", "between", "greatest", "least"))
+"""Operators and functions by which one value is less than another."""
+
+_OF_ELEMENTS: Final = {
+    **dict.fromkeys(
+        ("array_contains", "array_position", "array_remove", "array_distinct", "array_except",
+         "array_intersect", "array_union", "arrays_overlap", "find_in_set", "map_contains_key"), "="
+    ),
+    **dict.fromkeys(("array_max", "array_min", "array_sort", "sort_array"), "<"),
+}  # fmt: skip
+"""Functions that compare elements, and whether by equality or by order."""
+
+_COMPARING: Final = frozenset(("nullif", "equal_null", "decode", *ORDERING))
+_KEEPING: Final = frozenset(
+    """array array_append array_compact array_insert array_prepend array_repeat arrays_zip coalesce concat
+    flatten greatest if ifnull least named_struct nullif nvl nvl2 reverse slice struct array_distinct
+    array_except array_intersect array_remove
+    array_sort array_union sort_array""".split()  # noqa: SIM905
+)
+_TAKING: Final = frozenset(("element_at", "get", "try_element_at", "array_max", "array_min"))
+
+
+def check_compared(how: str, operands: Sequence[Operand]) -> None:
+    """Check values that an operator, or a function, compares.
+
+    Raises:
+        ValueError: Spark would compare them otherwise than PostgreSQL.
+    """
+    for operand in operands:
+        if operand.way is not None:
+            _check(how, operand, operand.way, [other for other in operands if other is not operand])
+
+
+def check_called(name: str, operands: Sequence[Operand]) -> None:
+    """Check the arguments of a function that compares them, or their elements.
+
+    Raises:
+        ValueError: as `check_compared`.
+    """
+    if name in _COMPARING:
+        check_compared(name, operands)
+    elif name in _OF_ELEMENTS:
+        for operand in operands[:2]:
+            way = operand.way if operand.way is None or operand.way.element is None else operand.way.element
+            if way is not None:
+                literals = [other for other in operands if other.text is not None]
+                _check(f"{name} {_OF_ELEMENTS[name]}", operand, way, literals)
+
+
+def check_matched(operand: Operand) -> None:
+    """Check a value that is held against a pattern.
+
+    Raises:
+        ValueError: PostgreSQL would do so without regard to case.
+    """
+    if operand.way is not None and operand.way.family == "citext":
+        raise ValueError(f"{operand.name!r} is citext, which PostgreSQL matches in any case: write lower(…)")
+
+
+def way_of(name: str, operands: Sequence[Operand]) -> tuple[Comparison | None, str]:
+    """Return how the result of a function is compared, and the name of the column that it is made of."""
+    found = next((operand for operand in operands if operand.way is not None), None)
+    if found is None or found.way is None or name not in _KEEPING | _TAKING:
+        return None, ""
+    return (found.way.element if name in _TAKING else found.way), found.name
+
+
+def _check(how: str, operand: Operand, way: Comparison, others: Sequence[Operand]) -> None:
+    ordered = how in ORDERING or how.endswith("<")
+    said = f"{operand.name!r} is {way.name}"
+    for other in others:
+        if other.way is not None and unlike(way, other.way):
+            raise ValueError(f"{said}: {unlike(way, other.way)}; cast both as string to compare their texts")
+        if other.way is None and other.kind == "text" and not other.constant:
+            if way.family == "citext":
+                return  # with text PostgreSQL compares it as text
+            if way.family != "text":
+                raise ValueError(
+                    f"{said}: PostgreSQL does not compare it with text; write cast({operand.name} as string)"
+                )
+    rule = way.order if ordered else way.equality
+    if rule.refused or rule.key is not None:
+        why = rule.refused or "Spark would compare it otherwise than PostgreSQL"
+        raise ValueError(f"{said}: {why}; {way.remedy}")
+    wrong = next((o.text for o in others if o.text is not None and not way.accepts(o.text)), None)
+    if wrong is not None:
+        raise ValueError(f"{said}: {wrong!r} is not the text that silver has of such a value; {way.remedy}")

@@ -1,0 +1,361 @@
+r"""How PostgreSQL compares the values of a column, whatever Spark type holds them: the one gate. Pure.
+
+Silver holds many of PostgreSQL's types as their text, and Spark compares text by code points. For each type
+this module decides whether equality and order of the held value are PostgreSQL's:
+
+* *as they are*: numbers, dates, timestamps, booleans, bytea; also text whose form makes text order the
+  type's own order: uuid, time, macaddr, bit strings.
+* *by an expression* over the value, where that is short and certain: citext without case, enums by their
+  labels, pg_lsn, arrays and composites (PostgreSQL puts a NULL inside them after all values, Spark before).
+* *refused* with a remedy everywhere else.
+
+Text has the order of its code points, as ``COLLATE "C"`` in PostgreSQL. Equality of text is equality of bytes
+under each deterministic collation; columns of another collation are refused.
+
+A type that `silver.types` chooses is compared as that type: PostgreSQL would do so after the same cast. Text
+of a number is refused all the same: ``1`` and ``1.0`` are one number.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from string import ascii_lowercase, ascii_uppercase
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from gold.language import types
+from silver.schema.types import reading
+from silver.sql import literal, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bronze.shapes import PgType
+    from silver.schema.catalog import SilverColumn
+
+_Key: TypeAlias = "Callable[[str], str]"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How one kind of comparison is done.
+
+    Attributes:
+        key: SQL of a value to SQL of what Spark compares as PostgreSQL compares the value; None: the value.
+        ddl: Spark type of the key.
+        refused: the reason why there is no such comparison; empty where there is one.
+    """
+
+    key: _Key | None = None
+    ddl: str = ""
+    refused: str = ""
+
+    @property
+    def native(self) -> bool:
+        """Check whether Spark's own comparison of the value is right."""
+        return self.key is None and not self.refused
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How PostgreSQL compares the values of a type.
+
+    Attributes:
+        name: of the type, for messages.
+        family: PostgreSQL has operators between types of one family alone.
+        equality: whether two values are equal.
+        order: whether a value is less than another.
+        written: form of a literal that is the very text of its value; None: any text is.
+        element: of an array: how its elements are compared.
+        fields: of a composite, or a range: how each field is compared.
+        remedy: what to do instead, of a comparison that is refused.
+    """
+
+    name: str
+    family: str
+    equality: Rule
+    order: Rule
+    written: re.Pattern[str] | None = None
+    element: Comparison | None = None
+    fields: tuple[tuple[str, Comparison], ...] = ()
+    remedy: str = ""
+
+    @property
+    def plain(self) -> bool:
+        """Check whether Spark's own operators, also those with literals, are PostgreSQL's."""
+        return self.equality.native and self.order.native and self.written is None
+
+    def field(self, name: str) -> Comparison | None:
+        """Return how a field is compared, where Spark's operators do not simply do the same."""
+        found = next((way for own, way in self.fields if own.lower() == name.lower()), None)
+        return None if found is None or found.plain else found
+
+    def accepts(self, text: str) -> bool:
+        """Check whether a literal is the text that silver has of the same value."""
+        return self.written is None or self.written.fullmatch(text) is not None
+
+
+PREFIX: Final = "_deltasmelt"
+"""The names of columns begin with it that a document's query derives from the source's."""
+
+_NATIVE: Final = Rule()
+_WHOLE: Final = frozenset(("int2", "int4", "int8", "oid"))
+_FRACTIONS: Final = frozenset(("numeric", "float4", "float8"))
+_TEXTS: Final = frozenset(("text", "varchar", "name"))
+_ALWAYS_HELD: Final = frozenset((*_WHOLE, "float4", "float8", "bool", "bytea"))
+_ARRAY: Final = re.compile(r"\s*ARRAY\s*<(.+)>\s*", re.IGNORECASE | re.DOTALL)
+_NEVER: Final = re.compile(r"(?!)")
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_TIME: Final = re.compile(r"\d{2}:\d{2}:\d{2}(?:[.]\d{0,5}[1-9])?")
+_INET: Final = re.compile(r"(?:\d{1,3}[.]){3}\d{1,3}(?:/(?!32)\d{1,2})?")
+_CIDR: Final = re.compile(r"(?:\d{1,3}[.]){3}\d{1,3}/\d{1,2}")
+_NUMBER_REMEDY: Final = "give it a number's type, silver.types: decimal(p,s), or leave out the override"
+_ANOTHER: Final = "take another column, or cast the column at the source (a generated column)"
+
+
+def comparison(column: SilverColumn) -> Comparison:
+    """Return how PostgreSQL compares the values of a column."""
+    found = _of(column.type, column.spark_type, overridden=column.overridden)
+    special = column.type.collation
+    if not special:
+        return found
+    if found.family == "citext" and special in _SMALL_LETTERS:
+        rule = Rule(_SMALL_LETTERS[special], "STRING")
+        return replace(found, equality=rule, order=rule)
+    said = f"its collation {special} is not deterministic: other texts are equal, too"
+    if found.family == "citext":
+        said = f"the database makes small letters by rules of {special}"
+    rule = Rule(refused=said)
+    remedy = "give the column a deterministic collation, or join and order by another column"
+    return replace(found, equality=rule, order=rule, written=_NEVER, remedy=remedy)
+
+
+def may_lose(column: SilverColumn) -> bool:
+    """Check whether a column's type at the source has values that silver's type cannot hold.
+
+    Such a value is NULL in silver and stands in the row's ``_unrepresentable``.
+    """
+    if column.reading.exact:
+        return False
+    base = _base(column.type)
+    return column.overridden or base.kind != "base" or base.name not in _ALWAYS_HELD
+
+
+def lost_name(name: str) -> str:
+    """Return the name of the column that says of a row whether silver could not hold a column's value."""
+    return f"{PREFIX}_lost_{name}"
+
+
+def _base(type_: PgType) -> PgType:
+    while type_.kind == "domain" and type_.element is not None:
+        type_ = type_.element
+    return type_
+
+
+def _of(type_: PgType, ddl: str, *, overridden: bool) -> Comparison:
+    type_ = _base(type_)
+    if overridden and types.base(ddl) not in {"STRING", "ARRAY"}:
+        return _as_chosen(ddl)
+    if type_.kind == "base":
+        return _scalar(type_.name, ddl)
+    return _compound(type_, ddl, overridden=overridden) or _refused(type_.name)
+
+
+def _compound(type_: PgType, ddl: str, *, overridden: bool) -> Comparison | None:
+    if type_.kind == "array" and type_.element is not None:
+        inner = _ARRAY.fullmatch(ddl)
+        if inner is not None:
+            return _array(_of(type_.element, inner[1], overridden=overridden))
+        return _as_text(f"{type_.element.name}[]") if overridden else None
+    if type_.kind == "range" and type_.element is not None:
+        bound = _of(type_.element, reading(type_.element).ddl, overridden=False)
+        return _range(type_.name, bound, ddl)
+    if type_.kind == "composite":
+        return _composite(type_, ddl)
+    return _enum(type_) if type_.kind == "enum" else None
+
+
+def _scalar(name: str, ddl: str) -> Comparison:
+    as_text = types.base(ddl) == "STRING"
+    if as_text and name in _FRACTIONS:
+        rule = Rule(refused="silver holds it as text, in which 1 and 1.0 differ and 10 is before 9")
+        return Comparison(name, "number as text", rule, rule, _NEVER, remedy=_NUMBER_REMEDY)
+    if as_text and name in {*_WHOLE, *_HELD}:
+        return _as_text(name)
+    if name in {*_WHOLE, *_FRACTIONS}:
+        return Comparison(name, "number", _NATIVE, _NATIVE)
+    return _HELD.get(name) or _KNOWN.get(name) or _refused(name)
+
+
+def _as_chosen(ddl: str) -> Comparison:
+    """Return how values of a type that the pipeline file chose are compared: as that type."""
+    if not types.orderable(ddl):
+        return _refused(ddl)
+    base = types.base(ddl)
+    family = "number" if types.is_numeric(ddl) else "timestamptz" if base == "TIMESTAMP" else base.lower()
+    return Comparison(ddl, "timestamp" if base == "TIMESTAMP_NTZ" else family, _NATIVE, _NATIVE)
+
+
+def _as_text(name: str) -> Comparison:
+    """Return how the text of another type's values, which the pipeline file chose, is compared."""
+    rule = Rule(refused="silver.types makes text of it, which has another order")
+    return Comparison(
+        f"the text of {name}", "text", _NATIVE, rule, remedy="leave out the override in silver.types"
+    )
+
+
+def _refused(name: str) -> Comparison:
+    rule = Rule(refused="Spark has no equality and no order of it that are PostgreSQL's")
+    return Comparison(name, name, rule, rule, _NEVER, remedy=_ANOTHER)
+
+
+def _without_order(name: str, written: re.Pattern[str]) -> Comparison:
+    """Return how a type is compared whose text is the same for equal values but has another order."""
+    rule = Rule(refused="silver holds it as text, which has another order than PostgreSQL's")
+    return Comparison(name, name, _NATIVE, rule, written, remedy=_ANOTHER)
+
+
+def _by_text(name: str, written: re.Pattern[str], family: str = "") -> Comparison:
+    """Return how a type is compared whose text has its equality and its order."""
+    remedy = "write the literal as PostgreSQL prints the value"
+    return Comparison(name, family or name, _NATIVE, _NATIVE, written, remedy=remedy)
+
+
+def _folded(value: str) -> str:
+    """Return SQL of a text in small letters, each character by itself, as PostgreSQL's lower() has them.
+
+    Spark's lower() also looks at the letters around: the sigma at the end of a word is another letter to it.
+    """
+    return f"lower(translate({value}, '\u03a3\u0130', '\u03c3i'))"
+
+
+def _lsn(value: str) -> str:
+    halves = (f"lpad(split_part({value}, '/', {half}), 8, '0')" for half in (1, 2))
+    return f"concat({', '.join(halves)})"
+
+
+_SMALL_LETTERS: Final[dict[str, _Key]] = {
+    "ascii": lambda value: f"translate({value}, {literal(ascii_uppercase)}, {literal(ascii_lowercase)})",
+    "full": lambda value: f"lower({value})",
+}
+"""How citext is compared where the database makes small letters otherwise than letter by letter."""
+
+_CITEXT: Final = Comparison(
+    "citext", "citext", Rule(_folded, "STRING"), Rule(_folded, "STRING"), _NEVER,
+    remedy="compare lower(…) with a text in small letters",
+)  # fmt: skip
+
+_HELD: Final[dict[str, Comparison]] = {
+    **{
+        name: Comparison(name, name, _NATIVE, _NATIVE)
+        for name in ("bool", "date", "timestamp", "timestamptz")
+    },
+    "bytea": Comparison("bytea", "bytea", _NATIVE, _NATIVE, _NEVER, remedy="write bytes as X'00FF'"),
+}
+"""Types of which silver holds the value, if no override makes text of it."""
+
+_INTERVAL: Final = Rule(refused="silver holds it as text, in which P30D and P1M differ")
+_KNOWN: Final[dict[str, Comparison]] = {
+    **{name: Comparison(name, "text", _NATIVE, _NATIVE) for name in _TEXTS},
+    # Silver's text of it has no blanks at its end, as PostgreSQL's own cast to text.
+    "bpchar": Comparison(
+        "char(n)", "text", _NATIVE, _NATIVE, re.compile(r"(?s:.*[^ ])?"),
+        remedy="write the literal without blanks at its end",
+    ),
+    "citext": _CITEXT,
+    "uuid": _by_text("uuid", _UUID),
+    "time": _by_text("time", _TIME),
+    "macaddr": _by_text("macaddr", re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}")),
+    "macaddr8": _by_text("macaddr8", re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){7}")),
+    "bit": _by_text("bit", re.compile("[01]*"), "bits"),
+    "varbit": _by_text("varbit", re.compile("[01]*"), "bits"),
+    "pg_lsn": Comparison(
+        "pg_lsn", "pg_lsn", _NATIVE, Rule(_lsn, "STRING"), re.compile(r"(?:0|[1-9A-F][0-9A-F]{0,7})"
+        r"/(?:0|[1-9A-F][0-9A-F]{0,7})"), remedy="order_by and max take it; compare it by = alone",
+    ),
+    "inet": _without_order("inet", _INET),
+    "cidr": _without_order("cidr", _CIDR),
+    "timetz": _without_order("timetz", _NEVER),
+    "money": _without_order("money", _NEVER),
+    "char": _without_order('"char"', re.compile(r"[\x20-\x7e]")),
+    "xid": _without_order("xid", re.compile(r"0|[1-9]\d*")),
+    "interval": Comparison("interval", "interval", _INTERVAL, _INTERVAL, _NEVER, remedy=_ANOTHER),
+    "vector": Comparison("vector", "vector", _NATIVE, _NATIVE),
+}  # fmt: skip
+
+
+def _enum(type_: PgType) -> Comparison:
+    labels = ", ".join(literal(label) for label in type_.labels)
+
+    def place(value: str) -> str:
+        # A label that the lake does not know yet has no place: the document fails rather than guess.
+        unknown = f"raise_error(concat({literal(f'unknown label of {type_.name}: ')}, {value}))"
+        found = f"nullif(array_position(array({labels}), {value}), 0L)"
+        return f"CASE WHEN {value} IS NOT NULL THEN coalesce({found}, {unknown}) END"
+
+    order = Rule(place, "BIGINT") if labels else Rule(refused="its labels are not known")
+    written = re.compile("|".join(re.escape(label) for label in type_.labels)) if labels else None
+    family = f"enum {type_.schema}.{type_.name}"
+    remedy = "compare it by = or in with its labels"
+    return Comparison(type_.name, family, _NATIVE, order, written, remedy=remedy)
+
+
+def _array(element: Comparison) -> Comparison:
+    """Return how arrays are compared: by their elements, NULL after all values, then by their number."""
+    name = f"{element.name}[]"
+    equality, order = element.equality, element.order
+    if equality.key is not None:
+        equality = Rule(_each(equality.key), f"ARRAY<{equality.ddl}>")
+    if not order.refused:
+        inner = order.key or str
+        order = Rule(_each(lambda value: f"struct({value} IS NULL, {inner(value)})"), "ARRAY<STRUCT>")
+    written = None if element.written is None else _NEVER
+    return Comparison(name, f"{element.family}[]", equality, order, written, element, remedy=element.remedy)
+
+
+def _each(key: _Key) -> _Key:
+    return lambda value: f"transform({value}, e -> {key('e')})"
+
+
+def _range(name: str, bound: Comparison, ddl: str) -> Comparison:
+    equality = bound.equality
+    if not equality.native or types.base(ddl) != "STRUCT":
+        equality = Rule(refused="Spark has no equality of its bounds that is PostgreSQL's")
+    order = Rule(refused="Spark orders ranges otherwise than PostgreSQL")
+    fields = (("lower", bound), ("upper", bound))
+    return Comparison(name, name, equality, order, _NEVER, fields=fields, remedy=_ANOTHER)
+
+
+def _composite(type_: PgType, ddl: str) -> Comparison:
+    name = f"{type_.schema}.{type_.name}"
+    fields = [(field, _of(inner, reading(inner).ddl, overridden=False)) for field, inner in type_.fields]
+    if types.base(ddl) != "STRUCT" or not all(one.equality.native for _, one in fields):
+        return replace(_refused(name), fields=tuple(fields))
+
+    def placed(value: str) -> str:
+        parts = []
+        for field, one in fields:
+            inner = f"{value}.{quote(field)}"
+            parts += [f"{inner} IS NULL", (one.order.key or str)(inner)]
+        return f"CASE WHEN {value} IS NOT NULL THEN struct({', '.join(parts)}) END"
+
+    refused = next((one for _, one in fields if one.order.refused), None)
+    order = Rule(placed, "STRUCT") if refused is None else refused.order
+    return Comparison(name, f"composite {name}", _NATIVE, order, _NEVER, None, tuple(fields), _ANOTHER)
+
+
+def unlike(one: Comparison, other: Comparison) -> str:
+    """Return why PostgreSQL would not compare values of two types; empty where it would."""
+    if one.family == other.family or {one.family, other.family} == {"citext", "text"}:
+        return ""
+    return f"PostgreSQL has no equality of {one.name} and {other.name}, or Spark has another"
+
+
+def equality_of(one: Comparison, other: Comparison) -> Rule:
+    """Return how values of two like types are compared for equality.
+
+    PostgreSQL compares citext with text as text, with regard to case.
+    """
+    if one.family != other.family:
+        return _NATIVE
+    return one.equality if one.equality.refused else other.equality

@@ -1,0 +1,124 @@
+"""How a document compares columns: what is refused, and the derived columns that it needs. Pure.
+
+`gold.tree.resolve` asks here at each place where equality or order matters: join pairs, orders, measures and
+the values that expressions compare. The rules themselves are of `gold.language.comparing`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gold.expressions.compared import Known
+from gold.language import types
+from gold.language.comparing import comparison, equality_of, lost_name, may_lose, unlike
+from gold.tree.derived import extended, key_of, lost_of, there_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bronze.identifiers import TableName
+    from gold.expressions.expressions import Expression
+    from gold.language.comparing import Comparison
+    from gold.tree.derived import Derived
+    from gold.tree.nodes import Scope
+    from silver.schema.catalog import SilverColumn
+
+
+class Comparisons:
+    """The comparisons of one document; collects the derived columns of its tables."""
+
+    def __init__(self) -> None:
+        self._derived: dict[TableName, dict[str, Derived]] = {}
+
+    def extend(self, scopes: Iterable[Scope]) -> None:
+        """Give the tables of all scopes their derived columns; the tree is complete."""
+        for scope in scopes:
+            scope.table = extended(scope.table, self._derived.get(scope.table.table, {}).values())
+
+    def known(self, scope: Scope) -> dict[str, Known]:
+        """Return what an expression has to know of the columns of a scope."""
+        found = {}
+        for column in scope.table.columns:
+            way = comparison(column)
+            found[column.name] = Known(column.spark_type, None if way.plain else way, may_lose(column))
+        return found
+
+    def read(self, scope: Scope, expression: Expression) -> None:
+        """Have a scope read the columns of an expression."""
+        scope.reads.update(expression.columns)
+        for column in scope.table.columns:
+            if lost_name(column.name) in expression.columns:
+                self._add(scope, lost_of(column))
+
+    def origin(self, scope: Scope, name: str) -> str:
+        """Return the source's column behind a column of a join pair."""
+        derived = self._derived.get(scope.table.table, {}).get(name)
+        return name if derived is None else derived.origin
+
+    def pair(self, this: Scope, mine: SilverColumn, that: Scope, theirs: SilverColumn) -> tuple[str, str]:
+        """Return the columns by which Spark joins two columns as PostgreSQL does.
+
+        Raises:
+            ValueError: there are none.
+        """
+        one, other = comparison(mine), comparison(theirs)
+        rule = equality_of(one, other)
+        said = f"{this.table.table}.{mine.name} is {{}} and {that.table.table}.{theirs.name} is {{}}: "
+        if not types.comparable(mine.spark_type, theirs.spark_type):
+            raise ValueError(said.format(mine.spark_type, theirs.spark_type) + "they cannot be equal")
+        wrong = unlike(one, other) or rule.refused
+        if wrong:
+            remedy = next((way.remedy for way in (one, other) if way.equality.refused), "give both one type")
+            raise ValueError(said.format(_held(mine, one), _held(theirs, other)) + f"{wrong}; {remedy}")
+        if rule.key is None:
+            return mine.name, theirs.name
+        return self._add(this, key_of(mine, rule, "equal")), self._add(that, key_of(theirs, rule, "equal"))
+
+    def ordering(self, scope: Scope, name: str) -> str:
+        """Return the column by which Spark orders rows as PostgreSQL orders them by a column."""
+        column = scope.table.column(name)
+        rule = comparison(column).order
+        return name if rule.key is None else self._add(scope, key_of(column, rule, "order"))
+
+    def measured(self, function: str, scope: Scope, of: str) -> tuple[str, str | None]:
+        """Return the column that an aggregate takes, and another column if that orders the values."""
+        column = scope.table.column(of)
+        way = comparison(column)
+        if function == "count" and may_lose(column):
+            return self._add(scope, there_of(column)), None
+        if function == "count_distinct" and way.equality.key is not None:
+            return self._add(scope, key_of(column, way.equality, "equal")), None
+        if function in {"min", "max"} and way.order.key is not None:
+            return of, self._add(scope, key_of(column, way.order, "order"))
+        return of, None
+
+    def _add(self, scope: Scope, derived: Derived) -> str:
+        self._derived.setdefault(scope.table.table, {})[derived.name] = derived
+        scope.reads.add(derived.name)
+        return derived.name
+
+
+def unordered(column: SilverColumn) -> str | None:
+    """Return why rows cannot be ordered by a column as PostgreSQL does; None where they can."""
+    if not types.orderable(column.spark_type):
+        return f"{column.name!r} is {column.spark_type}, which has no order"
+    way = comparison(column)
+    if not way.order.refused:
+        return None
+    return f"{column.name!r} is {_held(column, way)}: {way.order.refused}; {way.remedy}"
+
+
+def unmeasured(function: str, scope: Scope, of: str) -> str | None:
+    """Return why an aggregate of a column cannot be taken as PostgreSQL does; None where it can."""
+    column = scope.table.column(of)
+    way, wrong = comparison(column), types.unfit(function, column.spark_type)
+    held = column.spark_type
+    rule = {"min": way.order, "max": way.order, "count_distinct": way.equality}.get(function)
+    if wrong is None and rule is not None and rule.refused:
+        wrong, held = f"{rule.refused}; {way.remedy}", _held(column, way)
+    return None if wrong is None else f"{function} of {scope.table.table}.{of}, which is {held}: {wrong}"
+
+
+def _held(column: SilverColumn, way: Comparison) -> str:
+    """A column's type in words: PostgreSQL's, and Spark's where the pipeline file chose that."""
+    return f"{way.name} ({column.spark_type} by silver.types)" if column.overridden else way.name

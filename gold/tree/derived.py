@@ -1,0 +1,125 @@
+"""Columns that a document needs beside those of silver's tables: keys of comparisons, lost values. Pure.
+
+Where Spark does not compare a column as PostgreSQL does (`gold.language.comparing`), the tree names a derived
+column in its place: a join pair, a term of an order, a measure. A derived column is computed where the rows
+of its table are read (`with_derived`). So everything that works by names of columns, as the compiler, the
+walk from changes to roots and their images do, needs no rule of its own. A table without a derived column is
+read as before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from bronze.shapes import PgType
+from gold.language.comparing import PREFIX, lost_name, may_lose
+from silver.schema.catalog import UNREPRESENTABLE, SilverColumn
+from silver.schema.types import TEXT
+from silver.sql import literal, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from bronze.identifiers import TableName
+    from gold.language.comparing import Rule
+    from gold.tree.nodes import Tree
+    from silver.schema.catalog import SilverTable
+
+
+@dataclass(frozen=True, slots=True)
+class Derived(SilverColumn):
+    """A column that is computed where a table is read.
+
+    Attributes:
+        sql: the expression, over the table's columns.
+        origin: name of the column that it is made of.
+    """
+
+    sql: str = ""
+    origin: str = ""
+
+
+def key_of(column: SilverColumn, rule: Rule, kind: str) -> Derived:
+    """Return the column by which Spark compares another one as PostgreSQL does.
+
+    Args:
+        column: what is compared.
+        rule: how; it has a key.
+        kind: ``equal`` or ``order``.
+    """
+    assert rule.key is not None  # noqa: S101 - for the type checker
+    return _derived(column, f"{PREFIX}_{kind}_{column.name}", rule.ddl, rule.key(quote(column.name)))
+
+
+def lost_of(column: SilverColumn) -> Derived:
+    """Return the column that says of a row whether silver could not hold another column's value."""
+    found = f"coalesce(map_contains_key({UNREPRESENTABLE}, {literal(column.name)}), false)"
+    return _derived(column, lost_name(column.name), "BOOLEAN", found)
+
+
+def there_of(column: SilverColumn) -> Derived:
+    """Return the column that is NULL where another one is NULL at the source."""
+    lost = lost_of(column).sql
+    sql = f"CASE WHEN {quote(column.name)} IS NOT NULL OR {lost} THEN true END"
+    return _derived(column, f"{PREFIX}_there_{column.name}", "BOOLEAN", sql)
+
+
+def order_name(table: SilverTable, name: str) -> str:
+    """Return the column by which a column's order is had: itself, or the one derived for it."""
+    derived = f"{PREFIX}_order_{name}"
+    return derived if any(column.name == derived for column in table.columns) else name
+
+
+def extended(table: SilverTable, derived: Iterable[Derived]) -> SilverTable:
+    """Return a table with derived columns after its own."""
+    return replace(table, columns=(*table.columns, *derived))
+
+
+def origin(table: SilverTable, name: str) -> str:
+    """Return the source's column behind a column."""
+    column = table.column(name)
+    return column.origin if isinstance(column, Derived) else name
+
+
+def rows_of(table: SilverTable, relation: str) -> str:
+    """Return a relation of a table's rows that has the derived columns too."""
+    derived = [column for column in table.columns if isinstance(column, Derived)]
+    if not derived:
+        return relation
+    listed = ", ".join(f"{column.sql} AS {quote(column.name)}" for column in derived)
+    return f"(SELECT *, {listed} FROM {relation})"
+
+
+def with_derived(tree: Tree, relation: Callable[[TableName], str]) -> Callable[[TableName], str]:
+    """Return relations of a document's tables with the derived columns."""
+    tables = tree.tables()
+    return lambda name: rows_of(tables[name], relation(name))
+
+
+def may_be_lost(tree: Tree) -> dict[TableName, list[str]]:
+    """Return, by table, the columns that a document reads and of which silver may lose values."""
+    found: dict[TableName, list[str]] = {}
+    for name, table in tree.tables().items():
+        read = {origin(table, column) for column in tree.reads(name)}
+        lossy = [
+            column.name
+            for column in table.columns
+            if column.name in read and not isinstance(column, Derived) and may_lose(column)
+        ]
+        if lossy:
+            found[name] = lossy
+    return found
+
+
+def _derived(column: SilverColumn, name: str, ddl: str, sql: str) -> Derived:
+    return Derived(
+        name,
+        ddl,
+        None,
+        not_null=False,
+        reading=TEXT,
+        type=PgType("base", "text"),
+        sql=sql,
+        origin=column.name,
+    )

@@ -1,0 +1,387 @@
+"""Documents compare and order as PostgreSQL does, or are refused: one database, its own answers.
+
+The server has the types and answers each field's question by a query of its own. Gold builds the documents
+from the very texts that the server prints, first as a whole and then by changes.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+import pytest
+from psycopg.rows import tuple_row
+
+from bronze.catalog.collations import other_orders
+from bronze.catalog.select import select_tables
+from bronze.config.sections import SourceSettings
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from gold.builder.lost_values import LOST
+from gold.cycle import Gold
+from gold.tree.check import checked_tree
+from gold.tree.text_order import text_orders
+from silver.cycle import Silver
+from silver.schema.catalog import silver_catalog
+from silver.settings import SilverSettings
+from tests.fix_postgres import drop_database, make_database
+from tests.fix_spark import rows_of
+from tests.gold.shop_documents import document
+from tests.silver.histories import BronzeWriter, change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from bronze.identifiers import TableName
+    from bronze.shapes import Relation
+    from silver.schema.catalog import SilverTable
+
+_SCHEMA: Final = r"""
+CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy');
+CREATE TYPE weather AS ENUM ('ok', 'rain');
+CREATE TYPE pair AS (a int, b text);
+-- The extension's type, which the server of the tests lacks, with what its operators do.
+CREATE TYPE citext;
+CREATE FUNCTION citextin(cstring) RETURNS citext AS 'textin' LANGUAGE internal IMMUTABLE STRICT;
+CREATE FUNCTION citextout(citext) RETURNS cstring AS 'textout' LANGUAGE internal IMMUTABLE STRICT;
+CREATE TYPE citext (INPUT = citextin, OUTPUT = citextout, LIKE = text, CATEGORY = 'S');
+CREATE CAST (citext AS text) WITHOUT FUNCTION AS IMPLICIT;
+CREATE FUNCTION citext_eq(citext, citext) RETURNS bool IMMUTABLE LANGUAGE sql
+  AS 'SELECT lower($1::text) = lower($2::text)';
+CREATE OPERATOR = (LEFTARG = citext, RIGHTARG = citext, FUNCTION = citext_eq);
+
+CREATE COLLATION odd (provider = libc, locale = 'C');
+CREATE COLLATION german (provider = libc, locale = 'C');
+
+CREATE TABLE thing (id int PRIMARY KEY, e citext, code varchar(3), note text, amount numeric, u uuid,
+  b bytea, f float8, m mood, tags text[], span int4range);
+CREATE TABLE item (id int PRIMARY KEY, thing int, e citext, c char(3), kind char(8), amount numeric,
+  whole int8, u uuid, b bytea, f float8, m mood, tm time, bits varbit, mac macaddr, lsn pg_lsn, ai int[],
+  p pair, txt text, vc varchar(3), until timestamptz, day date, tags text[], span int4range, ok bool,
+  iv interval, ip inet, net cidr, mny money, tz timetz, j jsonb, pt point, w weather, mr int4multirange,
+  odd text COLLATE odd, de text COLLATE german, xm xml, ch "char", as_text numeric(12,3),
+  number text, big int8);
+CREATE TABLE by_mood (m mood PRIMARY KEY, thing int, e citext);
+
+INSERT INTO thing VALUES
+  (1, 'Anna@X.de', 'ab', 'Anna@X.de', 1.50, 'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11', '\x00ff', 'NaN', 'ok',
+   '{a,NULL}', '[1,5)'),
+  (2, 'ΟΔΟΣ', 'abc', 'οδος', 10.0, NULL, '\x', '-0', 'happy', '{}', 'empty'),
+  (3, 'none', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+INSERT INTO item (id, thing, e, c, kind, amount, whole, u, b, f, m, tm, bits, mac, lsn, ai, p, txt, vc, until,
+  day, tags, span, ok) VALUES
+  (1, 1, 'anna@x.DE', 'ab', 'big', 1.5, 9, 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '\x00ff', 'NaN', 'happy',
+   '09:00', B'01', '08:00:2b:01:02:03', '16/B374D848', '{1,NULL}', '(1,)', 'Zoe', 'ab', 'infinity',
+   '2024-01-01', '{a,NULL}', '[1,5)', true),
+  (2, 1, 'ANNA@x.de', 'abc', 'bigger', 10, 10, NULL, '\x7f', 'Infinity', 'sad', '09:00:00.5', B'0', NULL,
+   '2/0', '{1,2}', '(1,b)', 'adam', 'abc', NULL, 'infinity', '{}', 'empty', false),
+  (3, 1, 'bob', '', 'BIG', 9, 100, 'ffffffff-ffff-ffff-ffff-ffffffffffff', '\xff00', '-0', 'ok', '10:00',
+   B'010', 'ff:00:00:00:00:00', '16/0', '{1,2,0}', '(,b)', 'Äpfel', NULL, '2024-01-01', NULL, NULL, '[1,6)',
+   NULL),
+  (4, 2, 'οδοσ', NULL, NULL, -3, -5, NULL, NULL, '-Infinity', NULL, '24:00', B'', NULL, NULL, '{}',
+   NULL, NULL, NULL, '-infinity', '0044-03-15 BC', NULL, NULL, true),
+  (5, 2, 'Οδος', 'b', 'big', 'NaN', 0, NULL, '\x', '0', 'ok', NULL, NULL, NULL, 'FFFFFFFF/1', '{NULL}',
+   '(2,a)', 'b', 'b', '2024-06-01', '2024-06-01', '{a,b}', '[1,5)', true);
+INSERT INTO by_mood VALUES ('happy', 1, 'x'), ('sad', 1, 'X'), ('ok', 1, 'y');
+-- As collations of ICU and of a language would be, which this server does not have.
+UPDATE pg_collation SET collisdeterministic = false WHERE collname = 'odd';
+UPDATE pg_collation SET collcollate = 'de_DE.utf8' WHERE collname = 'german';
+"""
+
+_FIRST_TWO: Final = "ORDER BY lower(e::text), m LIMIT 2"
+_MINE: Final = "FROM item i WHERE i.thing = t.id"
+_BY_C: Final = 'COLLATE "C"'
+_FIELDS: Final[dict[str, tuple[str, str]]] = {
+    # Equality.
+    "by_email": ("{many: public.item, on: {e: e}, values: id}",
+                 "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.e = t.e"),
+    "by_note": ("{many: public.item, on: {e: note}, values: id}",
+                "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.e = t.note"),
+    "by_code": ("{many: public.item, on: {c: code}, values: id}",
+                "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.c = t.code"),
+    "by_amount": ("{many: public.item, on: {amount: amount}, values: id}",
+                  "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.amount = t.amount"),
+    "by_whole": ("{many: public.item, on: {whole: amount}, values: id}",
+                 "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.whole = t.amount"),
+    "by_uuid": ("{many: public.item, on: {u: u}, values: id}",
+                "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.u = t.u"),
+    "by_bytes": ("{many: public.item, on: {b: b}, values: id}",
+                 "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.b = t.b"),
+    "by_float": ("{many: public.item, on: {f: f}, values: id}",
+                 "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.f = t.f"),
+    "by_mood": ("{many: public.item, on: {m: m}, values: id}",
+                "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.m = t.m"),
+    "by_tags": ("{many: public.item, on: {tags: tags}, values: id}",
+                "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.tags = t.tags"),
+    "by_span": ("{many: public.item, on: {span: span}, values: id}",
+                "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.span = t.span"),
+    "emails": ("{count_distinct: public.item.e, on: {thing: id}}",
+               f"SELECT count(DISTINCT lower(i.e::text)) {_MINE}"),
+    "amounts": ('{count_distinct: public.item.amount, on: {thing: id}, where: "id <> 5"}',
+                f"SELECT count(DISTINCT i.amount) {_MINE} AND id <> 5"),
+    "floats": ("{count_distinct: public.item.f, on: {thing: id}}", f"SELECT count(DISTINCT i.f) {_MINE}"),
+    "big": ("{many: public.item, on: {thing: id}, values: id, where: \"kind = 'big'\"}",
+            f"SELECT json_agg(i.id ORDER BY i.id) {_MINE} AND kind = 'big'"),
+    "content": ("{many: public.item, on: {thing: id}, values: id, where: \"m in ('ok', 'happy')\"}",
+                f"SELECT json_agg(i.id ORDER BY i.id) {_MINE} AND m IN ('ok', 'happy')"),
+    # Order.
+    "best": ("{max: public.item.m, on: {thing: id}}", f"SELECT max(i.m) {_MINE}"),
+    "worst": ("{min: public.item.m, on: {thing: id}}", f"SELECT min(i.m) {_MINE}"),
+    "moods": ("{many: public.item, on: {thing: id}, order_by: [m desc], values: id}",
+              f"SELECT json_agg(i.id ORDER BY i.m DESC, i.id) {_MINE}"),
+    "happiest": ("{one: public.item, on: {thing: id}, order_by: [m desc nulls last], fields: [id]}",
+                 f"SELECT json_build_object('id', i.id) {_MINE} ORDER BY i.m DESC NULLS LAST, i.id LIMIT 1"),
+    "keys": ("{many: public.by_mood, on: {thing: id}, values: m}",
+             "SELECT json_agg(m.m ORDER BY m.m) FROM by_mood m WHERE m.thing = t.id"),
+    "two": ("{many: public.by_mood, on: {thing: id}, values: m, order_by: [e], limit: 2}",
+            f"SELECT json_agg(m) FROM (SELECT m FROM by_mood WHERE thing = t.id {_FIRST_TWO}) x"),
+    "emails_in_order": ("{many: public.item, on: {thing: id}, order_by: [e], values: id}",
+                        f"SELECT json_agg(i.id ORDER BY lower(i.e::text) {_BY_C}, i.id) {_MINE}"),
+    "last_text": ("{max: public.item.txt, on: {thing: id}}", f"SELECT max(i.txt {_BY_C}) {_MINE}"),
+    "first_txt": ("{first: public.item.txt, on: {thing: id}, order_by: [txt]}",
+                  f"SELECT i.txt {_MINE} ORDER BY i.txt {_BY_C}, i.id LIMIT 1"),
+    **{
+        f"in_order_of_{name}": (
+            f"{{collect: public.item.id, on: {{thing: id}}, order_by: [{name}]}}",
+            f"SELECT json_agg(i.id ORDER BY i.{name}, i.id) {_MINE}",
+        )
+        for name in ("u", "b", "f", "tm", "bits", "mac", "lsn", "ai", "p", "ok")
+    },
+    "most": ('{max: public.item.amount, on: {thing: id}, where: "id <> 5"}',
+             f"SELECT max(i.amount) {_MINE} AND i.id <> 5"),
+    "by_most": ('{collect: public.item.id, on: {thing: id}, order_by: [amount desc], where: "id <> 5"}',
+                f"SELECT json_agg(i.id ORDER BY i.amount DESC, i.id) {_MINE} AND i.id <> 5"),
+    "most_lsn": ("{max: public.item.lsn, on: {thing: id}}", f"SELECT max(i.lsn) {_MINE}"),
+    "most_array": ("{max: public.item.ai, on: {thing: id}}", f"SELECT to_json(max(i.ai)) {_MINE}"),
+    "most_float": ("{max: public.item.f, on: {thing: id}}", f"SELECT max(i.f)::text {_MINE}"),
+    # Values that silver cannot hold are not NULL.
+    "open": ("{many: public.item, on: {thing: id}, values: id, where: until is null}",
+             f"SELECT json_agg(i.id ORDER BY i.id) {_MINE} AND until IS NULL"),
+    "ends": ("{many: public.item, on: {thing: id}, values: id, where: isnotnull(until) and ! until is null}",
+             f"SELECT json_agg(i.id ORDER BY i.id) {_MINE} AND NOT (until IS NULL)"),
+    "dated": ("{count: public.item.day, on: {thing: id}}", f"SELECT count(i.day) {_MINE}"),
+    "each": ("{many: public.item, on: {thing: id}, fields: [id, {has: {sql: amount is not null}}]}",
+             f"SELECT json_agg(json_build_object('id', id, 'has', amount IS NOT NULL) ORDER BY id) {_MINE}"),
+}  # fmt: skip
+
+_TEXT: Final = "document: thing\nroot: public.thing\nfields:\n  - id\n" + "".join(
+    f"  - {name}: {field}\n" for name, (field, _) in _FIELDS.items()
+)
+_TYPES: Final = {
+    "public.item.as_text": "string",
+    "public.item.number": "decimal(10,2)",
+    "public.item.big": "string",
+}
+_SETTINGS: Final = SilverSettings.model_validate({"types": _TYPES})
+
+
+@pytest.fixture(scope="module")
+def source(server_dsn: str) -> Iterator[psycopg.Connection[Any]]:
+    """The database, as the reader's sessions see it."""
+    dsn = make_database(server_dsn)
+    settings = "-c IntervalStyle=iso_8601 -c TimeZone=UTC -c extra_float_digits=1"
+    with psycopg.connect(dsn, autocommit=True, options=settings, row_factory=tuple_row) as connection:
+        connection.execute(_SCHEMA.encode())
+        yield connection
+    drop_database(server_dsn, dsn)
+
+
+@pytest.fixture(scope="module")
+def relations(source: psycopg.Connection[Any]) -> dict[str, Relation]:
+    """The shapes of its tables."""
+    found = select_tables(source, SourceSettings(slot="s", publication="p"))
+    return {table.table.name: table.relation for table in found}
+
+
+@pytest.fixture(scope="module")
+def catalog(relations: dict[str, Relation]) -> dict[TableName, SilverTable]:
+    """Silver's tables."""
+    return silver_catalog(list(relations.values()), _SETTINGS)
+
+
+def _answers(source: psycopg.Connection[Any]) -> dict[int, dict[str, Any]]:
+    listed = ", ".join(f"'{name}', ({query})" for name, (_, query) in _FIELDS.items())
+    rows = source.execute(f"SELECT t.id, json_build_object({listed}) FROM thing t".encode()).fetchall()
+    return {key: {"id": key, **answer} for key, answer in rows}
+
+
+def _rows(source: psycopg.Connection[Any], shape: Relation, only: str = "true") -> list[list[str | None]]:
+    listed = ", ".join(
+        f"CASE WHEN num_nulls({column.name}) = 0 THEN format('%s', {column.name}) END"
+        for column in shape.columns
+    )
+    rows = source.execute(f"SELECT {listed} FROM {shape.table.name} WHERE {only} ORDER BY 1".encode())
+    return [list(row) for row in rows]
+
+
+def _documents(spark: SparkSession, lake: Lake) -> dict[int, dict[str, Any]]:
+    rows = rows_of(spark, f"SELECT id, to_json(struct(*)) AS j FROM {lake.sql('gold', 'thing')}")
+    found = {}
+    for row in rows:
+        fields = {name: value for name, value in json.loads(row["j"]).items() if not name.startswith("_")}
+        found[row["id"]] = {name: fields.get(name) for name in ("id", *_FIELDS)}
+    return found
+
+
+def _plain(documents: Mapping[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """Without what both sides merely write differently: no elements, and floats as text."""
+    return {
+        key: {
+            name: repr(float(value)) if name == "most_float" and value is not None else value or None
+            for name, value in fields.items()
+        }
+        for key, fields in documents.items()
+    }
+
+
+def _differences(
+    documents: Mapping[int, dict[str, Any]], answers: Mapping[int, dict[str, Any]]
+) -> dict[tuple[int, str], tuple[Any, Any]]:
+    """Fields that differ: by document and name what gold has, and the server's answer."""
+    assert documents.keys() == answers.keys()
+    return {
+        (key, name): (documents[key][name], value)
+        for key, fields in answers.items()
+        for name, value in fields.items()
+        if documents[key][name] != value
+    }
+
+
+def test_documents_compare_and_order_as_postgresql_does(
+    source: psycopg.Connection[Any],
+    relations: dict[str, Relation],
+    catalog: dict[TableName, SilverTable],
+    spark: SparkSession,
+    tmp_path: Path,
+) -> None:
+    assert checked_tree(document(_TEXT), catalog)[1] == []
+    lake = Lake(path=str(tmp_path))
+    control, bronze = ControlTables(lake), BronzeWriter(lake)
+    silver = Silver(spark, lake, _SETTINGS, control)
+    gold = Gold(spark, lake, [document(_TEXT)], lambda: catalog, control)
+    bronze.relations(list(relations.values()))
+    for name, shape in relations.items():
+        bronze.snapshot(shape, 100, _rows(source, shape))
+        assert name in {"thing", "item", "by_mood"}
+    bronze.commit(100)
+    silver.cycle()
+    gold.cycle()
+    assert control.open_errors() == []
+    assert _differences(_plain(_documents(spark, lake)), _plain(_answers(source))) == {}
+    # A change of a compared column, seen from either side of a join, reaches its documents.
+    source.execute("UPDATE item SET e = 'NONE', m = 'sad', until = 'infinity', day = NULL WHERE id = 2")
+    source.execute("UPDATE item SET until = NULL, lsn = '0/1', kind = 'big' WHERE id = 1")
+    source.execute("UPDATE thing SET e = 'BOB', code = '' WHERE id = 2")
+    item, thing = relations["item"], relations["thing"]
+    changed = [change(item, "update", new=row) for row in _rows(source, item, "id < 3")]
+    bronze.add(200, [*changed, *(change(thing, "update", new=row) for row in _rows(source, thing, "id = 2"))])
+    bronze.commit(200)
+    silver.cycle()
+    gold.cycle()
+    changes, full = control.runs("gold")
+    assert (changes.mode, full.mode) == ("incremental", "full")
+    # Of all rows, then of the changed ones.
+    assert full.details[LOST] == {"public.item.amount": 1, "public.item.day": 2, "public.item.until": 2}
+    assert changes.details[LOST] == {"public.item.until": 1}
+    assert _differences(_plain(_documents(spark, lake)), _plain(_answers(source))) == {}
+
+
+_ON: Final = "on: {thing: id}"
+_ORDER: Final = "silver holds it as text, which has another order than PostgreSQL's"
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        (f"{{max: public.item.as_text, {_ON}}}", "10 is before 9; give it a number's type, silver.types"),
+        (f"{{many: public.item, {_ON}, order_by: [as_text], values: id}}", "1 and 1.0 differ"),
+        ("{many: public.item, on: {as_text: amount}, values: id}", "is DECIMAL(38,18): they cannot be equal"),
+        (f"{{count_distinct: public.item.iv, {_ON}}}", "P30D and P1M differ"),
+        (f"{{min: public.item.ip, {_ON}}}", _ORDER),
+        (f"{{collect: public.item.id, {_ON}, order_by: [mny desc]}}", _ORDER),
+        (f"{{first: public.item.id, {_ON}, order_by: [tz]}}", _ORDER),
+        (f"{{max: public.item.net, {_ON}}}", _ORDER),
+        (f"{{max: public.item.ch, {_ON}}}", _ORDER),
+        (f"{{max: public.item.big, {_ON}}}", "leave out the override in silver.types"),
+        (f"{{count_distinct: public.item.j, {_ON}}}", "no equality and no order"),
+        (f"{{one: public.item, {_ON}, order_by: [pt], fields: [id]}}", "no equality and no order"),
+        (f"{{many: public.item, {_ON}, order_by: [span], values: id}}", "orders ranges otherwise"),
+        (f"{{max: public.item.mr, {_ON}}}", "no equality and no order"),
+        (f"{{max: public.item.odd, {_ON}}}", "its collation odd is not deterministic"),
+        ("{many: public.item, on: {odd: note}, values: id}", "its collation odd is not deterministic"),
+        ("{many: public.item, on: {w: m}, values: id}", "no equality of weather and mood"),
+        ("{many: public.item, on: {txt: u}, values: id}", "no equality of text and uuid"),
+        ("{many: public.item, on: {txt: m}, values: id}", "no equality of text and mood"),
+        *(
+            (f'{{many: public.item, {_ON}, values: id, where: "{where}"}}', said)
+            for where, said in (
+                ("e = 'x'", "compare lower(…)"),
+                ("e like 'x%'", "matches in any case"),
+                ("array_contains(array(e), 'x')", "compare lower(…)"),
+                ("odd in ('x')", "its collation odd is not deterministic"),
+                ("m > 'ok'", "compare it by = or in"),
+                ("m = 'glad'", "'glad' is not the text"),
+                ("greatest(m, 'ok') = 'ok'", "compare it by = or in"),
+                ("m = txt", "does not compare it with text; write cast(m as string)"),
+                ("kind = 'big '", "without blanks at its end"),
+                ("u = 'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'", "is not the text that silver has"),
+                ("tm < '9:00'", "is not the text that silver has"),
+                ("iv = 'P30D'", "P30D and P1M differ"),
+                ("ip < '10.0.0.1'", _ORDER),
+                ("as_text > 9", "10 is before 9"),
+                ("coalesce(as_text, '0') = '1'", "10 is before 9"),
+                ("lsn < '2/0'", "compare it by = alone"),
+                ("ai > array(1)", "Spark would compare it otherwise"),
+            )
+        ),
+    ],
+)
+def test_what_spark_would_compare_otherwise_is_refused_in_its_line(
+    catalog: dict[TableName, SilverTable], field: str, said: str
+) -> None:
+    text = f"document: d\nroot: public.thing\nfields:\n  - id\n  - x: {field}\n"
+    errors = checked_tree(document(text), catalog)[1]
+    assert [error.where for error in errors] == ["document.yml:5"], errors
+    assert said in errors[0].message
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "lower(e) = 'x'", "cast(as_text as decimal(12,3)) > 9", "number > 1",
+        "u = 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'",
+        "cast(m as string) = txt", "tm >= '09:00:00'", "array_contains(tags, 'a')", "array_max(tags) > 'a'",
+        "e = txt", "kind = 'big'", "mac < 'ff:00:00:00:00:00'", "ip = '10.0.0.1'", "m is distinct from 'ok'",
+        "case m when 'ok' then true end", "b = X'00ff'", "day > '2024-01-01'", "ok", "p.a > 1", "p.b = 'x'",
+        "span.lower < 3", "ai[0] > 2", "element_at(tags, 1) < 'b'", "coalesce(m, 'ok') = 'ok'",
+    ],
+)  # fmt: skip
+def test_what_spark_compares_as_postgresql_is_left_alone(
+    catalog: dict[TableName, SilverTable], where: str
+) -> None:
+    field = f'{{many: public.item, {_ON}, values: id, where: "{where}"}}'
+    text = f"document: d\nroot: public.thing\nfields:\n  - id\n  - x: {field}\n"
+    assert checked_tree(document(text), catalog)[1] == []
+
+
+def test_places_that_order_text_otherwise_than_the_source_are_known(
+    source: psycopg.Connection[Any], relations: dict[str, Relation], catalog: dict[TableName, SilverTable]
+) -> None:
+    oids = [shape.relation_id for shape in relations.values()]
+    assert {(table.name, name): by for (table, name), by in other_orders(source, oids).items()} == {
+        ("item", "de"): "german"
+    }
+    fields = (
+        f"  - a: {{max: public.item.de, {_ON}}}\n"
+        f"  - b: {{many: public.item, {_ON}, order_by: [de], values: id}}\n"
+        f"  - c: {{collect: public.item.de, {_ON}}}\n  - d: {{first: public.item.id, {_ON}, order_by: [e]}}\n"
+        f"  - e: {{max: public.item.u, {_ON}}}\n"
+    )
+    tree = checked_tree(document(f"document: d\nroot: public.thing\nfields:\n  - id\n{fields}"), catalog)[0]
+    assert tree is not None
+    found = [(label, name) for label, _, name in text_orders(tree)]
+    assert found == [("a", "de"), ("b", "de"), ("d", "e")]
