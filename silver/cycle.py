@@ -49,6 +49,7 @@ from silver.plan.steps import plan
 from silver.run.bronze_window import Source
 from silver.run.descriptions import Descriptions
 from silver.run.lazy_session import lazily
+from silver.run.position import Position
 from silver.run.sessions import Sessions, warm_up
 from silver.run.step_runner import StepRunner
 from silver.run.table_log import SilverLog
@@ -58,7 +59,7 @@ from silver.schema.catalog import histories, silver_catalog
 from silver.schema.decimals import UNREPRESENTABLE_ROWS, lossy_decimals, lossy_inside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
@@ -67,9 +68,10 @@ if TYPE_CHECKING:
     from bronze.lake.control_tables import ControlTables
     from bronze.lake.location import Lake
     from bronze.shapes import Relation
-    from bronze.store.position import Position
+    from bronze.store.position import Position as BronzePosition
     from silver.plan.work import Work
     from silver.run.lazy_session import LazySession
+    from silver.run.stored import Stored
     from silver.schema.catalog import SilverTable
     from silver.settings import SilverSettings
 
@@ -116,6 +118,7 @@ class Silver:
         descriptions = Descriptions(lake, self._log)
         self._runner = StepRunner(lake, settings, self._log, descriptions)
         self._troubles = Troubles(spark, lake, control)
+        self._position = Position(control, self._log)
         self._worklist = Worklist(
             lake,
             settings,
@@ -125,6 +128,7 @@ class Silver:
             sessions=self._sessions,
             troubles=self._troubles,
             descriptions=descriptions,
+            position=self._position,
         )
 
     @property
@@ -172,11 +176,12 @@ class Silver:
         if self._runner.owes_clustering:
             self._runner.cluster_owed(self._sessions.own())
         names = {one.name for one in tables}
-        if last is not None and last.commit_lsn == end and not runs and names == set(last.tables):
+        as_before = last is not None and last.commit_lsn == end and names == set(last.tables)
+        if as_before and not runs and not self._position.disowned:
             return None
         for one in tables:
             self._log.state_marks(one.name)
-        stands = {one.name: stored for one in tables if (stored := self._log.read(one.name))}
+        stands = self._own({one: stored for one in tables if (stored := self._log.read(one.name))}, end)
         still_writing(self._lake, "silver")
         self._control.record_runs(runs)
         ahead = any(stored.mark is not None and stored.mark > end for stored in stands.values())
@@ -184,10 +189,27 @@ class Silver:
             return None  # another process carries them on, and its cut names them
         commit_ts = position.commit_ts if end == position.frontier else None
         cut = Cut(
-            "silver", end, commit_ts, {name: one.version for name, one in stands.items()}, datetime.now(UTC)
+            "silver",
+            end,
+            commit_ts,
+            {name: one.version for name, one in stands.items()},
+            datetime.now(UTC),
+            {name: one.mark for name, one in stands.items() if one.mark is not None},
         )
         self._control.record_cut(cut)
+        self._position.disowned = False
         return cut
+
+    def _own(self, stands: Mapping[SilverTable, Stored], end: Lsn) -> dict[str, Stored]:
+        """Return those that a cut may name: others changed no rows of them, nor of their histories."""
+        stopped = set()
+        for table, stored in stands.items():
+            try:
+                self._position.require_own(table, stored)
+            except TableError as error:
+                self._troubles.stop(error, end)
+                stopped.add(table.table)
+        return {one.name: stored for one, stored in stands.items() if one.table not in stopped}
 
     def close(self) -> None:
         """Wait for what runs, end the threads and forget what is kept."""
@@ -206,7 +228,7 @@ class Silver:
         return table
 
     def _end(
-        self, position: Position, last: Cut | None, relations: Sequence[Relation], until: Lsn | None
+        self, position: BronzePosition, last: Cut | None, relations: Sequence[Relation], until: Lsn | None
     ) -> Lsn:
         if until is None or until >= position.frontier:
             return position.frontier

@@ -72,6 +72,7 @@ CODES: Final = frozenset(
         "table-renamed",
         "silver-settings-clash",
         "table-failed",
+        "table-written-by-others",
         "type-override",
         "catalog-name",
         "catalog-name-taken",

@@ -53,7 +53,7 @@ from silver.run.sessions import share, unshare
 from silver.run.small_reads import table_at
 from silver.run.spark_settings import ONE_TASK, SMALL, SMALL_TARGET, generate_code, settings, tune
 from silver.run.step_runner import StepRunner, reshaping, rows_touched
-from silver.run.table_log import SilverLog, Stored
+from silver.run.table_log import SilverLog
 from silver.run.worklist import Attempt, Worklist
 from silver.schema.catalog import histories, silver_catalog
 from silver.sql import quote
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from bronze.shapes import Relation
     from silver.plan.steps import Step
     from silver.plan.work import Work
+    from silver.run.stored import Stored
     from silver.schema.catalog import SilverTable
     from silver.settings import SilverSettings
 
@@ -137,6 +138,7 @@ class FreshTables:
         settings: silver's.
         control: the lake's control tables.
         named: gives the name of a table's view; by default one that no other object gives.
+        as_found: show a table also where others changed its rows: for who compares them with the source.
     """
 
     def __init__(
@@ -147,6 +149,7 @@ class FreshTables:
         control: ControlTables,
         *,
         named: Callable[[str], str] | None = None,
+        as_found: bool = False,
     ) -> None:
         own = uuid.uuid4().hex[:12]
         self._named = named or (lambda name: f"smelt_fresh_{own}_{sha256(name.encode()).hexdigest()[:12]}")
@@ -155,7 +158,7 @@ class FreshTables:
         self._settings = settings
         self._control = control
         self._sessions = OneSession(spark)
-        self._log = PinnedLog(lake)
+        self._log = PinnedLog(lake, as_found=as_found)
         self._source = Source(lake)
         self._bronze: DeltaTable | None = None
         self._relations = RelationsWatch(lake)

@@ -14,7 +14,8 @@ take that for a window done twice and skip the write.
 
 **History and soft deletes.** What ended before the snapshot is not in the changes since. So those rows alone
 are taken from the table: versions that began before the snapshot (as if still valid, if they ended after it),
-and rows deleted up to the snapshot. Everything else is derived. That is not exact if the table's shape
+and rows deleted up to the snapshot. Of a table that somebody else wrote to, they are taken from the version
+before that (`_take_back`). Everything else is derived. That is not exact if the table's shape
 changed since the snapshot, or if it has columns from before it. Then nothing is done, and the error says so.
 """
 
@@ -41,6 +42,7 @@ from bronze.lsn import Lsn
 from bronze.store.contract import CHANGES
 from bronze.store.gaps import is_left_out, is_whole
 from bronze.store.marks import snapshot_of
+from silver.errors import cause
 from silver.plan.activity import activity_of, activity_query
 from silver.plan.history_steps import plan_versions
 from silver.plan.steps import distinct_shapes, plan
@@ -51,7 +53,8 @@ from silver.run.sessions import beside, mark_settings
 from silver.run.spark_settings import settings as session_settings
 from silver.run.spark_settings import tune
 from silver.run.step_runner import StepRunner
-from silver.run.table_log import SILVER_APP, SilverLog
+from silver.run.stored import SILVER_APP
+from silver.run.table_log import SilverLog
 from silver.schema import alter, ddl
 from silver.schema.catalog import COMMIT_LSN, DELETED, VALID_FROM_LSN, VALID_TO, VALID_TO_LSN
 from silver.schema.clustering import clustered_again
@@ -64,7 +67,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.shapes import Relation
-    from silver.run.table_log import Stored
+    from silver.run.stored import Stored
     from silver.schema.catalog import SilverTable
     from silver.settings import SilverSettings
 
@@ -83,6 +86,7 @@ def rebuild(
     *,
     relations: Sequence[Relation],
     end: Lsn,
+    own: int = -1,
 ) -> int:
     """Derive a table as of an LSN; returns its new Delta version.
 
@@ -93,6 +97,7 @@ def rebuild(
         table: its newest shape; or its history.
         relations: all known shapes.
         end: the LSN; the table must not hold more, and bronze must hold it.
+        own: a version of the table that no one else has written to, as a cut names it; -1 if none is known.
 
     Raises:
         TableError: bronze does not have all of the table, or what it lacks cannot be kept.
@@ -119,6 +124,8 @@ def rebuild(
             raise _incomplete(table)  # the snapshot is of a former table of this name
         versions = tuple(one for one in relations if one.relation_id == relation_id and one.from_lsn <= end)
         remove_scratch(lake)
+        if table.versioned:
+            _take_back(session, lake, table, own, snapshot)
         with _scratch(lake) as scratch:
             kept = table.versioned and _keep(
                 session, lake, scratch, table, versions=versions, snapshot=snapshot
@@ -168,6 +175,35 @@ def _incomplete(table: SilverTable) -> TableError:
         code="rebuild-incomplete",
         remedy=resnapshot_remedy(table.table, "resnapshot it"),
     )
+
+
+def _take_back(session: SparkSession, lake: Lake, table: SilverTable, own: int, snapshot: Lsn) -> None:
+    """Take back what others did to a table of which some rows are to be kept, by a RESTORE.
+
+    The version before theirs has the rows that ended up to its mark. What came since the snapshot is derived.
+    So nothing is taken back where the snapshot is newer than that mark: rows that ended between the two would
+    be lost. The rows are then kept as they are, and the log says so.
+    """
+    log = SilverLog(lake)
+    stored = log.read(table.name)
+    found = None if stored is None else log.foreign(table.name, stored.version, own)
+    if found is None or is_named(lake.uri("silver", table.name)):
+        return
+    try:
+        before = log.read_at(table.name, found.version - 1)
+        if before is not None and before.mark is not None and before.mark >= snapshot:
+            still_writing(lake, "silver")
+            target = lake.sql("silver", table.name)
+            session.sql(f"RESTORE TABLE {target} TO VERSION AS OF {found.version - 1}").collect()
+            return
+        why = "a snapshot is newer than the version before it"
+    except Exception as error:  # noqa: BLE001 - what that version needs may be removed
+        why = cause(error)
+    _LOGGER.warning(
+        "%s of silver.%s, which is not deltasmelt's, cannot be taken back: %s. Rows that ended before the "
+        "newest snapshot are kept as they are",
+        found, table.name, why,
+    )  # fmt: skip
 
 
 def _keep(

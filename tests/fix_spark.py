@@ -11,6 +11,8 @@ import pytest
 from pyspark.sql.functions import col
 from pyspark.sql.types import StructType
 
+from bronze.lake.foreign_commits import SIGNATURE
+from bronze.lake.named.said import USER_METADATA
 from pipelines.spark.session import spark_session, stop_session
 from silver.run.spark_settings import settings
 from silver.sql import quote
@@ -54,6 +56,11 @@ def rows_of(spark: SparkSession, query: str, *, without_zones: bool = False) -> 
 def reading(spark: SparkSession) -> AbstractContextManager[None]:
     """Within it the session interprets queries, also those that go through the product."""
     return settings(spark, _READING)
+
+
+def signed(spark: SparkSession) -> AbstractContextManager[None]:
+    """Within it statements count as the product's own: damage of which a table's log shows nothing."""
+    return settings(spark, {USER_METADATA: SIGNATURE})
 
 
 def _without_zones(frame: DataFrame) -> DataFrame:

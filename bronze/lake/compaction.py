@@ -242,7 +242,7 @@ def _row_groups(table: DeltaTable, files: Sequence[SmallFile], schema: pa.Schema
     for small in files:
         with _opened(table.table_uri, small) as file, pq.ParquetFile(file) as parquet:
             for group in range(parquet.num_row_groups):
-                rows = _conform(_read(parquet, group, f"{table.table_uri}/{small.path}"), schema)
+                rows = conform(_read(parquet, group, f"{table.table_uri}/{small.path}"), schema)
                 waiting.append(rows)
                 size += rows.nbytes
                 if size >= _ROW_GROUP_BYTES:
@@ -263,7 +263,7 @@ def _read(parquet: pq.ParquetFile, group: int, where: str) -> pa.Table:
     return through(Door.READ_FILE, where, lambda: parquet.read_row_group(group))
 
 
-def _conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Rows in a schema; what an earlier release did not write, also inside of structs, is NULL."""
     try:
         return rows.cast(schema)

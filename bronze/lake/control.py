@@ -33,6 +33,7 @@ CUTS_SCHEMA: Final = pa.schema(
         pa.field("table_name", pa.string()),
         pa.field("delta_version", pa.int64()),
         pa.field("recorded_at", _TIME),
+        pa.field("mark_lsn", pa.int64()),
     ]
 )
 
@@ -71,11 +72,33 @@ RUNS_SCHEMA: Final = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
+class Named:
+    """A table as a record of a cut names it.
+
+    Attributes:
+        commit_lsn: of the cut.
+        version: of the table.
+        mark: of that version; None where the record states none, as one of an earlier release.
+    """
+
+    commit_lsn: Lsn
+    version: int
+    mark: Lsn | None
+
+
+def is_put_back(version: int, mark: Lsn | None, named: Named) -> bool:
+    """Check whether a table, found at a version with a mark, lacks what a cut found in it."""
+    return version < named.version or (named.mark is not None and (mark is None or mark < named.mark))
+
+
+@dataclass(frozen=True, slots=True)
 class Cut:
     """Versions of all tables of a layer that together hold exactly the state as of `commit_lsn`.
 
     Attributes:
         tables: table (or document) name within the layer, to its Delta version.
+        marks: table name to the mark of that version: the LSN of the newest window in it. A version is a
+            number that another history of the table has too; a mark says which rows the version has.
     """
 
     layer: Layer
@@ -83,6 +106,12 @@ class Cut:
     commit_ts: datetime | None
     tables: dict[str, int]
     recorded_at: datetime | None = None
+    marks: dict[str, Lsn] = field(default_factory=dict)
+
+    def named(self, name: str) -> Named | None:
+        """Return what it states of a table; None where it does not name the table."""
+        version = self.tables.get(name)
+        return None if version is None else Named(self.commit_lsn, version, self.marks.get(name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from bronze.doors import Door, through
 from bronze.lake import delta
 from bronze.lake.client import CommitFailedError
-from bronze.lake.compaction import COMPACT_ABOVE, compact, rewrite
+from bronze.lake.compaction import COMPACT_ABOVE, compact, conform, rewrite
 from bronze.lake.folders import local_folder
 from bronze.lake.kept import SELDOM
 from bronze.lake.named.place import is_named
@@ -130,7 +130,7 @@ class ControlTable:
                 version = delta.refresh(table)
                 if path not in delta.paths_of(table):
                     continue
-                rows = delta.read_file(table, path).cast(self._schema)
+                rows = conform(delta.read_file(table, path), self._schema)
                 kept = change(rows)
                 if kept.num_rows < rows.num_rows:
                     rewrite(table, {path: kept}, self._schema, as_of=version, before={path: rows})
@@ -191,7 +191,7 @@ class ControlTable:
     def _read(self, table: DeltaTable) -> None:
         version = table.version()
         self._files = {
-            path: self._files.get(path) or delta.read_file(table, path).cast(self._schema)
+            path: self._files.get(path) or conform(delta.read_file(table, path), self._schema)
             for path in delta.paths_of(table)
         }
         self._read_version = version
@@ -208,6 +208,7 @@ class ControlTable:
                     **RETENTION,
                 },
             )
+            delta.widen(self._handle, self._schema)
             self._flushed = True
             self._is_brought_up()
         return self._handle

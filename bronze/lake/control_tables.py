@@ -30,9 +30,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bronze.lake import delta
-from bronze.lake.control import CUTS_SCHEMA, ERRORS_SCHEMA, RUNS_SCHEMA, Cut, OpenError, Run
+from bronze.lake.control import CUTS_SCHEMA, ERRORS_SCHEMA, RUNS_SCHEMA, Cut, Named, OpenError, Run
 from bronze.lake.control_table import ControlTable
-from bronze.lake.pruning import cuts_before, moment_of, runs_before, without
+from bronze.lake.pruning import beyond, cuts_before, moment_of, nameless, runs_before, without
 from bronze.lake.stores import without_keys
 from bronze.lake.thinning import dense_until, lsns_kept, newest_runs
 from bronze.lsn import ZERO, Lsn
@@ -76,6 +76,7 @@ class ControlTables:
                 "table_name": name,
                 "delta_version": version,
                 "recorded_at": recorded,
+                "mark_lsn": None if name is None or name not in cut.marks else int(cut.marks[name]),
             }
             for name, version in tables.items()
         ]
@@ -127,19 +128,36 @@ class ControlTables:
         )
         return sorted(found)
 
-    def last_named(self, layer: Layer, name: str, version: int) -> Lsn | None:
-        """LSN of the newest cut of a layer that names a table at a version or an older one; None: none does.
+    def last_named(self, layer: Layer, name: str) -> Named | None:
+        """Return what the newest record of a layer that names a table says of it; None where none names it.
 
         Args:
             layer: the table's.
             name: of the table.
-            version: the table's newest. Cuts with newer ones are of before it was put back, or made anew.
         """
         rows = self._cuts.rows()
-        of_one = pc.and_(pc.equal(rows["layer"], layer), pc.equal(rows["table_name"], name))
-        of_one = pc.and_(of_one, pc.less_equal(rows["delta_version"], version))
-        newest = pc.max(pc.filter(rows["commit_lsn"], of_one)).as_py()
-        return None if newest is None else Lsn(newest)
+        of_one = rows.filter(pc.and_(pc.equal(rows["layer"], layer), pc.equal(rows["table_name"], name)))
+        if not of_one.num_rows:
+            return None
+        order = [("commit_lsn", "descending"), ("recorded_at", "descending")]
+        row = of_one.take(pc.select_k_unstable(of_one, 1, sort_keys=order)).to_pylist()[0]
+        mark = row["mark_lsn"]
+        return Named(Lsn(row["commit_lsn"]), row["delta_version"], None if mark is None else Lsn(mark))
+
+    def disown(self, layer: Layer, name: str, version: int, mark: Lsn | None) -> None:
+        """Have no cut name a table beyond what the table is now: it was put back, so those versions are gone.
+
+        The cuts stay, with their other tables or with none. In one commit, and safe to repeat.
+
+        Args:
+            layer: the table's.
+            name: of the table.
+            version: the table's newest.
+            mark: of that version.
+        """
+        gone = beyond(layer, name, version, mark)
+        if pc.any(gone(self._cuts.rows())).as_py():
+            self._cuts.update(nameless(gone))
 
     def oldest_version(self, layer: Layer, name: str) -> int | None:
         """The oldest Delta version of a table that any record names; None where none does."""
@@ -323,4 +341,10 @@ def _run(row: dict[str, Any]) -> Run:
 def _cut(layer: Layer, rows: list[dict[str, Any]]) -> Cut:
     first = rows[0]
     tables = {row["table_name"]: row["delta_version"] for row in rows if row["table_name"] is not None}
-    return Cut(layer, Lsn(first["commit_lsn"] or ZERO), first["commit_ts"], tables, first["recorded_at"])
+    marks = {
+        row["table_name"]: Lsn(row["mark_lsn"])
+        for row in rows
+        if row["table_name"] is not None and row["mark_lsn"] is not None
+    }
+    lsn = Lsn(first["commit_lsn"] or ZERO)
+    return Cut(layer, lsn, first["commit_ts"], tables, first["recorded_at"], marks)

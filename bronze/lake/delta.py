@@ -391,6 +391,13 @@ def overwrite(uri: str, rows: pa.Table) -> None:
     )
 
 
+def widen(table: DeltaTable, schema: pa.Schema) -> None:
+    """Give a table that an earlier release made the fields of a schema that the table lacks."""
+    known = {field.name for field in pa.schema(table.schema())}
+    if not known.issuperset(schema.names):
+        _widen(table, schema)
+
+
 @retry_conflict
 def _append(table: DeltaTable, parts: Sequence[AddAction]) -> int:
     before = refresh(table)

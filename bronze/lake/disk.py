@@ -68,6 +68,13 @@ def flush_commits(uri: str, after: int, version: int) -> None:
         flush_to_disk(log)
 
 
+def flush_after(uri: str, version: int) -> None:
+    """Make a table's log entries after a version outlive a power cut, however many there are."""
+    folder = local_folder(uri)
+    if folder is not None:
+        flush_commits(uri, version, max(entries_of(folder / _LOG), default=version))
+
+
 def flush_log(uri: str, version: int) -> None:
     """Make what a table's log says up to a version outlive a power cut, whichever process wrote it."""
     folder = local_folder(uri)

@@ -49,6 +49,24 @@ def cuts_before(moment: pa.Scalar, layer: Layer, staying: Iterable[int], *, unti
     return gone
 
 
+def beyond(layer: Layer, name: str, version: int, mark: int | None) -> Mask:
+    """Rows of cuts that name a table at a later version, or at a later mark, than the table has.
+
+    Args:
+        layer: the table's.
+        name: of the table.
+        version: its newest.
+        mark: of that version; None: every mark is later.
+    """
+
+    def gone(rows: pa.Table) -> pa.Array:
+        of_one = pc.and_(pc.equal(rows["layer"], layer), pc.equal(rows["table_name"], name))
+        later = pc.fill_null(pc.greater(rows["mark_lsn"], -1 if mark is None else int(mark)), False)
+        return pc.fill_null(pc.and_(of_one, pc.or_(later, pc.greater(rows["delta_version"], version))), False)
+
+    return gone
+
+
 def runs_before(now: datetime, before: datetime, staying: Iterable[str]) -> Mask:
     """Rows of runs older than `RUNS_KEPT`; those that were no ordinary cycle only where older than `before`.
 
@@ -68,6 +86,20 @@ def runs_before(now: datetime, before: datetime, staying: Iterable[str]) -> Mask
         return pc.fill_null(pc.and_(found, pc.invert(pc.is_in(rows["run_id"], value_set=stays))), False)
 
     return gone
+
+
+def nameless(gone: Mask) -> Callable[[pa.Table], pa.Table]:
+    """The rows, of which those of a mask name no table: a cut without tables still records its position."""
+
+    def change(rows: pa.Table) -> pa.Table:
+        mask = gone(rows)
+        for name in ("table_name", "delta_version", "mark_lsn"):
+            column = rows.schema.field(name)
+            cleared = pc.if_else(mask, pa.scalar(None, column.type), rows[name])
+            rows = rows.set_column(rows.column_names.index(name), column, cleared)
+        return rows
+
+    return change
 
 
 def without(gone: Mask) -> Callable[[pa.Table], pa.Table]:

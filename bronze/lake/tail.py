@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from bronze.doors import Door, through
 from bronze.lake import entries
+from bronze.lake.foreign_commits import Commit, commit_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +45,7 @@ class Tail:
         files: rows and bytes of each file by its path.
         marks: that were set since.
         said: what each entry since says of itself, by version.
+        commits: of each entry since: who made it, and what it did.
         column: name, within files, of a column whose values are counted; None: of none.
         values: how many values of that column each file has, by its path; only files with some.
     """
@@ -52,6 +54,7 @@ class Tail:
     files: Files
     marks: dict[str, int] = field(default_factory=dict)
     said: dict[int, dict[str, Any]] = field(default_factory=dict)
+    commits: dict[int, Commit] = field(default_factory=dict)
     column: str | None = None
     values: dict[str, int] = field(default_factory=dict)
 
@@ -76,7 +79,9 @@ class Tail:
         self.marks |= marks
         infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
         self.said[self.version] = infos[0] if infos else {}
-        self.said.pop(self.version - _KEPT, None)
+        self.commits[self.version] = commit_of(entry)
+        for known in (self.said, self.commits):
+            known.pop(self.version - _KEPT, None)
         return True
 
     def size(self) -> tuple[int, int]:

@@ -1,20 +1,33 @@
 """A log entry of which a power cut left a part.
 
 **What is left.** An entry gets its name before its bytes are on disk (`bronze.lake.disk`). A power cut
-between that and the flush leaves it empty, or with some pages of what was written. Delta takes an empty one
-for a commit of nothing, rightly. One that breaks off inside of a line it refuses, and with it the whole
-table. One that breaks off after a line it takes for the whole, although it names only a part of the files, or
-the files without the marks.
+between the name and the flush leaves the entry empty, full of zeros, or with some pages of its bytes. Delta
+reads an empty entry as a commit of nothing. Delta refuses an entry that breaks off inside of a line, and with
+the entry the whole table. An entry that breaks off after a line is read as a whole one, although it names
+only a part of the files, or the files without the marks.
 
-**What is done.** Each of our commits says in its first line of how many actions it consists. Any process that
-opens a table to write it compares (`set_torn_aside`). An entry that lacks something was not flushed, so
-nothing was ever done on the strength of it: the slot was not confirmed. It is as if the commit had failed. It
-gets another name, by which Delta passes it over, and the rows are sent again. Should a disk have lost what it
-acknowledged, the position that is found is then before the slot's, and that is a definite error of its own
-(`bronze.stream.continuity`).
+**What is torn.** Delta writes no entry without a line, and every line is JSON. So in a table that only this
+pipeline writes an entry is torn that is empty, or has a line that is no JSON. Commits of `deltalake` also
+state in their first line how many actions follow. Spark's commits do not: one that breaks off exactly at the
+end of a line is not recognised, which of 500 entries torn inside is about one.
 
-**What is left alone.** Only entries that say so are touched. Others, Spark's above all, may have been relied
-on without a flush, by a cut that names them: to take one away would hide a loss that is loud now.
+**What is done.** Whoever opens a table to write it looks at its newest entry (`set_torn_aside`). A torn one
+gets another name, by which Delta passes it over: it is as if the commit had failed. Nothing that relied on
+the entry is misled:
+
+* the reader confirms the slot after the flush alone, so the server sends the rows again. Should a disk have
+  lost what it acknowledged, bronze's position is then before the slot's: an error of its own
+  (`bronze.stream.continuity`);
+* silver and gold do not flush what Spark commits, and a cut may name the lost version. Their marks were in
+  that entry too. So a table is found before its cut, and its window is folded again from bronze. No cut names
+  the lost version from then on (`silver.run.worklist`).
+
+Files beside the entry that describe the same version go with it: Spark would take the checksum of the lost
+commit for that of the next one.
+
+**What is not done.** A torn entry that others follow stays. Processes that had read the table without it
+wrote those: the error names the file. A torn checkpoint is none of this: `bronze.lake.disk` flushes its own
+before they are named.
 
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#delta-log-entries.
 """
@@ -30,6 +43,7 @@ from bronze.lake.disk import entries_of, entry_path, flush_to_disk, newest_check
 from bronze.lake.folders import local_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 ACTIONS_KEY: Final = "deltasmelt.actions"
@@ -39,24 +53,29 @@ _ASIDE: Final = ".torn"
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
-def set_torn_aside(uri: str) -> bool:
-    """Take the newest entry of a local table's log away, if it is torn; whether it was.
+def set_torn_aside(uri: str, *, thorough: bool = True) -> bool:
+    """Take the newest entry of a local table's log away if it is torn, and return whether it was.
 
-    No process is in the middle of writing what is found here: entries appear under their name by one step. An
-    entry that others follow cannot be set aside. Those that came later were made by a process that had read
-    it as it was: the error says so, and which file it is.
+    No process is in the middle of writing an entry that is found here: entries appear under their name by one
+    step.
+
+    Args:
+        uri: location of the table.
+        thorough: read all entries since the checkpoint; else the newest one, and of the others the size.
 
     Raises:
-        DefiniteError: ``log-entry-torn``: one that others follow is.
+        DefiniteError: ``log-entry-torn``: an entry is torn that others follow.
         OSError: the log cannot be read or changed.
     """
     folder = local_folder(uri)
     log = None if folder is None else folder / "_delta_log"
-    if log is None or not log.is_dir():
+    if folder is None or log is None or not log.is_dir():
         return False
     known = newest_checkpoint(log)
     entries = sorted(each for each in entries_of(log) if known is None or each > known)
-    torn = [each for each in entries if _is_torn(entry_path(log, each))]
+    torn = [
+        each for each in entries if _is_torn(entry_path(log, each), whole=thorough or each == entries[-1])
+    ]
     if not torn:
         return False
     if torn != entries[-1:]:
@@ -64,34 +83,56 @@ def set_torn_aside(uri: str) -> bool:
             f"entry {torn[0]} of the table's log is torn, and later ones follow it",
             code="log-entry-torn",
             where=str(entry_path(log, torn[0])),
-            remedy="restore the file from a backup, or move the lake away and start anew; "
-            "see `smelt explain-error log-entry-torn`",
+            remedy=_remedy(folder),
         )
-    path = entry_path(log, torn[0])
-    path.replace(path.with_name(f"{path.name}{_ASIDE}"))
+    for name in _files_of(log, torn[0]):
+        name.replace(name.with_name(f"{name.name}{_ASIDE}"))
     flush_to_disk(log)
-    _LOGGER.warning("%s was torn by a power cut before anybody relied on it; it is set aside", path)
+    path = entry_path(log, torn[0])
+    _LOGGER.warning("%s was torn by a power cut; it is set aside, as if its commit had failed", path)
     return True
 
 
-def _is_torn(path: Path) -> bool:
-    """Whether an entry of ours lacks something of what was written; an empty one is a commit of nothing."""
+def _remedy(folder: Path) -> str:
+    """Return what brings a table back; silver and gold are derived, so the table alone can be made anew."""
+    layer = folder.parent.name
+    if layer in {"silver", "gold"}:
+        return (
+            f"stop the pipeline, and restore the file from a backup; or: mv {folder} {folder}.torn. The next "
+            f"start then makes the table anew from {'bronze' if layer == 'silver' else 'silver'}; "
+            "see `smelt explain-error log-entry-torn`"
+        )
+    return (
+        "restore the file from a backup, or move the lake away and start anew; "
+        "see `smelt explain-error log-entry-torn`"
+    )
+
+
+def _files_of(log: Path, version: int) -> Iterable[Path]:
+    """Return the entry of a version, the version's checksum, and what Hadoop lays beside both; entry last."""
+    entry, checksum = f"{version:020}.json", f"{version:020}.crc"
+    names = [f".{checksum}.crc", checksum, f".{entry}.crc", entry]
+    return [path for name in names if (path := log / name).exists()]
+
+
+def _is_torn(path: Path, *, whole: bool) -> bool:
+    """Check whether an entry lacks something of what was written; by its size alone if not `whole`."""
     try:
-        first, *lines = path.read_bytes().splitlines() or [b""]
+        lines = path.read_bytes().splitlines() if whole else [b""] * bool(path.stat().st_size)
     except FileNotFoundError:  # removed meanwhile: a checkpoint stands for it
         return False
-    said = _actions(first)
-    if said is None:
-        return False
+    if not lines or not whole:
+        return not lines
     try:
-        return len([json.loads(line) for line in lines]) < said
+        actions = [json.loads(line) for line in lines if line.strip()]
     except ValueError:
         return True
+    return not actions or len(actions) - 1 < _stated(actions[0])
 
 
-def _actions(line: bytes) -> int | None:
-    """How many actions an entry says that it has, in its first line; None where it is not ours."""
+def _stated(first: object) -> int:
+    """Return how many actions an entry says in its first one that it has after it; 0 where it says none."""
     try:
-        return int(json.loads(line)["commitInfo"][ACTIONS_KEY])
+        return int(first["commitInfo"][ACTIONS_KEY])  # type: ignore[index]
     except (ValueError, KeyError, TypeError):
-        return None
+        return 0

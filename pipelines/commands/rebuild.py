@@ -154,7 +154,16 @@ def _derive(
     end = cut.commit_lsn
     try:
         with output.waiting(f"rebuilding silver.{table.name} from bronze"):
-            version = rebuild(spark, lake, pipeline.silver, table, relations=relations, end=end)
+            named = control.last_named("silver", table.name)
+            version = rebuild(
+                spark,
+                lake,
+                pipeline.silver,
+                table,
+                relations=relations,
+                end=end,
+                own=-1 if named is None else named.version,
+            )
     except (TableError, TransientError):
         raise
     except Exception as error:
@@ -166,7 +175,8 @@ def _derive(
     run.delta_version, run.seconds = version, time.monotonic() - clock
     still_writing(lake, "silver")
     control.record_runs([run])
-    cut = replace(cut, tables={**cut.tables, table.name: version}, recorded_at=datetime.now(UTC))
+    tables, marks = {**cut.tables, table.name: version}, {**cut.marks, table.name: end}
+    cut = replace(cut, tables=tables, marks=marks, recorded_at=datetime.now(UTC))
     control.record_cut(cut)
     output.line(f"silver.{table.name}: rebuilt from bronze as of {end}, version {version}")
     return cut

@@ -64,7 +64,7 @@ class Sides:
         self._plain = pipeline.silver.model_copy(update={"deletes": "hard", "history": []})
         self._sample = sample
         self._control = ControlTables(lake)
-        self._silver = FreshTables(spark, lake, pipeline.silver, self._control)
+        self._silver = FreshTables(spark, lake, pipeline.silver, self._control, as_found=True)
         self._views: list[str] = []
 
     def compare(

@@ -12,7 +12,8 @@ from bronze.errors import SmeltError, TableError, TransientError
 from silver.errors import failure, table_error
 from silver.run.outages import outage
 from silver.run.sessions import Sessions
-from silver.run.table_log import SilverLog, Stored
+from silver.run.stored import Stored
+from silver.run.table_log import SilverLog
 from silver.run.troubles import Troubles, answers
 from silver.schema.catalog import HISTORY_SUFFIX
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from bronze.identifiers import TableName
     from bronze.lake.control_tables import ControlTables
+    from bronze.lake.foreign_commits import ForeignCommit
     from bronze.lake.location import Lake
     from bronze.lsn import Lsn
 
@@ -41,10 +43,16 @@ class OneSession(Sessions):
 
 
 class PinnedLog(SilverLog):
-    """The logs of silver's tables as they were at one moment."""
+    """The logs of silver's tables as they were at one moment.
 
-    def __init__(self, lake: Lake) -> None:
+    Args:
+        lake: whose.
+        as_found: take what others did to the rows for part of them.
+    """
+
+    def __init__(self, lake: Lake, *, as_found: bool = False) -> None:
         super().__init__(lake)
+        self._as_found = as_found
         self._pinned: dict[str, Stored | Exception | None] = {}
         self._lacking: dict[str, Lsn | None] = {}
 
@@ -92,6 +100,10 @@ class PinnedLog(SilverLog):
         """Whether the table holds changes after an LSN; no where it cannot be looked at."""
         found = self._pinned[name]
         return isinstance(found, Stored) and found.mark is not None and found.mark > lsn
+
+    def foreign(self, name: str, version: int, since: int = -1) -> ForeignCommit | None:
+        """Return as a cycle's log does, or nothing where rows are shown as they are."""
+        return None if self._as_found else super().foreign(name, version, since)
 
     def lacks_rows(self, name: str) -> Lsn | None:
         """As of a cycle's log, when it was looked at."""

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.lake.location import Lake
-    from silver.run.table_log import SilverLog, Stored
+    from silver.run.stored import Stored
+    from silver.run.table_log import SilverLog
     from silver.schema.catalog import SilverTable
 
 _LOGGER: Final = logging.getLogger("deltasmelt.silver")

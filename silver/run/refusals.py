@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bronze.lsn import Lsn
     from bronze.shapes import Relation
     from silver.plan.activity import Activity
-    from silver.run.table_log import Stored
+    from silver.run.stored import Stored
     from silver.schema.catalog import SilverTable
     from silver.settings import SilverSettings
 

@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import DefiniteError
+from bronze.lake.foreign_commits import SIGNATURE
+from bronze.lake.named.said import USER_METADATA
 from silver.run.keep_alive import keep_alive, let_end
 from silver.run.lazy_session import lazily
 from silver.run.masters import all_settings, is_remote, runs_locally
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger("deltasmelt.silver")
 _MARK: Final = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
 """Settings that give commits a mark: the application's id, and the version."""
+_SIGNED: Final = {USER_METADATA: SIGNATURE}
+"""Every commit of a session of ours says whose it is (`bronze.lake.foreign_commits`)."""
 _WARM_PROPERTIES: Final = ", ".join(
     f"{literal(name)} = {literal(value)}" for name, value in ddl.PROPERTIES.items()
 )
@@ -266,10 +270,13 @@ def _own_clone(spark: SparkSession) -> SparkSession:
 
 
 def _lean(session: SparkSession, known: Mapping[str, str] | None = None) -> None:
-    """Have a session of ours write no more of each commit than is read; as it is where it may not be set."""
+    """Have a session of ours sign its commits, and write no more of each than is read.
+
+    Where one of these settings may not be set, the session stays as it is.
+    """
     from pyspark.errors import PySparkException  # noqa: PLC0415 - a cycle that folds nothing loads no Spark
 
-    for name, value in LEAN_COMMITS.items():
+    for name, value in {**LEAN_COMMITS, **_SIGNED}.items():
         if known is not None and known.get(name) == value:
             continue
         try:

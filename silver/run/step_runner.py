@@ -30,10 +30,11 @@ from silver.run.marks import Mark, may_be_known, merge_into, write
 from silver.run.pauses import Pauses
 from silver.run.sessions import mark_settings
 from silver.run.spark_settings import ONE_TASK, REWRITTEN, SMALL, SMALL_TARGET, generate_code, settings, tune
-from silver.run.table_log import SILVER_APP
+from silver.run.stored import SILVER_APP
 from silver.schema import alter, ddl, deleted_keys, padding
 from silver.schema.catalog import COMMIT_LSN, VALID_FROM_LSN
 from silver.schema.clustering import clustered_again, is_optional
+from silver.schema.ddl import feed_again
 from silver.schema.recreated import adopted
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ if TYPE_CHECKING:
     from silver.fold.fold import Fold
     from silver.fold.upsert import Upsert
     from silver.plan.steps import Step
-    from silver.run.table_log import SilverLog, Stored
+    from silver.run.stored import Stored
+    from silver.run.table_log import SilverLog
     from silver.schema.catalog import SilverTable
     from silver.settings import SilverSettings
 
@@ -299,9 +301,23 @@ class StepRunner:
                 session.sql(statement)
         if stored is None or statements:
             stored = self._log.written(step.table.name)
-        if self._descriptions.take_over(session, step.table, stored):
+        described = self._descriptions.take_over(session, step.table, stored)
+        if self._fed_again(session, step, stored) or described:
             stored = self._log.written(step.table.name)
         return stored
+
+    def _fed_again(self, session: SparkSession, step: Step, stored: Stored) -> bool:
+        """Switch a change feed on that somebody switched off; without it gold builds in full each time.
+
+        Rows are right without it. The versions in between have no feed, so gold's next build is a full one.
+        """
+        names = [field.name for field in stored.fields]
+        target = self._lake.sql("silver", step.table.name)
+        statements = [] if stored.has_feed else feed_again(target, step.table, names)
+        if statements:
+            _LOGGER.warning("the change feed of silver.%s was off; it is switched on again", step.table.name)
+            self._optional(session, step.table, statements)
+        return bool(statements)
 
     def _ranges(
         self, session: SparkSession, table: SilverTable, folded: Fold, files: int

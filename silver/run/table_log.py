@@ -8,16 +8,17 @@ statement, so there a cycle looks once at a table, and once more after each stat
 (`SilverLog.begin`). That is enough: who writes
 silver's tables holds their lease, and a cycle has it from its beginning to its end. Where nobody else had it
 since the cycle before, what that one saw last still stands. What somebody commits without a lease is seen at
-the next look, as if it had been committed then; Delta orders both. What takes commits away, as a restored
-backup does, is asked for before each step (`SilverLog.confirm`): its window goes on from what the table held.
+the next look; where it changed rows, the table stops (`SilverLog.foreign`). What takes commits away, as a
+restored backup does, is asked for before each step (`SilverLog.confirm`): its window goes on from what the
+table held. A local log is opened anew where the newest entry that is known is no longer the same file: a
+folder that was put back may have as many versions.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,62 +28,31 @@ import pyarrow.compute as pc
 from bronze.lake import delta
 from bronze.lake.client import DeltaError, TableNotFoundError
 from bronze.lake.folders import local_folder
+from bronze.lake.foreign_commits import Commit, ForeignCommit, commit_of, entry_of, first_foreign, restored
 from bronze.lake.history import history
 from bronze.lake.kept import LISTED_AFTER, SELDOM
 from bronze.lake.leases import put_back
-from bronze.lake.named import said
-from bronze.lake.named.owned import require_ours
 from bronze.lake.named.place import is_named
 from bronze.lake.tail import Tail, advance, has_entry, tail_of, values_of
-from bronze.lake.transactions import transaction_version
+from bronze.lake.torn_log import set_torn_aside
 from bronze.lsn import Lsn
+from silver.run.commit_counts import lacking, rows_changed
 from silver.run.key_ranges import share_of
-from silver.run.marks import KNOWN_AFTER
+from silver.run.stored import SILVER_APP, Stored, entry_file, stored_of
 from silver.schema.catalog import UNREPRESENTABLE
-from silver.schema.ddl import RELATION_PROPERTY
-from silver.schema.fields import DeltaColumn, fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from deltalake import DeltaTable
 
     from bronze.lake.location import Lake
-
-SILVER_APP: Final = "deltasmelt.silver"
-"""Application id of the mark; its version is the LSN up to which the table is done."""
 
 _FARTHEST: Final = 10_000
 """Commits to look back over."""
 
 _LOOKED_AT: Final = (2, 200)
 """Newest commits among which the last one that wrote rows is looked for; mostly it is the newest."""
-
-_KNOWN_FROM: Final = re.compile(r"deltasmelt: known rows after (\d+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A silver table as it is in the lake.
-
-    Attributes:
-        version: Delta version.
-        mark: LSN of the newest window in it; None where none is.
-        fields: its columns, own ones included.
-        files: number of data files.
-        relation: id of the relation whose rows it holds (`silver.schema.recreated`); None of a table that was
-            made before that was kept.
-        description: its own comment; empty where it has none.
-        properties: table properties, by name.
-    """
-
-    version: int
-    mark: Lsn | None
-    fields: tuple[DeltaColumn, ...]
-    files: int
-    relation: str | None = None
-    description: str = ""
-    properties: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 class SilverLog:
@@ -98,6 +68,8 @@ class SilverLog:
         self._stored: dict[str, Stored] = {}
         self._tails: dict[str, Tail] = {}
         self._listed: dict[str, float] = {}
+        self._newest: dict[str, tuple[int, int, int] | None] = {}
+        self._checked: dict[str, int] = {}
         self._seen: dict[str, float] | None = None
 
     def begin(self, *, alone: bool) -> None:
@@ -159,7 +131,7 @@ class SilverLog:
         known, tail = self._stored.get(name), self._tails.get(name)
         version = table.version() if tail is None else tail.version
         if known is None or known.version != version:
-            known = _stored(table)
+            known = stored_of(table)
             if tail is not None and version > known.version:
                 mark = tail.marks.get(SILVER_APP, known.mark)
                 mark = None if mark is None else Lsn(mark)
@@ -174,7 +146,7 @@ class SilverLog:
             DeltaError: the version is no longer readable.
         """
         try:
-            return _stored(delta.open_at(self._lake.uri("silver", name), version))
+            return stored_of(delta.open_at(self._lake.uri("silver", name), version))
         except TableNotFoundError:
             return None
 
@@ -187,7 +159,46 @@ class SilverLog:
             self._tables.pop(name, None)
             self._stored.pop(name, None)
             self._tails.pop(name, None)
+            self._checked.pop(name, None)
             self.expect(name)
+
+    def foreign(self, name: str, version: int, since: int = -1) -> ForeignCommit | None:
+        """Return the first commit by others that changed rows, up to a version; None where there is none.
+
+        What was read once is not read again: mostly nothing, or the commits of the cycle.
+
+        Args:
+            name: of the table.
+            version: that was read last.
+            since: a version that is known to be right, as a cut names it.
+        """
+        table, since = self._tables.get(name), max(since, self._checked.get(name, -1))
+        if table is None or since >= version:
+            return None
+        found = first_foreign(range(version, since, -1), self._commits(table, name, since))
+        if found is None:
+            self._checked[name] = version
+        return found
+
+    def trust(self, name: str, version: int) -> None:
+        """Take a version's rows for right, or for irrelevant: the next step replaces all of them."""
+        self._checked[name] = version
+
+    def _commits(self, table: DeltaTable, name: str, since: int) -> Callable[[int], Commit | None]:
+        """Give the commit of a version, from where it costs least."""
+        if is_named(table.table_uri):
+            told = {one["version"]: one for one in history(table, max(table.version() - since, 1))}
+            return lambda version: restored(told[version]) if version in told else None
+        tail = self._tails.get(name)
+        known = {} if tail is None else tail.commits
+
+        def commit_at(version: int) -> Commit | None:
+            if version in known:
+                return known[version]
+            entry = entry_of(table.table_uri, version)
+            return None if entry is None else commit_of(entry)
+
+        return commit_at
 
     def state_marks(self, name: str) -> None:
         """Have a catalog's table say its mark again where that is due (`bronze.lake.delta.state_marks`)."""
@@ -261,9 +272,7 @@ class SilverLog:
             entry = next((one for one in newest if one.get("version") == version), None)
         if entry is None:
             return {}
-        return _counted(
-            entry, {"inserts": "numOutputRows"} if entry.get("operation") == "WRITE" else _MERGE_METRICS
-        )
+        return rows_changed(entry)
 
     def lacks_rows(self, name: str) -> Lsn | None:
         """Where the table's newest window began, if not all rows that it should have changed were there.
@@ -281,11 +290,11 @@ class SilverLog:
         tail = self._tails.get(name)
         for entry in [] if tail is None else [tail.said[one] for one in sorted(tail.said, reverse=True)]:
             if entry.get("operation") in {"MERGE", "WRITE"}:
-                return _lacking(entry)
+                return lacking(entry)
         for limit in _LOOKED_AT:
             for entry in history(table, limit):
                 if entry.get("operation") in {"MERGE", "WRITE"}:
-                    return _lacking(entry)
+                    return lacking(entry)
         return None
 
     def _said(self, name: str, version: int) -> dict[str, Any] | None:
@@ -303,6 +312,9 @@ class SilverLog:
     def _open(self, name: str, until: Lsn | None = None) -> DeltaTable | None:
         """A handle; its table's newest version is that of the table's tail, where it has one."""
         table = self._tables.get(name)
+        if table is not None and self._newest.get(name) != entry_file(table):
+            self.forget((name,))
+            table = None
         if table is not None:
             try:
                 self._look(name, table, until)
@@ -310,9 +322,10 @@ class SilverLog:
                 self.forget((name,))
             else:
                 return table
-        try:
-            table = delta.open_at(self._lake.uri("silver", name), None)
-        except TableNotFoundError:
+        uri = self._lake.uri("silver", name)
+        set_torn_aside(uri, thorough=False)
+        table = delta.open_table(uri)
+        if table is None:
             return None
         self._tables[name] = table
         self._followed(name, table)
@@ -343,6 +356,7 @@ class SilverLog:
 
     def _followed(self, name: str, table: DeltaTable) -> None:
         """The handle is at the newest version; in a store what comes after it is followed."""
+        self._newest[name] = entry_file(table)
         if local_folder(table.table_uri) is not None:
             return
         now = time.time()
@@ -355,45 +369,3 @@ class SilverLog:
 def _is_past(then: float, seconds: float) -> bool:
     """Whether it is so long ago, by the clock that goes on while a machine sleeps; or the clock was put."""
     return abs(time.time() - then) >= seconds
-
-
-def _stored(table: DeltaTable) -> Stored:
-    require_ours(table.table_uri, table.metadata().configuration, RELATION_PROPERTY)
-    mark = transaction_version(table, SILVER_APP)
-    return Stored(
-        table.version(),
-        None if mark is None else Lsn(mark),
-        tuple(fields_of(json.loads(table.schema().to_json()))),
-        len(table.file_uris()),
-        table.metadata().configuration.get(RELATION_PROPERTY),
-        table.metadata().description or "",
-        table.metadata().configuration,
-    )
-
-
-def _lacking(entry: dict[str, Any]) -> Lsn | None:
-    """Where the window of a MERGE of known rows began, if it did not find all of them."""
-    begun = _known_after(entry)
-    found = _counted(entry, _MERGE_METRICS | {"source": "numSourceRows"})
-    return begun if begun is not None and found["updates"] + found["deletes"] < found["source"] else None
-
-
-def _known_after(entry: dict[str, Any]) -> Lsn | None:
-    """Where the window of a MERGE of known rows began; None of any other commit."""
-    at_location = _KNOWN_FROM.fullmatch(str(entry.get("userMetadata")))
-    if at_location is not None:
-        return Lsn(int(at_location[1]))
-    in_catalog = said.read(entry).more.get(KNOWN_AFTER)
-    return Lsn(in_catalog) if isinstance(in_catalog, int) else None
-
-
-def _counted(entry: dict[str, Any], wanted: dict[str, str]) -> dict[str, int]:
-    metrics = entry.get("operationMetrics") or {}
-    return {kind: int(metrics.get(metric, 0)) for kind, metric in wanted.items()}
-
-
-_MERGE_METRICS: Final = {
-    "inserts": "numTargetRowsInserted",
-    "updates": "numTargetRowsUpdated",
-    "deletes": "numTargetRowsDeleted",
-}

@@ -115,13 +115,13 @@ class Troubles:
             if error.code in _UNDONE:
                 troubled[table] = error
             else:
-                self._stop(failure(table, error), end)
+                self.stop(failure(table, error), end)
         except Exception as error:  # of any kind: it must stop this table alone
             if error is self._spark.failure or is_out_of_reach(error):
                 raise
             found = table_error(table, str(error))
             if found is not None:
-                self._stop(found, end)
+                self.stop(found, end)
             else:
                 _LOGGER.warning("%s could not be updated to %s", table, end, exc_info=error)
                 troubled[table] = error
@@ -195,7 +195,8 @@ class Troubles:
         self._snapshots.pop(table, None)
         self._patience.passed(table)
 
-    def _stop(self, error: TableError, end: Lsn) -> None:
+    def stop(self, error: TableError, end: Lsn) -> None:
+        """Stop a table until it has a newer snapshot, and record why."""
         self._stopped[error.table] = self._snapshot(error.table)
         self.record(error, end)
 

@@ -18,17 +18,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bronze.lsn import ZERO, Lsn
+from bronze.lsn import Lsn
 from bronze.store.gaps import healed_at, is_left_out, is_whole
 from bronze.store.marks import snapshot_of
 from silver.plan.activity import Activity, activity_of, activity_query
 from silver.plan.work import Work
 from silver.run.bronze_window import files_after, whole
 from silver.run.descriptions import Descriptions
+from silver.run.position import Position
 from silver.run.refusals import check_relation, refused, same_names, there
 from silver.run.spark_settings import SMALL, tune
 from silver.schema import alter, deleted_keys, padding
 from silver.schema.catalog import histories, silver_catalog
+from silver.schema.ddl import feed_again
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -42,7 +44,8 @@ if TYPE_CHECKING:
     from bronze.shapes import Relation
     from silver.run.bronze_window import Source
     from silver.run.sessions import Sessions
-    from silver.run.table_log import SilverLog, Stored
+    from silver.run.stored import Stored
+    from silver.run.table_log import SilverLog
     from silver.run.troubles import Troubles
     from silver.schema.catalog import SilverTable
     from silver.settings import SilverSettings
@@ -81,7 +84,7 @@ class WorklistEntry:
 class _Reading:
     """What is read of bronze for a table, as Spark SQL, and what that holds of it after `start`, if any.
 
-    `described`: it holds nothing, but the table has not all comments of its source.
+    `described`: it holds nothing, but the table has not all comments of its source, or no change feed.
     """
 
     changes: str
@@ -104,11 +107,12 @@ class Worklist:
         sessions: Sessions,
         troubles: Troubles,
         descriptions: Descriptions | None = None,
+        position: Position | None = None,
     ) -> None:
         self._lake = lake
         self._descriptions = Descriptions(lake, log) if descriptions is None else descriptions
+        self._position = Position(control, log, corrects=False) if position is None else position
         self._settings = settings
-        self._control = control
         self._log = log
         self._source = source
         self._sessions = sessions
@@ -223,24 +227,21 @@ class Worklist:
         """What is to be done for a table with these changes, or, where it has none, without any."""
         activity = activity or self._shape_alone(table, stored)
         begun = stored is not None and stored.mark is not None
-        if activity is None and begun and self._descriptions.due(table, stored):
+        lacks_feed = stored is not None and not stored.has_feed and bool(self._feed(table, stored))
+        if activity is None and begun and (lacks_feed or self._descriptions.due(table, stored)):
             return _Reading(changes, Activity.none(), start, described=True)
         return _Reading(changes, activity, start)
 
     def _start(self, attempt: Attempt, table: SilverTable) -> Lsn | None:
         """The LSN up to which the table is done; None while no snapshot lets it begin by the end."""
-        last, stored = attempt.last, self._log.read(table.name)
+        stored, snapshot = self._log.read(table.name), snapshot_of(attempt.bronze, table.table)
         if stored is not None and stored.mark is not None:
-            if last is not None and last.tables.get(table.name, stored.version + 1) <= stored.version:
-                held = last.commit_lsn
-            else:
-                # In no cut for a while, or put back to an older version by somebody: what it holds is what
-                # the last cut that named this version says, if that is newer.
-                held = self._control.last_named("silver", table.name, stored.version) or ZERO
-            if stored.mark > held and (begun := self._log.lacks_rows(table.name)) is not None:
+            within = snapshot if snapshot is not None and snapshot <= attempt.end else None
+            held = self._position.held(table, stored, attempt.last, within)
+            if not held.is_in_cut and (begun := self._log.lacks_rows(table.name)) is not None:
                 return begun  # the MERGE of known rows came to its end, and what would mend it did not
-            return max(stored.mark, held)
-        snapshot = snapshot_of(attempt.bronze, table.table)
+            return held.lsn
+        self._position.begin_anew(table.name, stored, attempt.last)
         return Lsn(snapshot - 1) if snapshot is not None and snapshot <= attempt.end else None
 
     def _windows(self, attempt: Attempt, starts: Mapping[int, Lsn]) -> dict[int, tuple[str, Activity | None]]:
@@ -279,6 +280,10 @@ class Worklist:
             for row in session.sql(activity_query(changes, starts, end)).collect()
         }
         return changes, {relation: activity for relation, activity in found.items() if activity.effective}
+
+    def _feed(self, table: SilverTable, stored: Stored) -> list[str]:
+        """Return what switches the table's change feed on again."""
+        return feed_again(self._lake.sql("silver", table.name), table, [one.name for one in stored.fields])
 
     def _shape_alone(self, table: SilverTable, stored: Stored | None) -> Activity | None:
         """Return an activity without changes where nobody wrote to a table, but its shape is another one.

@@ -19,6 +19,8 @@ from silver.schema.fields import definition
 from silver.sql import comma, literal, quote
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from silver.schema.catalog import SilverTable
 
 FEED: Final = "delta.enableChangeDataFeed"
@@ -75,6 +77,19 @@ COMMENT {literal(description_of(table))}"""
     if max(f"{head}{cluster}") > "\uffff" and clustering:
         cluster, later = "", [f"ALTER TABLE {target} {cluster_by(clustering)}"]
     return [f"{head}{cluster}\nTBLPROPERTIES (\n  {options}\n)", *later]
+
+
+def feed_again(target: str, table: SilverTable, names: Iterable[str]) -> list[str]:
+    """Return the statement that switches a table's change feed on again, where Delta can write the feed.
+
+    Args:
+        target: what the table is called in SQL.
+        table: its columns.
+        names: of the columns that it has, those that the source dropped among them.
+    """
+    if not feedable(table) or any("`" in name for name in names):
+        return []
+    return [f"ALTER TABLE {target} SET TBLPROPERTIES ({literal(FEED)} = 'true')"]
 
 
 def feedable(table: SilverTable) -> bool:

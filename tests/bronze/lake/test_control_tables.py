@@ -7,11 +7,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from bronze.doors import Door, guarded
 from bronze.identifiers import TableName
-from bronze.lake.control import Cut, OpenError, Run
+from bronze.lake import delta
+from bronze.lake.control import CUTS_SCHEMA, Cut, Named, OpenError, Run
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
@@ -210,7 +212,7 @@ def test_a_cut_at_which_a_document_stands_is_kept_with_gold_alone(lake_path: str
 
 def test_the_last_cut_that_named_a_table_is_found_among_those_that_do_not(lake_path: str) -> None:
     control = ControlTables(Lake(lake_path))
-    assert control.last_named("silver", "a", 9) is None
+    assert control.last_named("silver", "a") is None
     for lsn, tables in (
         (10, {"a": 1, "b": 1}),
         (30, {"a": 2, "b": 2}),
@@ -218,13 +220,45 @@ def test_the_last_cut_that_named_a_table_is_found_among_those_that_do_not(lake_p
         (40, {"b": 3}),
     ):
         control.record_cut(cut(lsn, **tables))
-    control.record_cut(Cut("gold", Lsn(99), None, {"a": 7}))
+    control.record_cut(Cut("gold", Lsn(99), None, {"a": 7}, marks={"a": Lsn(98)}))
     for known in (control, ControlTables(Lake(lake_path))):
-        assert [known.last_named("silver", name, 9) for name in ("a", "b", "c")] == [30, 40, None]
-        assert [known.last_named("silver", "a", version) for version in (0, 1, 2)] == [None, 20, 30]
-        assert known.last_named("gold", "a", 7) == 99
+        assert known.last_named("silver", "a") == Named(Lsn(30), 2, None)
+        assert known.last_named("silver", "b") == Named(Lsn(40), 3, None)
+        assert known.last_named("silver", "c") is None
+        assert known.last_named("gold", "a") == Named(Lsn(99), 7, Lsn(98))
     control.expire_cuts(NOON + timedelta(days=900), gold=False)
-    assert control.last_named("silver", "a", 9) is None, "what it held is in no cut any more"
+    assert control.last_named("silver", "a") is None, "what it held is in no cut any more"
+
+
+def test_a_table_that_was_put_back_is_named_by_no_cut_beyond_what_it_is(lake_path: str) -> None:
+    """Versions come again with other rows; the cuts keep their other tables, and marks tell them apart."""
+    control = ControlTables(Lake(lake_path))
+    for lsn, version in ((10, 1), (20, 2), (30, 3)):
+        marks = {"a": Lsn(lsn - 5), "b": Lsn(lsn)}
+        control.record_cut(Cut("silver", Lsn(lsn), None, {"a": version, "b": version}, marks=marks))
+    control.disown("silver", "a", 7, Lsn(15))  # version 1 put back, and six versions by others
+    for known in (control, ControlTables(Lake(lake_path))):
+        assert [(cut.tables, cut.marks) for cut in known.cuts("silver")] == [
+            ({"a": 1, "b": 1}, {"a": 5, "b": 10}),
+            ({"a": 2, "b": 2}, {"a": 15, "b": 20}),
+            ({"b": 3}, {"b": 30}),
+        ]
+    control.disown("silver", "a", 1, Lsn(15))
+    control.disown("silver", "b", 0, None)
+    assert [cut.tables for cut in control.cuts("silver")] == [{"a": 1}, {}, {}]
+
+
+def test_cuts_that_an_earlier_release_recorded_are_read_and_added_to(lake_path: str) -> None:
+    former = pa.schema([field for field in CUTS_SCHEMA if field.name != "mark_lsn"])
+    row = {"commit_lsn": 10, "layer": "silver", "table_name": "a", "delta_version": 1, "recorded_at": NOON}
+    made = delta.open_or_create(f"{lake_path}/control/cuts", former, description="")
+    delta.append(made, pa.Table.from_pylist([row], schema=former))
+    for lsn in (20, 30):
+        control = ControlTables(Lake(lake_path))
+        control.record_cut(Cut("silver", Lsn(lsn), None, {"a": 2}, marks={"a": Lsn(lsn)}))
+        assert control.cuts("silver")[0].marks == {}
+        assert control.last_named("silver", "a") == Named(Lsn(lsn), 2, Lsn(lsn))
+    assert pa.schema(delta.open_existing(f"{lake_path}/control/cuts").schema()).names == CUTS_SCHEMA.names
 
 
 def test_what_another_process_wrote_is_flushed_before_the_first_write_after_it(lake_path: str) -> None:

@@ -17,7 +17,7 @@ from pipelines.settings import load_pipeline
 from silver.cycle import Silver
 from tests.bronze.replaying import read_all
 from tests.fix_postgres import drop_database, make_database
-from tests.fix_spark import reading
+from tests.fix_spark import reading, signed
 from tests.pipelines.in_process import smelt_here
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Source:
 
     def harm(self, statement: str) -> None:
         """Run a statement on silver's tables as somebody might by hand: ``{cells}`` is a table."""
-        with reading(self.spark):
+        with reading(self.spark), signed(self.spark):
             self.spark.sql(re.sub(r"\{(\w+)\}", lambda found: self.lake.sql("silver", found[1]), statement))
 
     def verify(self, *more: str) -> tuple[int, dict[str, Any]]:

@@ -17,7 +17,7 @@ from bronze.store.contract import CHANGES
 from silver.cycle import Silver
 from silver.run.bronze_window import Later, Source, files_after
 from silver.settings import SilverSettings
-from tests.fix_spark import rows_of
+from tests.fix_spark import rows_of, signed
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ class Stage:
 
     def take_away(self, shape: Relation, key: int) -> None:
         table = self.lake.sql("silver", shape.table.silver_name)
-        self.spark.sql(f"DELETE FROM {table} WHERE id = {key}")
+        with signed(self.spark):
+            self.spark.sql(f"DELETE FROM {table} WHERE id = {key}")
 
     def table(self, shape: Relation) -> DeltaTable:
         return DeltaTable(self.lake.uri("silver", shape.table.silver_name))

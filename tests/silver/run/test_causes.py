@@ -21,7 +21,7 @@ from silver.errors import CODES, cause, failure, marker, table_error
 from silver.plan.activity import Activity
 from silver.run.outages import outage
 from silver.run.refusals import check_relation
-from silver.run.table_log import Stored
+from silver.run.stored import Stored
 from silver.run.troubles import Troubles
 from silver.schema.catalog import silver_table
 from silver.settings import SilverSettings

@@ -12,7 +12,7 @@ from bronze.lake.location import Lake
 from silver.cycle import Silver
 from silver.run.step_runner import StepRunner
 from silver.settings import SilverSettings
-from tests.fix_spark import rows_of
+from tests.fix_spark import rows_of, signed
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ def test_a_window_whose_rows_are_not_all_there_is_not_done_until_they_are(
     first.cycle()
 
     for name in ("taken", "wide"):
-        spark.sql(f"DELETE FROM {lake.sql('silver', name)} WHERE id = 2")
+        with signed(spark):
+            spark.sql(f"DELETE FROM {lake.sql('silver', name)} WHERE id = 2")
     bronze.add(22, [upd(WIDE, "1", "before the column")])
     bronze.relations([WIDER])
     bronze.add(24, [upd(WIDER, "1", "after it", "m"), upd(WIDER, "2", "B", "n")])

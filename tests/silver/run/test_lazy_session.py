@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from bronze.errors import ConfigurationError
 from bronze.identifiers import TableName
@@ -23,8 +24,9 @@ from bronze.store.contract import CHANGES
 from bronze.store.marks import STREAM_APP
 from silver.cycle import Silver
 from silver.run.lazy_session import LazySession
-from silver.run.table_log import SILVER_APP
+from silver.run.stored import SILVER_APP
 from silver.run.troubles import Troubles, answers
+from silver.schema.ddl import FEED
 from silver.settings import SilverSettings
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
 
@@ -55,9 +57,15 @@ class Folded:
         self.bronze.relations([ORDERS])
         self.bronze.snapshot(ORDERS, 10, [["1", "a"]])
         self.bronze.commit(20)
-        rows = pa.table({"id": pa.array([1], pa.int32()), "note": ["a"]})
+        fields = [("id", pa.int32()), ("note", pa.string())]
+        columns = [
+            pa.field(name, of, metadata={"comment": f"attribute {at}"})
+            for at, (name, of) in enumerate(fields, 1)
+        ]
+        rows = pa.Table.from_pylist([{"id": 1, "note": "a"}], schema=pa.schema(columns))
         marks = CommitProperties(app_transactions=[Transaction(SILVER_APP, 20)])
-        write_deltalake(self.lake.uri("silver", "orders"), rows, commit_properties=marks)
+        uri = self.lake.uri("silver", "orders")
+        write_deltalake(uri, rows, commit_properties=marks, configuration={FEED: "true"})
         self.control.record_cut(Cut("silver", Lsn(20), None, {"orders": 0}))
         self.silver = Silver(LazySession(self.starts), self.lake, SilverSettings(), self.control)
 
@@ -75,6 +83,33 @@ def test_a_cycle_without_changes_records_its_cut_and_starts_nothing(lake_path: s
     assert cut is not None
     assert (cut.commit_lsn, cut.tables) == (Lsn(30), {"orders": 0})
     assert folded.control.latest_cut("silver") == cut
+    assert folded.starts.count == 0
+
+
+def test_rows_that_others_wrote_and_a_table_put_back_are_noticed_by_a_cycle_that_starts_nothing(
+    lake_path: str,
+) -> None:
+    folded = Folded(lake_path)
+    uri = folded.lake.uri("silver", "orders")
+    rows = DeltaTable(uri).to_pyarrow_table()
+    for _ in range(2):
+        write_deltalake(uri, rows, mode="append")
+    folded.idle(30)
+    cut = folded.silver.cycle()
+    assert cut is not None
+    assert cut.tables == {}, "it is in no cut"
+    (error,) = folded.control.open_errors()
+    assert (error.code, error.name) == ("table-written-by-others", "public.orders")
+    assert "version 1 (WRITE)" in error.message
+    for version in (1, 2):  # put back as it was, beside a silver that runs
+        Path(uri, "_delta_log", f"{version:020}.json").unlink()
+    folded.silver.close()
+    again = Silver(LazySession(folded.starts), folded.lake, SilverSettings(), folded.control)
+    cut = again.cycle()
+    assert cut is not None
+    assert (cut.commit_lsn, cut.tables, cut.marks) == (Lsn(30), {"orders": 0}, {"orders": 20})
+    assert folded.control.open_errors() == []
+    assert again.cycle() is None
     assert folded.starts.count == 0
 
 

@@ -10,7 +10,8 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from bronze.lake.location import Lake
-from silver.run.table_log import SILVER_APP, SilverLog
+from silver.run.stored import SILVER_APP
+from silver.run.table_log import SilverLog
 
 
 class Table:

@@ -18,7 +18,8 @@ from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from silver.run import table_log
 from silver.run.descriptions import Descriptions
-from silver.run.table_log import SILVER_APP, SilverLog
+from silver.run.stored import SILVER_APP
+from silver.run.table_log import SilverLog
 from silver.schema.catalog import silver_table
 from silver.settings import SilverSettings
 from tests.silver.histories import INT, relation

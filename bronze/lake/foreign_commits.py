@@ -1,0 +1,150 @@
+"""Commits to a table of ours that somebody else made, and that changed its rows. Pure but for `entry_of`.
+
+A table's mark states up to which LSN the table holds the source. Others can change the rows and leave the
+mark: RESTORE brings older rows back under the newest mark, and DELETE, UPDATE, MERGE or an INSERT by hand set
+none. What is built on such rows is wrong without a sign. So the log between the version that a cut names and
+the newest one is read, and must hold nothing but commits of this pipeline and commits that change no row.
+
+**Which commits are ours.** One that sets a mark of ours (``txn``), one whose ``userMetadata`` begins with
+`SIGNATURE`, which every session of silver and gold sets, and one of `deltalake` that counts its actions
+(`bronze.lake.torn_log`). Somebody who signs so on purpose is not found out.
+
+**Which commits change no row.** Those whose files all come and go with ``dataChange = false`` or that name
+none: OPTIMIZE, REORG, VACUUM START and END, CLUSTER BY, properties, comments, new columns, constraints.
+Columns that are dropped take values along, without a file.
+
+**What makes older commits irrelevant.** A commit of ours that replaces every row: whatever came before it is
+gone. So a snapshot that replaces a table, and a rebuild, heal the table.
+
+Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#commit-provenance-information.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.doors import Door, through
+from bronze.lake.disk import entry_path
+from bronze.lake.folders import local_folder
+from bronze.lake.torn_log import ACTIONS_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+SIGNATURE: Final = "deltasmelt"
+"""The ``userMetadata`` of every commit of ours that states nothing else there; others begin with the same."""
+
+_CHANGES_ROWS: Final = b'"dataChange":true'
+_TAKES_COLUMNS: Final = frozenset(("DROP COLUMNS", "REPLACE COLUMNS"))
+_REPLACES: Final = frozenset(("CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT"))
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What an entry of a log states of who made it, and of what it did.
+
+    Attributes:
+        operation: in Delta's words; empty where the entry names none.
+        ours: whether this pipeline made it.
+        changes_rows: whether the rows, or values in them, are others after it.
+        replaces_all: whether no row of the version before it is left.
+    """
+
+    operation: str
+    ours: bool
+    changes_rows: bool
+    replaces_all: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignCommit:
+    """A version that somebody else wrote, with the operation in Delta's words."""
+
+    version: int
+    operation: str
+
+    def __str__(self) -> str:
+        return f"version {self.version} ({self.operation or 'an operation without a name'})"
+
+
+def commit_of(entry: bytes) -> Commit:
+    """Return what an entry of a log states of itself.
+
+    Raises:
+        ValueError: a line of it is no JSON.
+    """
+    info: dict[str, Any] = {}
+    ours = False
+    for line in entry.splitlines():
+        if b'"txn"' not in line and b'"commitInfo"' not in line:  # most lines are of files
+            continue
+        action = json.loads(line)
+        info = action.get("commitInfo") or info
+        ours = ours or str((action.get("txn") or {}).get("appId", "")).startswith(SIGNATURE)
+    return _commit(info, ours=ours, changes_rows=_CHANGES_ROWS in entry)
+
+
+def _commit(info: dict[str, Any], *, ours: bool, changes_rows: bool) -> Commit:
+    operation = str(info.get("operation") or "")
+    signed = str(info.get("userMetadata") or "").lstrip('{"').startswith(SIGNATURE)
+    parameters = info.get("operationParameters") or {}
+    overwrites = operation == "WRITE" and parameters.get("mode") == "Overwrite"
+    overwrites = overwrites and parameters.get("predicate") in {None, "", "[]", "true", '["true"]'}
+    return Commit(
+        operation,
+        ours or signed or ACTIONS_KEY in info,
+        changes_rows or operation in _TAKES_COLUMNS,
+        overwrites or operation in _REPLACES,
+    )
+
+
+def restored(info: dict[str, Any]) -> Commit:
+    """Return what a catalog's history states of a commit: that it is a RESTORE, or nothing to object to.
+
+    A history shows neither marks nor which commit changed rows, and where a server guards settings no session
+    signs. This pipeline restores no catalog's table.
+    """
+    commit = _commit(info, ours=True, changes_rows=True)
+    return replace(commit, ours=commit.operation != "RESTORE")
+
+
+def first_foreign(versions: Iterable[int], commit_at: Callable[[int], Commit | None]) -> ForeignCommit | None:
+    """Return the oldest commit by others that changed rows which are still there; None where none did.
+
+    Args:
+        versions: those to look at, newest first.
+        commit_at: gives the commit of a version; None where the log no longer has its entry.
+    """
+    found = None
+    for version in versions:
+        commit = commit_at(version)
+        if commit is None:
+            continue
+        if commit.ours and commit.replaces_all:
+            break
+        if commit.changes_rows and not commit.ours:
+            found = ForeignCommit(version, commit.operation)
+    return found
+
+
+def entry_of(uri: str, version: int) -> bytes | None:
+    """Return the entry of a version of a table at a location; None where the log no longer has it.
+
+    Raises:
+        OSError: the log cannot be read.
+    """
+
+    def read() -> bytes | None:
+        folder = local_folder(uri)
+        if folder is None:
+            from bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
+
+            return entries.read_entry(uri, version)
+        try:
+            return entry_path(folder / "_delta_log", version).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    return through(Door.REFRESH, uri, read)

@@ -1,0 +1,46 @@
+"""What a commit says of the rows that it changed; whether a MERGE of known rows found all of them. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from bronze.lake.named import said
+from bronze.lsn import Lsn
+from silver.run.marks import KNOWN_AFTER
+
+_KNOWN_FROM: Final = re.compile(r"deltasmelt: known rows after (\d+)")
+
+_MERGE_METRICS: Final = {
+    "inserts": "numTargetRowsInserted",
+    "updates": "numTargetRowsUpdated",
+    "deletes": "numTargetRowsDeleted",
+}
+
+
+def rows_changed(entry: dict[str, Any]) -> dict[str, int]:
+    """Return how many rows a commit inserted, updated and deleted, by these words."""
+    return _counted(
+        entry, {"inserts": "numOutputRows"} if entry.get("operation") == "WRITE" else _MERGE_METRICS
+    )
+
+
+def lacking(entry: dict[str, Any]) -> Lsn | None:
+    """Where the window of a MERGE of known rows began, if it did not find all of them."""
+    begun = _known_after(entry)
+    found = _counted(entry, _MERGE_METRICS | {"source": "numSourceRows"})
+    return begun if begun is not None and found["updates"] + found["deletes"] < found["source"] else None
+
+
+def _known_after(entry: dict[str, Any]) -> Lsn | None:
+    """Where the window of a MERGE of known rows began; None of any other commit."""
+    at_location = _KNOWN_FROM.fullmatch(str(entry.get("userMetadata")))
+    if at_location is not None:
+        return Lsn(int(at_location[1]))
+    in_catalog = said.read(entry).more.get(KNOWN_AFTER)
+    return Lsn(in_catalog) if isinstance(in_catalog, int) else None
+
+
+def _counted(entry: dict[str, Any], wanted: dict[str, str]) -> dict[str, int]:
+    metrics = entry.get("operationMetrics") or {}
+    return {kind: int(metrics.get(metric, 0)) for kind, metric in wanted.items()}

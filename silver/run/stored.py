@@ -1,0 +1,83 @@
+"""What a silver table's log shows of the table, and how a handle is told from another history's."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from bronze.lake.disk import entry_path
+from bronze.lake.folders import local_folder
+from bronze.lake.named.owned import require_ours
+from bronze.lake.transactions import transaction_version
+from bronze.lsn import Lsn
+from silver.schema.ddl import FEED, RELATION_PROPERTY
+from silver.schema.fields import DeltaColumn, fields_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deltalake import DeltaTable
+
+SILVER_APP: Final = "deltasmelt.silver"
+"""Application id of the mark; its version is the LSN up to which the table is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A silver table as it is in the lake.
+
+    Attributes:
+        version: Delta version.
+        mark: LSN of the newest window in it; None where none is.
+        fields: its columns, own ones included.
+        files: number of data files.
+        relation: id of the relation whose rows it holds (`silver.schema.recreated`); None of a table that was
+            made before that was kept.
+        description: its own comment; empty where it has none.
+        properties: table properties, by name.
+    """
+
+    version: int
+    mark: Lsn | None
+    fields: tuple[DeltaColumn, ...]
+    files: int
+    relation: str | None = None
+    description: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def has_feed(self) -> bool:
+        """Whether its changes can be read, which gold needs."""
+        return self.properties.get(FEED) == "true"
+
+
+def entry_file(table: DeltaTable) -> tuple[int, int, int] | None:
+    """Return what tells the entry of a local handle's version from another of that version; else None."""
+    folder = local_folder(table.table_uri)
+    if folder is None:
+        return None
+    try:
+        found = entry_path(folder / "_delta_log", table.version()).stat()
+    except FileNotFoundError:  # a checkpoint stands for it; or the log ends before it, which a look finds out
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def stored_of(table: DeltaTable) -> Stored:
+    """Return what a handle's version shows.
+
+    Raises:
+        DefiniteError: ``catalog-name-taken``: the table is none of this pipeline's.
+    """
+    require_ours(table.table_uri, table.metadata().configuration, RELATION_PROPERTY)
+    mark = transaction_version(table, SILVER_APP)
+    return Stored(
+        table.version(),
+        None if mark is None else Lsn(mark),
+        tuple(fields_of(json.loads(table.schema().to_json()))),
+        len(table.file_uris()),
+        table.metadata().configuration.get(RELATION_PROPERTY),
+        table.metadata().description or "",
+        table.metadata().configuration,
+    )

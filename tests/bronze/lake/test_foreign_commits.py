@@ -1,0 +1,101 @@
+"""Whose a commit is, and whether it changed rows: entries of `deltalake`, and such as Spark writes them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from bronze.lake.foreign_commits import Commit, commit_of, entry_of, first_foreign, restored
+from bronze.lake.location import Lake
+from silver.run.stored import SILVER_APP
+from silver.run.table_log import SilverLog
+
+ROWS = pa.table({"id": pa.array([1, 2], pa.int32())})
+
+
+def ours(lsn: int) -> CommitProperties:
+    return CommitProperties(app_transactions=[Transaction(SILVER_APP, lsn)])
+
+
+def entry(info: dict[str, Any], *actions: dict[str, Any]) -> bytes:
+    lines = [{"commitInfo": info}, *actions]
+    return "\n".join(json.dumps(line, separators=(",", ":")) for line in lines).encode()
+
+
+def file(*, change: bool) -> dict[str, Any]:
+    """Of a file with a value that looks like a part of an entry."""
+    stats = json.dumps({"maxValues": {"note": '"dataChange":true'}})
+    return {"add": {"path": "a", "size": 1, "dataChange": change, "stats": stats}}
+
+
+def test_a_log_shows_who_changed_rows_and_what_others_did_without_changing_any(lake_path: str) -> None:
+    lake = Lake(lake_path)
+    uri, log = lake.uri("silver", "t"), SilverLog(lake)
+
+    def found(since: int = -1) -> tuple[int, str] | None:
+        stored = log.read("t")
+        assert stored is not None
+        first = log.foreign("t", stored.version, since)
+        return None if first is None else (first.version, first.operation)
+
+    for lsn in (10, 20):
+        write_deltalake(uri, ROWS, mode="append", commit_properties=ours(lsn))
+    table = DeltaTable(uri)
+    table.optimize.compact()
+    table.alter.set_table_properties({"delta.checkpointInterval": "20"})
+    write_deltalake(uri, ROWS, mode="append", commit_properties=ours(30))
+    assert found() is None
+    DeltaTable(uri).restore(1)
+    at = DeltaTable(uri).version()
+    assert found() == (at, "RESTORE"), "marks are as they were"
+    write_deltalake(uri, ROWS, mode="append", commit_properties=ours(40))
+    DeltaTable(uri).delete("id = 1")
+    assert found() == (at, "RESTORE"), "the first of several, and it stays found"
+    assert found(at) == (at + 2, "DELETE")
+    assert found(at + 2) is None
+    signed = CommitProperties(custom_metadata={"userMetadata": "deltasmelt"})
+    write_deltalake(uri, ROWS, mode="overwrite", commit_properties=signed)
+    assert found() is None, "every row is another one since"
+    write_deltalake(uri, ROWS, mode="append")
+    assert found() == (at + 4, "WRITE")
+    assert entry_of(uri, at + 5) is None
+
+
+OVERWRITE = {"operation": "WRITE", "operationParameters": {"mode": "Overwrite"}}
+PART = {"operation": "WRITE", "operationParameters": {"mode": "Overwrite", "predicate": "id = 1"}}
+
+
+@pytest.mark.parametrize(
+    ("written", "stated"),
+    [
+        (
+            entry(
+                {"operation": "MERGE", "userMetadata": "deltasmelt: known rows after 7"}, file(change=True)
+            ),
+            "ours, changes rows",
+        ),
+        (entry({"operation": "UPDATE"}, file(change=True)), "changes rows"),
+        (entry({"operation": "OPTIMIZE"}, file(change=False)), ""),
+        (entry({"operation": "VACUUM END"}), ""),
+        (entry({"operation": "DROP COLUMNS"}), "changes rows"),
+        (entry(OVERWRITE, file(change=True)), "changes rows, replaces all"),
+        (entry(PART), ""),
+        (entry({"operation": "WRITE", "userMetadata": '{"deltasmelt":{"marks":{}}}'}), "ours"),
+        (entry({}, file(change=True)), "changes rows"),
+    ],
+)
+def test_an_entry_states_whose_it_is_and_what_it_did(written: bytes, stated: str) -> None:
+    found = commit_of(written)
+    words = {"ours": found.ours, "changes rows": found.changes_rows, "replaces all": found.replaces_all}
+    assert ", ".join(word for word, holds in words.items() if holds) == stated
+
+
+def test_of_a_catalogs_history_a_restore_alone_is_somebody_elses_and_a_gap_is_passed_over() -> None:
+    told = [{"version": at, "operation": name} for at, name in enumerate(["MERGE", "UPDATE", "RESTORE"])]
+    commits: dict[int, Commit] = {one["version"]: restored(one) for one in told}  # type: ignore[misc]
+    first = first_foreign(range(4, -1, -1), commits.get)
+    assert (str(first), first_foreign([1, 0], commits.get)) == ("version 2 (RESTORE)", None)

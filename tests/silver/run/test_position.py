@@ -1,0 +1,166 @@
+"""Where a table stands is what is found of it, whatever its versions are. Needs no Spark."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from bronze.errors import TableError
+from bronze.lake.control import Cut
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from bronze.lsn import Lsn
+from silver.run.position import Held, Position
+from silver.run.stored import SILVER_APP
+from silver.run.table_log import SilverLog
+from silver.schema.catalog import silver_catalog
+from silver.settings import SilverSettings
+from tests.silver.histories import INT, relation
+
+if TYPE_CHECKING:
+    from silver.schema.catalog import SilverTable
+
+ROWS = pa.table({"id": pa.array([1, 2], pa.int32())})
+
+
+class Place:
+    """A table `t` with windows up to LSN 30, which three cuts name, and a fourth without a change at 40."""
+
+    def __init__(self, path: str) -> None:
+        self.lake = Lake(path)
+        self.control = ControlTables(self.lake)
+        shape = relation("t", [("id", INT)], ["id"], relation_id=1)
+        (self.table,) = silver_catalog([shape], SilverSettings()).values()
+        self.folder = Path(self.lake.uri("silver", "t"))
+        for lsn in (10, 20, 30):
+            self.window(lsn)
+            self.cut(lsn, lsn)
+        self.cut(40, 30)
+
+    def window(self, lsn: int) -> None:
+        mark = CommitProperties(app_transactions=[Transaction(SILVER_APP, lsn)])
+        write_deltalake(self.folder, ROWS, mode="append", commit_properties=mark)
+
+    def cut(self, lsn: int, mark: int) -> None:
+        versions = {"t": DeltaTable(self.folder).version(), "other": lsn}
+        self.control.record_cut(Cut("silver", Lsn(lsn), None, versions, marks={"t": Lsn(mark)}))
+
+    def put_back(self, version: int) -> None:
+        """As from a backup of before later versions."""
+        for entry in (self.folder / "_delta_log").glob("*.json"):
+            if int(entry.stem) > version:
+                entry.unlink()
+
+    def held(self, snapshot: int | None = None, table: SilverTable | None = None) -> Held:
+        """As the next start of the process finds the table."""
+        log, last = SilverLog(self.lake), self.control.latest_cut("silver")
+        stored = log.read("t")
+        assert stored is not None
+        within = None if snapshot is None else Lsn(snapshot)
+        return Position(self.control, log).held(table or self.table, stored, last, within)
+
+    def named(self) -> dict[int, int | None]:
+        """The version that each cut names."""
+        return {int(cut.commit_lsn): cut.tables.get("t") for cut in self.control.cuts("silver")}
+
+
+@pytest.fixture
+def place(lake_path: str) -> Place:
+    return Place(lake_path)
+
+
+def test_windows_without_changes_are_known_by_the_cut_with_the_tables_own_mark(place: Place) -> None:
+    assert place.held() == Held(Lsn(40), is_in_cut=True)
+    place.window(50)  # killed before the cut
+    assert place.held() == Held(Lsn(50), is_in_cut=False)
+    DeltaTable(place.folder).optimize.compact()
+    assert place.held() == Held(Lsn(50), is_in_cut=False)
+    assert place.named() == {10: 0, 20: 1, 30: 2, 40: 2}
+
+
+@pytest.mark.parametrize("others", [0, 1, 4])
+def test_a_table_that_was_put_back_goes_on_from_its_mark_however_many_versions_others_add(
+    place: Place, others: int
+) -> None:
+    place.put_back(1)
+    for number in range(others):
+        DeltaTable(place.folder).alter.set_table_properties({"delta.checkpointInterval": str(90 + number)})
+    assert place.held().lsn == Lsn(20)
+    assert place.named() == {10: 0, 20: 1, 30: None, 40: None}, "versions come again with other rows"
+    assert place.held() == Held(Lsn(20), is_in_cut=True)
+
+
+def test_a_commit_without_rows_that_is_lost_is_a_table_put_back_too(place: Place) -> None:
+    DeltaTable(place.folder).alter.set_table_properties({"delta.checkpointInterval": "99"})
+    place.cut(50, 30)
+    place.put_back(2)
+    assert place.held() == Held(Lsn(40), is_in_cut=True)
+    assert place.named() == {10: 0, 20: 1, 30: 2, 40: 2, 50: None}
+
+
+def test_a_backup_of_another_history_is_not_taken_for_the_version_that_the_cut_names(place: Place) -> None:
+    """Put back once before, and carried on since: cuts of both histories name the same versions."""
+    shutil.copytree(place.folder, place.folder.parent.parent / "backup")
+    place.put_back(0)
+    assert place.held().lsn == Lsn(10)
+    for lsn in (60, 70):
+        place.window(lsn)
+        place.cut(lsn, lsn)
+    shutil.rmtree(place.folder)
+    shutil.copytree(place.folder.parent.parent / "backup", place.folder)
+    assert place.held() == Held(Lsn(30), is_in_cut=False)
+    assert place.named() == {10: 0, 20: None, 30: None, 40: None, 60: None, 70: None}
+
+
+def test_a_torn_newest_entry_is_as_a_table_put_back(place: Place) -> None:
+    entry = max((place.folder / "_delta_log").glob("*.json"))
+    entry.write_bytes(b"")
+    assert place.held().lsn == Lsn(20)
+    assert place.named() == {10: 0, 20: 1, 30: None, 40: None}
+
+
+def test_rows_that_others_changed_stop_the_table_until_a_snapshot_replaces_all(place: Place) -> None:
+    DeltaTable(place.folder).restore(0)
+    for snapshot in (None, 40):
+        with pytest.raises(TableError) as caught:
+            place.held(snapshot)
+        assert caught.value.code == "table-written-by-others"
+        assert "version 3 (RESTORE) of silver.t" in caught.value.message
+        assert "smelt snapshot FILE public.t; or" in str(caught.value.remedy)
+    assert place.held(41).lsn == Lsn(40)
+    with pytest.raises(TableError) as caught:
+        place.held(41, replace(place.table, history=True))
+    assert "smelt snapshot" not in str(caught.value.remedy)
+    assert "smelt rebuild FILE silver public.t" in str(caught.value.remedy)
+
+
+def test_what_others_commit_during_a_cycle_is_found_before_its_cut(place: Place) -> None:
+    log = SilverLog(place.lake)
+    stored = log.read("t")
+    assert stored is not None
+    position = Position(place.control, log)
+    position.held(place.table, stored, place.control.latest_cut("silver"), None)
+    write_deltalake(place.folder, ROWS, mode="append")
+    place.window(50)
+    after = log.read("t")
+    assert after is not None
+    with pytest.raises(TableError):
+        position.require_own(place.table, after)
+
+
+def test_a_table_that_was_removed_is_named_by_no_cut_any_more(place: Place) -> None:
+    shutil.rmtree(place.folder)
+    log = SilverLog(place.lake)
+    looks = Position(place.control, log, corrects=False)
+    looks.begin_anew("t", log.read("t"), place.control.latest_cut("silver"))
+    assert place.named()[40] == 2
+    position = Position(place.control, log)
+    position.begin_anew("t", log.read("t"), place.control.latest_cut("silver"))
+    assert position.disowned
+    assert set(place.named().values()) == {None}
