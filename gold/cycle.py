@@ -154,7 +154,9 @@ class Gold:
             return None
         if not self._is_current(cut):
             return None
-        gold_cut = Cut("gold", cut.commit_lsn, cut.commit_ts, tables)
+        states = {name: self._standings[name].table.known for name in tables}
+        marks = {name: one.position for name, one in states.items() if one is not None and one.position}
+        gold_cut = Cut("gold", cut.commit_lsn, cut.commit_ts, tables, marks=marks)
         still_writing(self._lake, "gold")
         self._control.record_cut(gold_cut)
         self._seen = cut

@@ -133,8 +133,9 @@ class DocumentBuild:
     def _bring(self, tree: Tree, cut: Cut, start: Start, run: Run, *, rebuild: bool) -> None:
         state = self.table.state()
         definition = self._definition(tree)
+        others = self.standing.written_by_others(state)
         reason = self.standing.full_reason(state, definition.digest, start, tree, cut)
-        if rebuild and reason is None:
+        if rebuild and (reason is None or others is not None):
             reason = "asked for"
         build = Build(tree, cut, self._views.at(tree, cut), self._work.sizes(tree), run)
         if reason is None and start.cut is not None:
@@ -145,7 +146,8 @@ class DocumentBuild:
                 reason = str(error)
         if reason is not None:
             run.mode, run.reason = "full", reason
-            self.largest = build_full(self._work, build, state, definition, distrust=rebuild)
+            distrust = rebuild or others is not None
+            self.largest = build_full(self._work, build, state, definition, distrust=distrust)
 
     def _remember(self, tree: Tree, run: Run) -> None:
         """Say in the run's details that the table's definition was found to be the document's."""

@@ -11,9 +11,11 @@ import pyarrow.compute as pc
 
 from bronze.lake import delta
 from bronze.lake.client import DeltaError
+from bronze.lake.foreign_commits import Commit, ForeignCommit, commit_of, entry_of, first_foreign, restored
 from bronze.lake.history import history
 from bronze.lake.named.owned import require_ours
 from bronze.lake.named.place import is_named
+from bronze.lake.torn_log import set_torn_aside
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from gold.builder.spark_settings import GOLD_APP
@@ -61,6 +63,7 @@ class GoldTable:
         lake: where it lies.
         address: as SQL names it.
         uri: its location.
+        known: the newest state that was asked for.
     """
 
     def __init__(self, lake: Lake, name: str) -> None:
@@ -68,6 +71,8 @@ class GoldTable:
         self.address = lake.sql("gold", name)
         self.uri = delta.location(lake, "gold", name)
         self._kept: DeltaTable | None = None
+        self._is_whole = False
+        self.known: TableState | None = None
 
     def state(self) -> TableState | None:
         """The table as it is now; None where there is none.
@@ -75,6 +80,7 @@ class GoldTable:
         Raises:
             DefiniteError: ``catalog-name-taken``: it is none of this pipeline's.
         """
+        self.known = None
         table = self._open()
         if table is None:
             return None
@@ -85,7 +91,8 @@ class GoldTable:
         columns |= {quote(KEY, inner) for inner in fields.get(KEY, ())}
         definition = table.metadata().configuration.get(DEFINITION_PROPERTY) or None
         position = None if position is None else Lsn(position)
-        return TableState(table.version(), position, definition, frozenset(columns))
+        self.known = TableState(table.version(), position, definition, frozenset(columns))
+        return self.known
 
     def version(self) -> int | None:
         """Its newest version; None where there is no table."""
@@ -95,6 +102,27 @@ class GoldTable:
     def is_as_of(self, since: int, until: int) -> bool:
         """Whether it holds the same documents at two versions."""
         return holds_the_same(self.uri, since, until)
+
+    def foreign(self, version: int, since: int) -> ForeignCommit | None:
+        """Return the first commit by others that changed documents; None where there is none.
+
+        Args:
+            version: the table's newest.
+            since: one that is known to be right, as a cut names it.
+        """
+        if since >= version:
+            return None
+        if is_named(self.uri):
+            told = {one["version"]: one for one in history(self._opened(), version - since)}
+            return first_foreign(
+                range(version, since, -1), lambda at: restored(told[at]) if at in told else None
+            )
+
+        def commit_at(at: int) -> Commit | None:
+            entry = entry_of(self.uri, at)
+            return None if entry is None else commit_of(entry)
+
+        return first_foreign(range(version, since, -1), commit_at)
 
     def files(self) -> pa.Table:
         """Its data files with their statistics."""
@@ -141,6 +169,9 @@ class GoldTable:
     def _open(self) -> DeltaTable | None:
         """The table at its newest version; a catalog's is kept, for each thing known of it is a statement."""
         if not is_named(self.uri):
+            if not self._is_whole:
+                set_torn_aside(self.uri, thorough=False)
+                self._is_whole = True
             return delta.open_table(self.uri)
         if self._kept is not None:
             try:

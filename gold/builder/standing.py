@@ -3,6 +3,7 @@
 Delta's logs say this, and no Spark is asked. A table is left as it is where all of these hold:
 
 * its definition is the document's (`gold.builder.definition.PROVEN`);
+* nobody else wrote to it since a cut named it (`bronze.lake.foreign_commits`);
 * the silver cut that it was built from is recorded;
 * no version of a silver table went back, or was committed after that cut;
 * between the two cuts, no silver table of the document changed a row.
@@ -16,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from bronze.lake import delta
-from bronze.lake.control import Cut, Run
+from bronze.lake.control import Cut, Run, is_put_back
 from gold.builder.definition import PROVEN, proof
 from gold.builder.gold_table import GoldTable, TableState
 from gold.incremental.change_feed import recreated
@@ -24,6 +25,7 @@ from gold.incremental.starts import Start, built_from, holds_the_same
 
 if TYPE_CHECKING:
     from bronze.lake.control_tables import ControlTables
+    from bronze.lake.foreign_commits import ForeignCommit
     from bronze.lake.location import Lake
     from gold.language.document import Document
     from gold.tree.nodes import Tree
@@ -54,6 +56,7 @@ class Standing:
         self._lake = lake
         self.silver = silver
         self._control = control
+        self._own = -1
 
     def is_same(self, name: str, since: int, until: int) -> bool:
         """Whether a silver table holds the same rows at two versions."""
@@ -68,12 +71,13 @@ class Standing:
         """
         position = None if state is None else state.position
         known_by = None
-        named = None if last is None else last.tables.get(self.document.name)
+        named = None if last is None else last.named(self.document.name)
         if (
             state is not None
             and last is not None
             and named is not None
-            and self.table.is_as_of(named, state.version)
+            and named.mark in {None, state.position}
+            and self.table.is_as_of(named.version, state.version)
         ):
             # A cycle that changed no document moved the position by its cut alone.
             position = max(position or last.commit_lsn, last.commit_lsn)
@@ -104,8 +108,32 @@ class Standing:
                 return recreated(name)
         new = [f"silver.{name}" for name in names if name not in start.cut.tables]
         if new:
-            return f"{', '.join(new)} was not in the cut of the last build"
-        return self._recreated(names, start.cut)
+            return f"{', '.join(new)} was not in the cut of the last build, or was put back since"
+        if (why := self._recreated(names, start.cut)) is not None:
+            return why
+        others = self.written_by_others(state)
+        return None if others is None else f"{others} of gold.{self.document.name} is not deltasmelt's"
+
+    def written_by_others(self, state: TableState | None) -> ForeignCommit | None:
+        """Return the first commit by others to the document's table since a cut named it; None without one.
+
+        A RESTORE leaves the mark of newer documents over older ones, and rows that somebody changed keep
+        theirs: no change of silver would correct them.
+
+        Args:
+            state: of the table.
+        """
+        if state is None or state.version == self._own:
+            return None
+        name = self.document.name
+        named = self._control.last_named("gold", name)
+        if named is not None and is_put_back(state.version, state.position, named):
+            self._control.disown("gold", name, state.version, state.position)
+            named = self._control.last_named("gold", name)
+        found = self.table.foreign(state.version, -1 if named is None else named.version)
+        if found is None:
+            self._own = state.version
+        return found
 
     def unchanged(self, tree: Tree, cut: Cut, last: Cut | None, meaning: str) -> Run | None:
         """The run of a document whose table a cut leaves as it is; None where that is not sure.

@@ -25,7 +25,7 @@ from pipelines.sql_shell.catalog import CutCatalog
 from silver.fresh import FreshTables
 from silver.rebuild import rebuild
 from silver.run.spark_settings import REFUSED
-from silver.run.table_log import SILVER_APP
+from silver.run.stored import SILVER_APP
 from silver.schema.catalog import histories
 from tests.fix_spark import rows_of
 from tests.gold.catalog_world import (
