@@ -7,7 +7,7 @@ self joins run in circles.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
     import random
@@ -39,6 +39,8 @@ def random_shapes(source: random.Random, tables: int = 4) -> Shapes:
 
 class Writer:
     """Writes one document; collects what its conditions mean in Python."""
+
+    NUMBERS: ClassVar[tuple[str, ...]] = (*INTEGERS, "float8", "numeric")
 
     def __init__(
         self,
@@ -150,8 +152,11 @@ class Writer:
         if kind in {"limit", "cap"}:
             options[kind] = self._source.randint(1, 3)
         elif kind == "key_by":
-            options["key_by"] = self._source.choice(self._of(table, *INTEGERS, "text"))
+            options["key_by"] = self._source.choice(self._names_of_elements(table))
         return options
+
+    def _names_of_elements(self, table: str) -> list[str]:
+        return self._of(table, *INTEGERS, "text")
 
     def _through(self, table: str, parent: str, *, fields: bool) -> Any:
         steps: list[dict[str, Any]] = []
@@ -178,8 +183,7 @@ class Writer:
         self, table: str, parent: str, options: dict[str, Any], function: str | None = None
     ) -> dict[str, Any]:
         function = function or self._source.choice([*AGGREGATES, "count", "sum"])
-        numbers = {"sum": (*INTEGERS, "float8", "numeric"), "avg": (*INTEGERS, "float8", "numeric")}
-        of = self._source.choice(self._of(table, *numbers.get(function, ())))
+        of = self._source.choice(self._of(table, *(self.NUMBERS if function in {"sum", "avg"} else ())))
         options[function] = table if function == "count" and self._source.random() < 0.5 else f"{table}.{of}"
         if self._source.random() < 0.3:
             options["through"] = self._through(table, parent, fields=False)
@@ -190,3 +194,71 @@ class Writer:
         if function == "collect" and self._source.random() < 0.5:
             options[self._source.choice(["limit", "cap"])] = 2
         return options
+
+
+class EveryType(Writer):
+    """Writes documents that order, compare and join by columns of every type."""
+
+    NUMBERS = (
+        *INTEGERS, "float4", "float8", "numeric", "numeric(8,2)", "numeric(50,2)", "positive",
+    )  # fmt: skip
+    ALIKE: ClassVar = (
+        frozenset(NUMBERS),
+        frozenset(("text", "varchar(5)", "char(4)", "short", "citext", "name", '"char"')),
+        frozenset(("date", "timestamp", "timestamptz")),
+        frozenset(("mood", "feeling")),
+    )
+    """Types of which PostgreSQL compares one with another."""
+
+    def __init__(self, source: random.Random, shapes: Shapes, values: Mapping[str, Sequence[str]]) -> None:
+        """`values` gives for each type some texts, for conditions."""
+        super().__init__(source, shapes, {})
+        self._values = values
+
+    def field(self, root: str) -> Any:
+        """Return one field over rows of `root` that matters: most have rows of other tables."""
+        if self._source.random() < 0.15:
+            return {self._name(): {"object": self._fields(root, 0)}}
+        return {self._name(): self._join(root, self._source.choice([0, 0, 1]))}
+
+    def over(self, name: str, root: str, fields: Sequence[Any]) -> str:
+        """Return the text of a document of these fields, filtered at times."""
+        definition: dict[str, Any] = {"document": name, "root": root, "fields": list(fields)}
+        if self._source.random() < 0.2:
+            definition["where"] = self._where(root)
+        return json.dumps(definition)
+
+    def _on(self, table: str, other: str) -> dict[str, str]:
+        """A pair of columns of one type, or of two that can be compared; mostly of plain whole numbers."""
+        wanted = self._source.random()
+        if wanted < 0.5:
+            return {self._source.choice(("j1", "j2")): self._source.choice(("j1", "j2"))}
+        mine, theirs = self._shapes[table][0], self._shapes[other][0]
+        pairs = [(a, b) for a, one in mine.items() for b, two in theirs.items() if self._alike(one, two)]
+        if self._source.random() < 0.8:
+            pairs = [(a, b) for a, b in pairs if a not in {"j1", "j2"} and b not in {"j1", "j2"}] or pairs
+        return dict([self._source.choice(pairs)])
+
+    def _alike(self, one: str, two: str) -> bool:
+        return one == two or any({one, two} <= kinds for kinds in self.ALIKE)
+
+    def _where(self, table: str) -> str:
+        name, kind = self._source.choice(list(self._shapes[table][0].items()))
+        texts = [one.replace("'", "''") for one in self._values[kind] if "\\" not in one]
+        whole = kind.endswith(("range", "[]")) or kind in {"pair", "vector", "json", "point", "bytea"}
+        if self._source.random() < 0.3 or not texts or whole:
+            return f"{name} is {self._source.choice(('', 'not '))}null"
+        one, other = self._source.choice(texts), self._source.choice(texts)
+        if kind == "bool":
+            return f"{name} or j1 = 1"
+        if kind in self.NUMBERS and kind != "money":
+            one, other = self._source.choice(("1", "2", "9", "10")), self._source.choice(("1.5", "3", "10"))
+        else:
+            one, other = f"'{one}'", f"'{other}'"
+        form = self._source.choice(
+            ("= {0}", "<> {0}", "< {0}", ">= {0}", "in ({0}, {1})", "between {0} and {1}")
+        )
+        return f"{name} {form.format(one, other)}"
+
+    def _names_of_elements(self, table: str) -> list[str]:
+        return self._of(table)

@@ -1,0 +1,102 @@
+"""Documents over columns of every type, beside the documents that PostgreSQL computes of the same rows.
+
+The tables of a world hold every type among them. Documents order, join, compare and aggregate by all of
+these. A document that `smelt check` refuses is right; what gold takes must be what the server computes, and
+the server must be able to. ``SMELT_SEEDS=7,8`` gives other worlds.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.fix_postgres import drop_database, make_database
+from tests.fix_spark import reading
+from tests.gold.postgres_world import VALUES, PostgresWorld, Tally, every_type
+from tests.gold.random_documents import EveryType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.postgres
+
+SEED = 1
+BATCH = 12
+"""Documents in one statement of Spark."""
+
+SECONDS = 60.0
+"""For each larger world; five of them are torture."""
+
+
+def larger() -> Iterable[Any]:
+    """Worlds of torture, or those that are asked for."""
+    given = os.environ.get("SMELT_SEEDS")
+    if given is not None:
+        return [(int(seed), SECONDS) for seed in given.split(",")]
+    return [pytest.param(seed, SECONDS, marks=pytest.mark.torture) for seed in range(100, 105)]
+
+
+def documents(
+    world: PostgresWorld, writer: EveryType, source: random.Random, tally: Tally
+) -> Iterator[list[str]]:
+    """Batches of documents whose fields gold takes, each field tried alone before."""
+    batch: list[str] = []
+    for number in range(1_000_000):
+        root = source.choice(list(world.shapes))
+        tried = [writer.field(root) for _ in range(4)]
+        taken = [one for one in tried if world.accepted([writer.over("tried", root, [one])], tally)]
+        if taken:
+            batch.append(writer.over(f"d{number}", root, taken[:2]))
+        if len(batch) == BATCH:
+            yield batch
+            batch = []
+
+
+def check(tally: Tally) -> None:
+    """Whatever gold takes PostgreSQL can compute, in the same way; whatever gold refuses has a remedy."""
+    assert not tally.wrong, "\n".join(f"{wrong}\n  {definition}" for wrong, definition in tally.wrong)
+    assert not tally.unanswered, "\n".join(f"{why}: {one}" for one, why in tally.unanswered.items())
+    bare = [message for message in tally.refused if ";" not in message and "cannot be" not in message]
+    assert not bare, "a refusal says what to do instead"
+
+
+def test_what_gold_takes_postgresql_can_compute(server_dsn: str) -> None:
+    """Without Spark, so that many documents are affordable."""
+    source, tally = random.Random(SEED), Tally()
+    dsn = make_database(server_dsn)
+    world = PostgresWorld(dsn, every_type(source), source)
+    writer = EveryType(source, world.shapes, VALUES)
+    answers = 0
+    for _, batch in zip(range(12), documents(world, writer, source, tally), strict=False):
+        answers += sum(len(found) for _, found in world.answered(batch, tally))
+    drop_database(server_dsn, dsn)
+    assert answers > 500
+    check(tally)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("seed", "seconds"), [pytest.param(SEED, 0.0, marks=pytest.mark.torture), *larger()])
+def test_documents_are_those_of_postgresql(
+    spark: SparkSession, server_dsn: str, tmp_path: Path, seed: int, seconds: float
+) -> None:
+    source, tally = random.Random(seed), Tally()
+    dsn = make_database(server_dsn)
+    world = PostgresWorld(dsn, every_type(source), source)
+    writer = EveryType(source, world.shapes, VALUES)
+    with reading(spark):
+        world.load(spark, tmp_path)
+        until = time.monotonic() + seconds
+        for number, batch in enumerate(documents(world, writer, source, tally)):
+            world.compare(spark, batch, tally, restricted=number % 2 == 0)
+            if time.monotonic() > until:
+                break
+    drop_database(server_dsn, dsn)
+    assert tally.compared > BATCH / 2
+    check(tally)

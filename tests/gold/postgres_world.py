@@ -1,0 +1,275 @@
+"""Tables of every type in a real database, silver over their very texts, and documents computed by both.
+
+The reference is PostgreSQL: the database computes each document by `gold.reference.query`, and nothing of it
+is rebuilt here. A field that `smelt check` refuses is counted; one that the server cannot compute although
+gold does is a fault.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+from pyspark.errors import AnalysisException, ParseException
+
+from bronze.catalog.select import select_tables
+from bronze.identifiers import TableName, quote_literal
+from bronze.lake.location import Lake
+from bronze.lsn import Lsn
+from bronze.postgres.connection import connect
+from gold.compile.column_types import schema_of
+from gold.reference.comparable import comparable
+from gold.reference.query import documents, root_columns
+from gold.reference.values import text, value
+from gold.tree.resolve import resolve
+from gold.verify.against_source import Converter, wrong_documents
+from silver.schema.catalog import silver_table
+from silver.settings import SilverSettings
+from silver.verify.source_rows import source_rows
+from tests.bronze.replaying import source_of
+from tests.gold.shop_documents import document
+from tests.silver.histories import BronzeWriter
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from bronze.config.sections import SourceSettings
+    from gold.tree.nodes import Tree
+    from gold.verify.against_source import WrongDocument
+    from tests.gold.shop import Shapes
+
+TYPES: Final = """
+CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy', 'Angry');
+CREATE TYPE pair AS (a int, b numeric);
+CREATE DOMAIN positive AS numeric CHECK (VALUE > 0);
+CREATE DOMAIN short AS char(3);
+CREATE DOMAIN feeling AS mood;
+CREATE EXTENSION vector;
+CREATE TYPE citext;
+CREATE FUNCTION citextin(cstring) RETURNS citext AS 'textin' LANGUAGE internal IMMUTABLE STRICT;
+CREATE FUNCTION citextout(citext) RETURNS cstring AS 'textout' LANGUAGE internal IMMUTABLE STRICT;
+CREATE TYPE citext (INPUT = citextin, OUTPUT = citextout, LIKE = text, CATEGORY = 'S', COLLATABLE = true);
+CREATE CAST (citext AS text) WITHOUT FUNCTION AS IMPLICIT;
+CREATE CAST (text AS citext) WITHOUT FUNCTION AS ASSIGNMENT;
+"""
+"""The servers of the tests lack the extension citext, so its type is made of its definition."""
+
+_CITEXT: Final = """
+CREATE FUNCTION citext_{name}(citext, citext) RETURNS bool LANGUAGE sql IMMUTABLE STRICT
+  AS 'SELECT lower($1::text) {sign} lower($2::text)';
+CREATE OPERATOR {sign} (LEFTARG = citext, RIGHTARG = citext, FUNCTION = citext_{name}{more});
+"""
+_SIGNS: Final = {
+    "lt": ("<", ""), "le": ("<=", ""), "eq": ("=", ", HASHES, MERGES"), "ge": (">=", ""), "gt": (">", ""),
+    "ne": ("<>", ""),
+}  # fmt: skip
+_CITEXT_ORDER: Final = """
+CREATE FUNCTION citext_cmp(citext, citext) RETURNS int LANGUAGE sql IMMUTABLE STRICT
+  AS 'SELECT bttextcmp(lower($1::text), lower($2::text))';
+CREATE FUNCTION citext_hash(citext) RETURNS int LANGUAGE sql IMMUTABLE STRICT
+  AS 'SELECT hashtext(lower($1::text))';
+CREATE OPERATOR CLASS citext_ops DEFAULT FOR TYPE citext USING btree AS
+  OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
+  FUNCTION 1 citext_cmp(citext, citext);
+CREATE OPERATOR CLASS citext_hash_ops DEFAULT FOR TYPE citext USING hash AS
+  OPERATOR 1 =, FUNCTION 1 citext_hash(citext);
+"""
+
+VALUES: Final[Mapping[str, Sequence[str]]] = {
+    "int2": ("1", "2", "3", "-4"),
+    "int4": ("1", "2", "3", "4", "-4"),
+    "int8": ("1", "2", "3", "4", "9000000000"),
+    "oid": ("1", "2", "4294967295"),
+    "numeric": ("1", "1.0", "1.00", "2.5", "9", "10", "-3", "0.1", "100.000000000000000001"),
+    "numeric(8,2)": ("1", "1.5", "9", "10", "-3.25"),
+    "numeric(50,2)": ("1", "9", "10", "123456789012345.25"),
+    "float4": ("0.1", "1.5", "0", "-0", "NaN", "Infinity", "9", "10"),
+    "float8": ("0.1", "0.2", "0.7", "1e15", "0", "NaN", "-Infinity", "9", "10"),
+    "money": ("1.00", "9.00", "10.00", "-2.50"),
+    "bool": ("t", "f"),
+    "text": ("a", "B", "b", "ä", "Z", "", "10", "9", "a b"),
+    "varchar(5)": ("a", "B", "b", "Z", "", "a "),
+    "char(4)": ("a", "B", "b", "", "ab", "Z"),
+    "short": ("a", "B", "ab"),
+    "name": ("a", "B", "b"),
+    '"char"': ("a", "B"),
+    "citext": ("a", "A", "b", "B", "ä", "Ä", "Z"),
+    "mood": ("sad", "ok", "happy", "Angry"),
+    "feeling": ("sad", "ok", "happy", "Angry"),
+    "uuid": ("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "00eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
+    "bytea": ("\\x", "\\x00", "\\x0001", "\\xff"),
+    "date": ("2024-02-29", "0001-01-01", "9999-12-31"),
+    "timestamp": ("2024-02-29 23:59:59.999999", "0001-01-01 00:00:00", "9999-12-31 23:59:59"),
+    "timestamptz": ("2024-02-29 23:59:59.999999+05:30", "1970-01-01 00:00:00+00", "9999-12-31 23:59:59+00"),
+    "time": ("00:00", "09:30:00.5", "10:00", "24:00"),
+    "timetz": ("10:00+00", "12:00+02", "11:00-01", "10:00+01"),
+    "interval": ("1 day", "24 hours", "30 days", "1 mon", "-1 day", "9 hours", "10 hours"),
+    "inet": ("10.0.0.1", "9.0.0.1", "10.0.0.1/8", "::1", "10.0.0.0/8"),
+    "cidr": ("10.0.0.0/8", "9.0.0.0/8", "::/0"),
+    "macaddr": ("08:00:2b:01:02:03", "0a:00:2b:01:02:03"),
+    "bit(3)": ("101", "010", "111"),
+    "varbit": ("101", "01", "1", ""),
+    "pg_lsn": ("0/1", "0/10", "1/0", "A/0", "10/0"),
+    "json": ('{"a": 1}', "null"),
+    "jsonb": ('{"a": 1}', "[1, 2]", "10", "9", '"b"', "null"),
+    "point": ("(1,2)", "(0,0)"),
+    "tsvector": ("a:1 b:2", "b:1"),
+    "int4range": ("[1,5)", "[1,3)", "empty", "(,4)", "[10,20)", "[9,20)"),
+    "numrange": ("[1.0,5)", "[1,5)", "empty", "(,)"),
+    "daterange": ("[2024-01-01,2024-02-01)", "empty"),
+    "int4[]": ("{1,2}", "{1,NULL}", "{}", "{10}", "{9}", "{1}"),
+    "numeric[]": ("{1.0}", "{1}", "{1,2}", "{}", "{9}", "{10}"),
+    "text[]": ("{a}", "{B}", "{a,b}", "{}", "{NULL}"),
+    "mood[]": ("{sad}", "{ok}", "{happy,sad}", "{Angry}"),
+    "pair": ("(1,1.0)", "(1,1)", "(,2)", "(9,)", "(10,1)"),
+    "positive": ("1", "1.0", "9", "10", "2.5"),
+    "vector": ("[1,2]", "[0,5]"),
+}
+"""The types, each with values among which are ties, and some that text would order or compare otherwise."""
+
+KEYS: Final = ("int4", "int8", "int4", "text", "uuid", "numeric", "mood", "char(4)", "date", "citext")
+
+
+def every_type(source: random.Random, tables: int = 4, columns: int = 9) -> Shapes:
+    """Return tables that hold every type among them, of every table two whole numbers to join by."""
+    kinds = list(VALUES)
+    source.shuffle(kinds)
+    shapes: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {}
+    for number in range(tables):
+        key = ("k",) if source.random() < 0.7 else ("k", "l")
+        held = {name: source.choice(KEYS) for name in key} | {"j1": "int4", "j2": "int8"}
+        share = kinds[number::tables] + source.sample(kinds, max(0, columns - len(kinds) // tables))
+        held |= {f"v{place}": kind for place, kind in enumerate(share)}
+        shapes[f"{'public' if number else 'other'}.t{number}"] = (held, key)
+    return shapes
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the fields that were tried."""
+
+    compared: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
+    unanswered: dict[str, str] = field(default_factory=dict)
+    wrong: list[tuple[WrongDocument, str]] = field(default_factory=list)
+
+
+class PostgresWorld:
+    """A database with tables and rows, and silver's catalog of the tables."""
+
+    def __init__(self, dsn: str, shapes: Shapes, source: random.Random, *, rows: int = 12) -> None:
+        self.shapes = shapes
+        self.converter = Converter()
+        self.settings: SourceSettings = source_of(dsn, tables=["public.*", "other.*"])
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute(TYPES.encode())
+            for name, (sign, more) in _SIGNS.items():
+                connection.execute(_CITEXT.format(name=name, sign=sign, more=more).encode())
+            connection.execute(_CITEXT_ORDER.encode())
+            connection.execute("CREATE SCHEMA other")
+            for name, shape in shapes.items():
+                _create(connection, name, *shape)
+                _fill(connection, name, shape, source, rows)
+            connection.execute("ANALYZE")
+        with connect(self.settings) as pinned:
+            found = [table.relation for table in select_tables(pinned, self.settings)]
+        assert len(found) == len(shapes)
+        self.catalog = {one.table: silver_table(one, SilverSettings()) for one in found}
+        self.views: dict[TableName, str] = {}
+
+    def load(self, spark: SparkSession, folder: Path) -> None:
+        """Carry the rows' texts, as the server writes them, through silver's own reading of a snapshot."""
+        lake = Lake(path=str(folder / "lake"))
+        bronze = BronzeWriter(lake)
+        bronze.relations([table.relation for table in self.catalog.values()])
+        with connect(self.settings) as connection:
+            for table in self.catalog.values():
+                listed = ", ".join(text(value(column.name, "t")) for column in table.columns)
+                query = f"SELECT {listed} FROM {table.table.quoted} AS t"
+                bronze.snapshot(table.relation, 1000, connection.execute(query.encode()).fetchall())
+        bronze.commit(1000)
+        for number, (name, table) in enumerate(self.catalog.items()):
+            view, place = f"pg_world_{number}", str(folder / f"rows_{number}")
+            rows = source_rows(spark, lake, table, Lsn(1000))
+            rows.coalesce(1).write.parquet(place)
+            spark.read.schema(rows.schema).parquet(place).createOrReplaceTempView(view)
+            self.views[name] = view
+
+    def accepted(self, texts: Iterable[str], tally: Tally) -> list[tuple[str, Tree]]:
+        """Return the documents of these that gold takes, and count why it refuses others."""
+        found = []
+        for definition in texts:
+            tree, problems = resolve(document(definition), self.catalog)
+            if tree is None:
+                tally.refused.update({problem.message for problem in problems})
+            else:
+                found.append((definition, tree))
+        return found
+
+    def answered(self, texts: Iterable[str], tally: Tally) -> list[tuple[Tree, list[str]]]:
+        """Return the documents of these that both sides can make, each with the server's answers."""
+        asked = []
+        with connect(self.settings) as connection:
+            for definition, tree in self.accepted(texts, tally):
+                found = comparable(tree)
+                tally.left_out.update(found.left_out)
+                if found.tree is None:
+                    continue
+                query = documents(found.tree, self._roots(found.tree))
+                try:
+                    rows = connection.execute(query.encode()).fetchall()
+                except psycopg.Error as error:
+                    tally.unanswered[definition] = str(error).splitlines()[0]
+                    continue
+                asked.append((found.tree, [row[0] for row in rows]))
+        return asked
+
+    def compare(self, spark: SparkSession, texts: Sequence[str], tally: Tally, *, restricted: bool) -> None:
+        """Compute documents by both sides, all of them in one statement of Spark."""
+        definitions = {json.loads(one)["document"]: one for one in texts}
+        asked = []
+        for tree, answers in self.answered(texts, tally):
+            try:
+                schema_of(spark, tree)
+            except (AnalysisException, ParseException) as error:
+                tally.refused[f"Spark: {error.getCondition()}; as `smelt check` says"] += 1
+            else:
+                asked.append((tree, answers))
+        tally.compared += len(asked)
+        view = self.views.__getitem__
+        wrong = wrong_documents(spark, asked, view, restricted=restricted, converter=self.converter)
+        tally.wrong += [(one, definitions[one.document]) for one in wrong]
+
+    def _roots(self, tree: Tree) -> str:
+        return f"(SELECT {root_columns(tree)} FROM {tree.root.table.table.quoted})"
+
+
+def _create(
+    connection: psycopg.Connection[Any], name: str, columns: Mapping[str, str], key: Sequence[str]
+) -> None:
+    listed = ", ".join(f"{column} {kind}" for column, kind in columns.items())
+    connection.execute(f"CREATE TABLE {name} ({listed}, PRIMARY KEY ({', '.join(key)}))".encode())
+
+
+def _fill(
+    connection: psycopg.Connection[Any],
+    name: str,
+    shape: tuple[Mapping[str, str], Sequence[str]],
+    source: random.Random,
+    rows: int,
+) -> None:
+    columns, key = shape
+    for _ in range(rows):
+        listed = []
+        for column, kind in columns.items():
+            empty = column not in key and source.random() < 0.15
+            listed.append("NULL" if empty else f"{quote_literal(source.choice(VALUES[kind]))}::{kind}")
+        connection.execute(f"INSERT INTO {name} VALUES ({', '.join(listed)}) ON CONFLICT DO NOTHING".encode())
