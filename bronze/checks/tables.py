@@ -176,8 +176,8 @@ def _key(table: SourceTable, source: SourceSettings) -> Iterator[Finding]:
                 level="warning",
                 code="key-not-unique",
                 subject=str(table.table),
-                message=f"no unique index covers the given key {', '.join(key)}; of rows with the "
-                "same key one is kept",
+                message=f"no unique index covers the given key {', '.join(key)}; two rows of one key would "
+                "stop the table",
                 remedy=f"CREATE UNIQUE INDEX CONCURRENTLY ON {table.table.quoted} (…);",
             )
         return

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+_TIMESTAMPS: Final = "spark.sql.parquet.outputTimestampType"
+_MICROSECONDS: Final = "TIMESTAMP_MICROS"
+"""Of INT96, Spark's default, other readers make nanoseconds since 1970: the year 9999 becomes 1816."""
+
 PINNED: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
@@ -62,7 +66,7 @@ PINNED: Final = {
     "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
     "spark.sql.parquet.int96AsTimestamp": "true",
     "spark.sql.parquet.int96TimestampConversion": "false",
-    "spark.sql.parquet.outputTimestampType": "INT96",
+    _TIMESTAMPS: _MICROSECONDS,
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
@@ -91,13 +95,23 @@ def pin(session: SparkSession, known: Mapping[str, str] | None = None) -> None:
 
 
 def unpinned(session: SparkSession) -> dict[str, str]:
-    """Settings of a pinned session that have another value, as they may not be set."""
+    """Return the settings of a pinned session that have another value, as they may not be set.
+
+    The type of timestamps in files is not among the settings: Spark reads the same values from either type.
+    """
     found = legacy(session)
     for name, value in PINNED.items():
+        if name == _TIMESTAMPS:
+            continue
         actual = _effective(session, name)
         if actual is not None and actual.lower() != value.lower():
             found[name] = actual
     return found
+
+
+def writes_microseconds(session: SparkSession) -> bool:
+    """Check whether a session writes timestamps as microseconds; a server may guard the setting."""
+    return _effective(session, _TIMESTAMPS) == _MICROSECONDS
 
 
 def legacy(session: SparkSession, known: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -118,7 +118,7 @@ def test_a_session_that_is_not_ours_means_what_ours_does_for_a_command_and_is_pu
                 assert tuple(row) == ("${env:HOME}${x}", zone)
                 assert session.conf.get("spark.sql.ansi.enabled") == "true"
                 assert session.conf.get("spark.sql.shuffle.partitions") == "77"
-                assert session.conf.get("spark.sql.parquet.outputTimestampType") == "INT96"
+                assert session.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MICROS"
                 assert legacy(session) == {}
         with pytest.raises(ZeroDivisionError), spark_for(load_pipeline(file), Output()):
             raise ZeroDivisionError

@@ -1,0 +1,143 @@
+"""Values as every reader must give them, and the readers that are in this project's own environment.
+
+It runs also in the environment of `tests.readers.matrix`, so it imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import deltalake
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+Rows = list[dict[str, Any]]
+
+_PER_MICROSECOND: Final = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
+"""By unit of a timestamp: by what its number is multiplied and divided to be microseconds."""
+
+
+def plain_rows(table: pa.Table, key: str = "id") -> Rows:
+    """Return rows in the order of a key; each value as JSON holds it, with nothing lost.
+
+    Types that mean the same become the same, whatever the reader calls them; a moment is a number of
+    microseconds, so that no reader's range of years limits the comparison.
+    """
+    columns = {name: plain(table[name]) for name in table.column_names}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return sorted(rows, key=lambda row: row[key])
+
+
+def plain(values: Any) -> list[Any]:
+    """Return the values of an Arrow array, or of a chunked one, as `plain_rows` has them."""
+    if isinstance(values, pa.ChunkedArray):
+        return [value for chunk in values.chunks for value in plain(chunk)]
+    if isinstance(values.type, pa.BaseExtensionType):
+        return plain(values.storage)
+    if pa.types.is_dictionary(values.type):
+        return plain(values.dictionary_decode())
+    return _nested(values) if pa.types.is_nested(values.type) else _flat(values)
+
+
+def _nested(values: Any) -> list[Any]:
+    if pa.types.is_struct(values.type):
+        names, there = [field.name for field in values.type], values.is_valid().to_pylist()
+        fields = zip(*(plain(inner) for inner in values.flatten()), strict=True)
+        rows = [dict(zip(names, row, strict=True)) for row in fields]
+        return [row if valid else None for row, valid in zip(rows, there, strict=True)]
+    inner = _pairs if pa.types.is_map(values.type) else plain
+    return [None if one.values is None else inner(one.values) for one in values]
+
+
+def _pairs(entries: Any) -> list[Any]:
+    """A map is a list of its keys and values; readers without maps give it so, in any order."""
+    return sorted(_nested(entries), key=lambda pair: str(pair["key"]))
+
+
+def _flat(values: Any) -> list[Any]:
+    kind = values.type
+    if pa.types.is_timestamp(kind):
+        return [None if one is None else _moment(one, kind) for one in values.cast(pa.int64()).to_pylist()]
+    if pa.types.is_date(kind):
+        days = values.cast(pa.date32()).cast(pa.int32()).to_pylist()
+        return [None if one is None else f"day {one}" for one in days]
+    return [_scalar(one) for one in values.to_pylist()]
+
+
+def _moment(number: int, kind: pa.DataType) -> str:
+    times, parts = _PER_MICROSECOND[kind.unit]
+    whole, rest = divmod(number * times, parts)
+    zone = "local" if kind.tz is None else "UTC" if kind.tz in {"UTC", "Etc/UTC", "+00:00"} else kind.tz
+    return f"{whole}{f' and {rest} ns' if rest else ''} us {zone}"
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return f"bytes {value.hex()}"
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else repr(value)
+    return value if value is None or isinstance(value, (bool, int)) else str(value)
+
+
+def differences(found: Rows, expected: Rows) -> list[str]:
+    """Return what a reader gives otherwise than Spark, in words: rows, columns, values."""
+    if len(found) != len(expected):
+        return [f"{len(found)} of {len(expected)} rows"]
+    wrong: dict[str, str] = {}
+    for ours, theirs in zip(found, expected, strict=True):
+        for name in ours.keys() | theirs.keys():
+            if ours.get(name, "no such column") != theirs.get(name, "no such column"):
+                wrong.setdefault(name, f"{name}: {ours.get(name)!r} for {theirs.get(name)!r}")
+    return sorted(wrong.values())
+
+
+def by_datafusion(path: str, since: int | None = None) -> pa.Table:
+    """Read with delta-rs and its own query engine.
+
+    Args:
+        path: of the table.
+        since: microseconds; rows whose column ``at`` is later. None: all rows.
+    """
+    query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(path))
+    where = "" if since is None else f" WHERE at > to_timestamp_micros({since})"
+    return pa.table(query.execute(f"SELECT * FROM t{where}").read_all())
+
+
+def by_arrow(path: str, since: int | None = None) -> pa.Table:
+    """Read with delta-rs into pyarrow, and so pandas; a condition is tested against the statistics first."""
+    dataset = deltalake.DeltaTable(path).to_pyarrow_dataset()
+    return dataset.to_table(filter=None if since is None else pc.field("at") > _at(since))
+
+
+def by_files(path: str, since: int | None = None) -> pa.Table:
+    """Read the files with pyarrow; of a table without deletion vectors that is the table."""
+    files = deltalake.DeltaTable(path).file_uris()
+    table = pa.concat_tables(pq.read_table(file) for file in files)
+    return table if since is None else table.filter(pc.field("at") > _at(since))
+
+
+def _at(since: int) -> pa.Scalar:
+    return pa.scalar(since, pa.timestamp("us", "UTC"))
+
+
+def microseconds(text: str) -> int:
+    """Return the microseconds since 1970 of a moment, as ISO 8601 in UTC has it."""
+    gone = datetime.fromisoformat(text).replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    return (gone.days * 86_400 + gone.seconds) * 1_000_000 + gone.microseconds
+
+
+def compared(reader: Callable[..., pa.Table], path: str, expected: Rows, moments: Sequence[int]) -> list[str]:
+    """Return what a reader gives otherwise: of all rows, then of the rows after each moment."""
+    found = differences(plain_rows(reader(path)), expected)
+    for since in moments:
+        later = [row["id"] for row in expected if row["at"] is not None and int(row["at"].split()[0]) > since]
+        ids = sorted(plain(reader(path, since)["id"]))
+        if ids != later:
+            found.append(f"at > {since}: {len(ids)} of {len(later)} rows")
+    return found
