@@ -85,7 +85,7 @@ readers: $(VENV)/.ready  ## Readers other than Spark on a table of each feature,
 	@$(UV) venv -q --clear --python $(PYTHON) .venv-readers
 	@$(UV) pip install -q --python .venv-readers/bin/python polars duckdb deltalake==1.6.* pyarrow==26.*
 	@folder=$$(mktemp -d) && $(BIN)/python -m tests.readers.tables $$folder \
-	  && .venv-readers/bin/python tests/readers/matrix.py $$folder; code=$$?; rm -rf $$folder; exit $$code
+	  && .venv-readers/bin/python -m tests.readers.matrix $$folder; code=$$?; rm -rf $$folder; exit $$code
 
 lock: .uv-present  ## Compile both locks again from pyproject.toml
 	@$(UV) pip compile -q pyproject.toml --extra demo --group dev --universal --python-version 3.11 \

@@ -1,4 +1,5 @@
-"""A lake with a table for each feature that silver's tables may have, and the ids that Spark reads in each.
+"""A lake with a table of every type at its extremes, one for each feature that silver's tables may have, and
+the rows that Spark reads in each.
 
 `make readers` runs this, then `tests/readers/matrix.py` in an environment with the other readers.
 """
@@ -11,18 +12,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from bronze.lake.location import Lake
 from bronze.shapes import PgType
 from pipelines.spark.session import spark_session, stop_session
+from silver.run.sessions import own_session
 from silver.schema.alter import steps
 from silver.schema.catalog import SilverTable, silver_table
 from silver.schema.ddl import create
 from silver.schema.fields import DeltaColumn
 from silver.settings import SilverSettings
+from tests.readers.extremes import MOMENTS, extremes, moments
+from tests.readers.values import microseconds, plain_rows
 from tests.silver.histories import INT, TEXT, relation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from bronze.lake.location import Layer
 
 SETTINGS: Final = SilverSettings(types={"public.variants.doc": "variant"})
 OWN: Final = "7, TIMESTAMP '2026-11-25 12:00:00 UTC', map('note', 'it''s')"
@@ -62,7 +70,14 @@ def main() -> int:
     folder = Path(sys.argv[1]).absolute()
     lake = Lake(path=str(folder / "lake"))
     spark = spark_session({"spark.driver.memory": "1g"})
-    expected = {name: _made(spark, lake, name, case) for name, case in CASES.items()}
+    extremes(spark, lake)
+    moments(spark, lake)
+    expected = {
+        "silver, every type": _expected(spark, lake, "silver", "extremes"),
+        "gold, every type": _expected(spark, lake, "gold", "extremes"),
+        "a moment in each file": _expected(spark, lake, "silver", "moments"),
+        **{name: _made(own_session(spark), lake, name, case) for name, case in CASES.items()},
+    }
     (folder / "expected.json").write_text(json.dumps(expected))
     stop_session(spark)
     return 0
@@ -81,8 +96,19 @@ def _made(spark: SparkSession, lake: Lake, name: str, case: Case) -> dict[str, o
             spark.sql(statement)
     if case.deleted is not None:
         spark.sql(f"DELETE FROM {target} WHERE {case.deleted}")
-    ids = [row.id for row in spark.sql(f"SELECT id FROM {target} ORDER BY id").collect()]
-    return {"path": lake.uri("silver", name), "ids": ids}
+    return _expected(spark, lake, "silver", name)
+
+
+def _expected(spark: SparkSession, lake: Lake, layer: Layer, name: str) -> dict[str, object]:
+    """Return a table's place, all rows as Spark reads them, and the moments of the queries.
+
+    Arrow has no type for a variant, so the matrix compares the other columns of such a table.
+    """
+    frame = spark.sql(f"SELECT * FROM {lake.sql(layer, name)}")
+    left_out = [one.name for one in frame.schema if one.dataType.simpleString() == "variant"]
+    rows = plain_rows(pa.table(frame.drop(*left_out).toArrow()))
+    asked = [microseconds(one) - 1 for one in MOMENTS] if "at" in frame.columns and name not in CASES else []
+    return {"path": lake.uri(layer, name), "rows": rows, "moments": asked, "left_out": left_out}
 
 
 def _shape(name: str, column: tuple[str, PgType] | None) -> SilverTable:
