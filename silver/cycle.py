@@ -105,7 +105,7 @@ class Silver:
         self._lake = lake
         self._settings = settings
         self._control = control
-        self._log = SilverLog(lake)
+        self._log = SilverLog(lake, writes=True)
         self._changes = changes or KeptTable(lake, "bronze", CHANGES)
         self._looked_within = 0.0 if changes is None else _JUST_NOW
         self._bronze: DeltaTable | None = None

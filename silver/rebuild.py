@@ -184,7 +184,7 @@ def _take_back(session: SparkSession, lake: Lake, table: SilverTable, own: int, 
     So nothing is taken back where the snapshot is newer than that mark: rows that ended between the two would
     be lost. The rows are then kept as they are, and the log says so.
     """
-    log = SilverLog(lake)
+    log = SilverLog(lake, writes=True)
     stored = log.read(table.name)
     found = None if stored is None else log.foreign(table.name, stored.version, own)
     if found is None or is_named(lake.uri("silver", table.name)):
@@ -220,7 +220,7 @@ def _keep(
     Raises:
         TableError: that cannot be done exactly.
     """
-    stored = SilverLog(lake).read(table.name)
+    stored = SilverLog(lake, writes=True).read(table.name)
     if stored is None:
         return False
     shapes = distinct_shapes(versions)

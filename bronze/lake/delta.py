@@ -33,7 +33,7 @@ from bronze.lake.named.table import NamedTable
 from bronze.lake.named_files import append_written
 from bronze.lake.parquet import PartWriter, delete_files, open_whole
 from bronze.lake.stores import options_of
-from bronze.lake.torn_log import ACTIONS_KEY, set_torn_aside
+from bronze.lake.torn_log import ACTIONS_KEY, DERIVED, set_torn_aside
 from bronze.lake.transactions import expect_marks
 
 if TYPE_CHECKING:
@@ -83,14 +83,19 @@ def open_existing(uri: str) -> DeltaTable:
 
     Raises:
         TableNotFoundError: there is none.
-        DeltaError, OSError: it cannot be read; not for a torn entry at its end, which is set aside.
+        DeltaError, OSError: it cannot be read; not for a torn entry at the end of bronze's or control's,
+            which is set aside.
+        TransientError: ``log-entry-torn``: the table is silver's or gold's, whose writer sets the entry
+            aside.
     """
     try:
         return open_at(uri, None)
     except TableNotFoundError:
         raise
     except DeltaError as error:
-        if not set_torn_aside(uri):
+        folder = local_folder(uri)
+        writes = folder is None or folder.parent.name not in DERIVED
+        if not set_torn_aside(uri, writes=writes):
             error.add_note(f"the table {uri} cannot be opened")  # what is said names no file
             raise
     return open_at(uri, None)

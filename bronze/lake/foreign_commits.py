@@ -100,13 +100,16 @@ def _commit(info: dict[str, Any], *, ours: bool, changes_rows: bool) -> Commit:
     )
 
 
-def restored(info: dict[str, Any]) -> Commit:
+def restored(info: dict[str, Any] | None) -> Commit:
     """Return what a catalog's history states of a commit: that it is a RESTORE, or nothing to object to.
 
     A history shows neither marks nor which commit changed rows, and where a server guards settings no session
     signs. This pipeline restores no catalog's table.
+
+    Args:
+        info: of the commit; None where the history has it not.
     """
-    commit = _commit(info, ours=True, changes_rows=True)
+    commit = _commit(info or {}, ours=True, changes_rows=info is not None)
     return replace(commit, ours=commit.operation != "RESTORE")
 
 
@@ -115,13 +118,14 @@ def first_foreign(versions: Iterable[int], commit_at: Callable[[int], Commit | N
 
     Args:
         versions: those to look at, newest first.
-        commit_at: gives the commit of a version; None where the log no longer has its entry.
+        commit_at: gives the commit of a version; None where the log no longer has its entry. A log is cut
+            oldest first, so no older version is asked for then.
     """
     found = None
     for version in versions:
         commit = commit_at(version)
         if commit is None:
-            continue
+            break
         if commit.ours and commit.replaces_all:
             break
         if commit.changes_rows and not commit.ours:

@@ -12,8 +12,12 @@ state in their first line how many actions follow. Spark's commits do not: one t
 end of a line is not recognised, which of 500 entries torn inside is about one.
 
 **What is done.** Whoever opens a table to write it looks at its newest entry (`set_torn_aside`). A torn one
-gets another name, by which Delta passes it over: it is as if the commit had failed. Nothing that relied on
-the entry is misled:
+gets another name, by which Delta passes it over: it is as if the commit had failed. Tables of silver and gold
+have one writer, under the lock of the layer: a process that only reads such a table leaves the entry and
+raises a temporary error. Bronze and control have writers in several processes. So every process judges and
+renames under a lock of the log's folder. No process can write an entry of the same number before the torn
+one is gone, and that takes the lock. Where a file system has no locks, the file that is renamed must still be
+the file that was judged. Nothing that relied on the entry is misled:
 
 * the reader confirms the slot after the flush alone, so the server sends the rows again. Should a disk have
   lost what it acknowledged, bronze's position is then before the slot's: an error of its own
@@ -34,26 +38,32 @@ Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#delta-
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
+import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import DefiniteError
+from bronze.errors import DefiniteError, TransientError
 from bronze.lake.disk import entries_of, entry_path, flush_to_disk, newest_checkpoint
 from bronze.lake.folders import local_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 ACTIONS_KEY: Final = "deltasmelt.actions"
 """Key of commitInfo under which a commit says how many actions follow it."""
 
+DERIVED: Final = frozenset(("silver", "gold"))
+"""Layers whose tables one process writes, under the layer's lock."""
+
 _ASIDE: Final = ".torn"
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
-def set_torn_aside(uri: str, *, thorough: bool = True) -> bool:
+def set_torn_aside(uri: str, *, thorough: bool = True, writes: bool = True) -> bool:
     """Take the newest entry of a local table's log away if it is torn, and return whether it was.
 
     No process is in the middle of writing an entry that is found here: entries appear under their name by one
@@ -62,22 +72,53 @@ def set_torn_aside(uri: str, *, thorough: bool = True) -> bool:
     Args:
         uri: location of the table.
         thorough: read all entries since the checkpoint; else the newest one, and of the others the size.
+        writes: the caller is the table's writer; a reader takes nothing away.
 
     Raises:
         DefiniteError: ``log-entry-torn``: an entry is torn that others follow.
+        TransientError: ``log-entry-torn``: a reader found the newest entry torn.
         OSError: the log cannot be read or changed.
     """
     folder = local_folder(uri)
     log = None if folder is None else folder / "_delta_log"
-    if folder is None or log is None or not log.is_dir():
+    if folder is None or log is None or not log.is_dir() or _torn(folder, log, thorough=thorough) is None:
         return False
+    with _locked(log, writes=writes):
+        found = _torn(folder, log, thorough=thorough)  # another process may have been first
+        if found is None:
+            return False
+        version, judged = found
+        path = entry_path(log, version)
+        if not writes:
+            raise TransientError(
+                f"entry {version} of the table's log, the newest, is torn",
+                code="log-entry-torn",
+                where=str(path),
+                remedy="start the pipeline: the process that writes the table sets the entry aside",
+            )
+        for name in _files_of(log, version):
+            if name == path and _identity(path) != judged:
+                return False
+            name.replace(name.with_name(f"{name.name}{_ASIDE}"))
+        flush_to_disk(log)
+    _LOGGER.warning("%s was torn by a power cut; it is set aside, as if its commit had failed", path)
+    return True
+
+
+def _torn(folder: Path, log: Path, *, thorough: bool) -> tuple[int, tuple[int, ...]] | None:
+    """Return the newest entry and what identifies its file, if the entry is torn; None where it is whole.
+
+    Raises:
+        DefiniteError: an entry is torn that others follow.
+    """
     known = newest_checkpoint(log)
     entries = sorted(each for each in entries_of(log) if known is None or each > known)
+    judged = _identity(entry_path(log, entries[-1])) if entries else None
     torn = [
         each for each in entries if _is_torn(entry_path(log, each), whole=thorough or each == entries[-1])
     ]
-    if not torn:
-        return False
+    if not torn or judged is None:
+        return None
     if torn != entries[-1:]:
         raise DefiniteError(
             f"entry {torn[0]} of the table's log is torn, and later ones follow it",
@@ -85,18 +126,37 @@ def set_torn_aside(uri: str, *, thorough: bool = True) -> bool:
             where=str(entry_path(log, torn[0])),
             remedy=_remedy(folder),
         )
-    for name in _files_of(log, torn[0]):
-        name.replace(name.with_name(f"{name.name}{_ASIDE}"))
-    flush_to_disk(log)
-    path = entry_path(log, torn[0])
-    _LOGGER.warning("%s was torn by a power cut; it is set aside, as if its commit had failed", path)
-    return True
+    return torn[0], judged
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    """Return what tells a file from another one of the same name; None where there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+@contextmanager
+def _locked(log: Path, *, writes: bool) -> Iterator[None]:
+    """Hold the lock of a log's folder, where the file system has locks; a reader needs none."""
+    handle = os.open(log, os.O_RDONLY)
+    try:
+        if writes:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            except OSError:
+                _LOGGER.warning("%s is on a file system without locks", log)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _remedy(folder: Path) -> str:
     """Return what brings a table back; silver and gold are derived, so the table alone can be made anew."""
     layer = folder.parent.name
-    if layer in {"silver", "gold"}:
+    if layer in DERIVED:
         return (
             f"stop the pipeline, and restore the file from a backup; or: mv {folder} {folder}.torn. The next "
             f"start then makes the table anew from {'bronze' if layer == 'silver' else 'silver'}; "

@@ -114,9 +114,7 @@ class GoldTable:
             return None
         if is_named(self.uri):
             told = {one["version"]: one for one in history(self._opened(), version - since)}
-            return first_foreign(
-                range(version, since, -1), lambda at: restored(told[at]) if at in told else None
-            )
+            return first_foreign(range(version, since, -1), lambda at: restored(told.get(at)))
 
         def commit_at(at: int) -> Commit | None:
             entry = entry_of(self.uri, at)

@@ -60,10 +60,12 @@ class SilverLog:
 
     Args:
         lake: whose.
+        writes: the caller writes the tables, under the layer's lock, and so sets torn entries aside.
     """
 
-    def __init__(self, lake: Lake) -> None:
+    def __init__(self, lake: Lake, *, writes: bool = False) -> None:
         self._lake = lake
+        self._writes = writes
         self._tables: dict[str, DeltaTable] = {}
         self._stored: dict[str, Stored] = {}
         self._tails: dict[str, Tail] = {}
@@ -188,7 +190,7 @@ class SilverLog:
         """Give the commit of a version, from where it costs least."""
         if is_named(table.table_uri):
             told = {one["version"]: one for one in history(table, max(table.version() - since, 1))}
-            return lambda version: restored(told[version]) if version in told else None
+            return lambda version: restored(told.get(version))
         tail = self._tails.get(name)
         known = {} if tail is None else tail.commits
 
@@ -323,7 +325,7 @@ class SilverLog:
             else:
                 return table
         uri = self._lake.uri("silver", name)
-        set_torn_aside(uri, thorough=False)
+        set_torn_aside(uri, thorough=False, writes=self._writes)
         table = delta.open_table(uri)
         if table is None:
             return None

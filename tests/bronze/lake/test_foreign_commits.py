@@ -95,7 +95,22 @@ def test_an_entry_states_whose_it_is_and_what_it_did(written: bytes, stated: str
 
 
 def test_of_a_catalogs_history_a_restore_alone_is_somebody_elses_and_a_gap_is_passed_over() -> None:
-    told = [{"version": at, "operation": name} for at, name in enumerate(["MERGE", "UPDATE", "RESTORE"])]
-    commits: dict[int, Commit] = {one["version"]: restored(one) for one in told}  # type: ignore[misc]
-    first = first_foreign(range(4, -1, -1), commits.get)
-    assert (str(first), first_foreign([1, 0], commits.get)) == ("version 2 (RESTORE)", None)
+    names = enumerate(["MERGE", "UPDATE", "RESTORE"])
+    commits: dict[int, dict[str, Any]] = {at: {"version": at, "operation": name} for at, name in names}
+
+    def commit_at(version: int) -> Commit:
+        return restored(commits.get(version))
+
+    first = first_foreign(range(4, -1, -1), commit_at)
+    assert (str(first), first_foreign([1, 0], commit_at)) == ("version 2 (RESTORE)", None)
+
+
+def test_a_log_that_was_cut_is_looked_at_no_farther_than_its_oldest_entry() -> None:
+    asked: list[int] = []
+
+    def commit_at(version: int) -> Commit | None:
+        asked.append(version)
+        return commit_of(entry({"operation": "MERGE", "userMetadata": "deltasmelt"})) if version > 7 else None
+
+    assert first_foreign(range(9, -1, -1), commit_at) is None
+    assert asked == [9, 8, 7]

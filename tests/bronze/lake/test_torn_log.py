@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from bronze.doors import Door, guarded
-from bronze.errors import DefiniteError
+from bronze.errors import DefiniteError, TransientError
 from bronze.identifiers import TableName
 from bronze.lake import delta
 from bronze.lake.control import OpenError
@@ -119,7 +120,11 @@ def test_a_torn_entry_of_a_table_that_spark_writes_goes_with_the_checksums_of_it
     for path in beside:
         path.write_text("of the lost version")
     entry.write_bytes(tear(entry.read_bytes()))
-    stored = SilverLog(lake).read("t")
+    with pytest.raises(TransientError) as caught:
+        SilverLog(lake).read("t")  # as `smelt sql --fresh`, `verify` and gold do
+    assert (caught.value.code, caught.value.where) == ("log-entry-torn", str(entry))
+    assert all(path.exists() for path in [entry, *beside])
+    stored = SilverLog(lake, writes=True).read("t")
     assert stored is not None
     assert (stored.version, stored.mark) == (0, 1)
     assert not any(path.exists() for path in [entry, *beside])
@@ -140,6 +145,30 @@ def test_a_torn_entry_in_the_middle_is_named_with_a_remedy_for_its_table(
     assert (caught.value.code, caught.value.where) == ("log-entry-torn", str(entry))
     assert says in str(caught.value.remedy)
     assert entry.exists()
+
+
+def test_an_entry_that_was_written_whole_since_it_was_judged_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process sets the torn entry aside and commits, between the look and the rename."""
+    uri = Lake(str(tmp_path)).uri("bronze", "t")
+    for lsn in (1, 2):
+        write_deltalake(uri, rows(lsn, 2), mode="append")
+    entry = newest(str(tmp_path), "bronze/t")
+    entry.write_bytes(b"")
+    take = fcntl.flock
+
+    def late(handle: int, how: int) -> None:
+        with monkeypatch.context() as one:
+            one.setattr(fcntl, "flock", take)
+            assert set_torn_aside(uri)
+        write_deltalake(uri, rows(3, 2), mode="append")
+        take(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    assert not set_torn_aside(uri)
+    assert delta.open_existing(uri).version() == 1
+    assert entry.stat().st_size > 0
 
 
 def test_what_a_clean_up_commits_is_on_disk_before_it_returns(lake_path: str) -> None:

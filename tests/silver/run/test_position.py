@@ -59,7 +59,7 @@ class Place:
 
     def held(self, snapshot: int | None = None, table: SilverTable | None = None) -> Held:
         """As the next start of the process finds the table."""
-        log, last = SilverLog(self.lake), self.control.latest_cut("silver")
+        log, last = SilverLog(self.lake, writes=True), self.control.latest_cut("silver")
         stored = log.read("t")
         assert stored is not None
         within = None if snapshot is None else Lsn(snapshot)
