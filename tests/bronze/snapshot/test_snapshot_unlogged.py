@@ -57,7 +57,12 @@ COMPOSITE = [
     "CREATE TABLE t (id int PRIMARY KEY, p pair)",
     "INSERT INTO t VALUES (1, (2, 3))",
 ]
-PRICED = ["CREATE TABLE t (id int PRIMARY KEY, n numeric(6,2))", "INSERT INTO t VALUES (1, 1.5)"]
+PRICED = ["CREATE TABLE t (id int PRIMARY KEY, n numeric(6,2))", "INSERT INTO t VALUES (1, 1.5), (2, 'NaN')"]
+PRECISE = ["CREATE TABLE t (id int PRIMARY KEY, n numeric(40,2))", "INSERT INTO t VALUES (1, 'NaN')"]
+PRICED_IN_LISTS = [
+    "CREATE TABLE t (id int PRIMARY KEY, n numeric(6,2)[])",
+    "INSERT INTO t VALUES (1, '{1.5}')",
+]
 PARTITIONED = [
     "CREATE TABLE t (id int PRIMARY KEY, a int) PARTITION BY RANGE (id)",
     "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (100)",
@@ -99,9 +104,9 @@ COPIED: list[tuple[list[str], str]] = [
     (PLAIN, "ALTER TYPE mood RENAME VALUE 'low' TO 'poor'"),
     (COMPOSITE, "ALTER TYPE pair ADD ATTRIBUTE z int"),
     (COMPOSITE, "ALTER TYPE pair RENAME ATTRIBUTE y TO z"),
-    (PRICED, "ALTER TABLE t ALTER n TYPE numeric"),
-    (PRICED, "ALTER TABLE t ALTER n TYPE numeric(40,2)"),
     (PRICED, "ALTER TABLE t ALTER n TYPE numeric(8,3)"),
+    (PRECISE, "ALTER TABLE t ALTER n TYPE numeric"),
+    (PRICED_IN_LISTS, "ALTER TABLE t ALTER n TYPE numeric[]"),
     (PLAIN, "DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (7)"),
     (PLAIN, "ALTER TABLE t RENAME TO t_old; CREATE TABLE t (id int PRIMARY KEY, a text)"),
     (
@@ -146,6 +151,9 @@ FREE: list[tuple[list[str], str]] = [
     (PLAIN, "ALTER TABLE t ALTER b TYPE varchar(40)"),
     (PLAIN, "ALTER TABLE t ALTER b TYPE text"),
     (PRICED, "ALTER TABLE t ALTER n TYPE numeric(38,2)"),
+    (PRICED, "ALTER TABLE t ALTER n TYPE numeric(40,2)"),
+    (PRICED, "ALTER TABLE t ALTER n TYPE numeric"),
+    (PRECISE, "ALTER TABLE t ALTER n TYPE numeric(45,2)"),
     (PLAIN, "ALTER TABLE t ADD v int"),
     (PLAIN, "ALTER TABLE t ADD v int DEFAULT 7"),
     (PLAIN, "ALTER TABLE t ADD v int DEFAULT 7; INSERT INTO t (id) VALUES (99)"),
