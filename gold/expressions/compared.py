@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gold.language.comparing import unlike
+from gold.expressions.functions import compared_in, given_by
+from gold.language.pairs import padded, unlike
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,11 +49,14 @@ _OF_ELEMENTS: Final = {
 
 _COMPARING: Final = frozenset(("nullif", "equal_null", "decode", *ORDERING))
 _KEEPING: Final = frozenset(
-    """array array_append array_compact array_insert array_prepend array_repeat arrays_zip coalesce concat
-    flatten greatest if ifnull least named_struct nullif nvl nvl2 reverse slice struct array_distinct
+    """array array_append array_compact array_insert array_prepend array_repeat arrays_zip coalesce decode
+    greatest if ifnull least named_struct nullif nvl nvl2 slice struct array_distinct
     array_except array_intersect array_remove
     array_sort array_union sort_array""".split()  # noqa: SIM905
 )
+_KEEPING_ARRAYS: Final = frozenset(("concat", "flatten", "reverse"))
+"""Functions that give an array of arrays, and make a text of everything else."""
+_AS_TEXTS: Final = "cast both as string to compare their texts"
 _TAKING: Final = frozenset(("element_at", "get", "try_element_at", "array_max", "array_min"))
 
 
@@ -74,7 +78,7 @@ def check_called(name: str, operands: Sequence[Operand]) -> None:
         ValueError: as `check_compared`.
     """
     if name in _COMPARING:
-        check_compared(name, operands)
+        check_compared(name, [operands[place] for place in compared_in(name, len(operands))])
     elif name in _OF_ELEMENTS:
         for operand in operands[:2]:
             way = operand.way if operand.way is None or operand.way.element is None else operand.way.element
@@ -95,8 +99,11 @@ def check_matched(operand: Operand) -> None:
 
 def way_of(name: str, operands: Sequence[Operand]) -> tuple[Comparison | None, str]:
     """Return how the result of a function is compared, and the name of the column that it is made of."""
-    found = next((operand for operand in operands if operand.way is not None), None)
-    if found is None or found.way is None or name not in _KEEPING | _TAKING:
+    given = (operands[place] for place in given_by(name, len(operands)))
+    found = next((operand for operand in given if operand.way is not None), None)
+    if found is None or found.way is None or name not in _KEEPING | _KEEPING_ARRAYS | _TAKING:
+        return None, ""
+    if name in _KEEPING_ARRAYS and found.way.element is None:
         return None, ""
     return (found.way.element if name in _TAKING else found.way), found.name
 
@@ -106,7 +113,9 @@ def _check(how: str, operand: Operand, way: Comparison, others: Sequence[Operand
     said = f"{operand.name!r} is {way.name}"
     for other in others:
         if other.way is not None and unlike(way, other.way):
-            raise ValueError(f"{said}: {unlike(way, other.way)}; cast both as string to compare their texts")
+            raise ValueError(f"{said}: {unlike(way, other.way)}; {_AS_TEXTS}")
+        if other.way is not None and padded(way, other.way):
+            raise ValueError(f"{said}: blanks at its end do not count beside {other.way.name}; {_AS_TEXTS}")
         if other.way is None and other.kind == "text" and not other.constant:
             if way.family == "citext":
                 return  # with text PostgreSQL compares it as text

@@ -103,6 +103,28 @@ _MEETINGS: Final = {
 _ONE_TYPE: Final = "one type"
 
 
+def compared_in(name: str, count: int) -> Sequence[int]:
+    """Return the places of the arguments that a function compares with each other.
+
+    Args:
+        name: of a function that compares its arguments.
+        count: how many arguments it has.
+    """
+    every = range(count)
+    if name != "decode":
+        return every
+    # The value, then what it is compared with and what is given then, in turns; what is given otherwise.
+    return [0, *every[1 : count - 1 : 2]] if count > 2 else []
+
+
+def given_by(name: str, count: int) -> Sequence[int]:
+    """Return the places of the arguments of which a function may give one, or a part of one."""
+    every = range(count)
+    if name == "decode":
+        return [place for place in every if place not in compared_in(name, count)] if count > 2 else []
+    return every[1:] if name in {"if", "nvl2"} else every[:1] if name == "nullif" else every
+
+
 def met_in(name: str, count: int) -> list[tuple[str, Sequence[int]]]:
     """Which arguments of a function meet, by their places, and how (`gold.expressions.meetings`).
 
@@ -113,13 +135,11 @@ def met_in(name: str, count: int) -> list[tuple[str, Sequence[int]]]:
     every = range(count)
     found: list[tuple[str, Sequence[int]]] = [(how, every) for how, of in _MEETINGS.items() if name in of]
     if name in {"if", "nvl2"}:
-        found.append((_ONE_TYPE, every[1:]))
+        found.append((_ONE_TYPE, given_by(name, count)))
     elif name == "map":
         found += [(_ONE_TYPE, every[::2]), (_ONE_TYPE, every[1::2])]
     elif name == "decode" and count > 2:
-        # The value, then what it is compared with and what is given then, in turns; what is given otherwise.
-        given = [*every[2::2], *([every[-1]] if count % 2 == 0 else [])]
-        found += [(_ONE_TYPE, [0, *every[1 : count - 1 : 2]]), (_ONE_TYPE, given)]
+        found += [(_ONE_TYPE, compared_in(name, count)), (_ONE_TYPE, given_by(name, count))]
     elif name == "array_insert":
         found.append(("element", [0, *every[2:]]))
     elif name == "to_json":

@@ -44,11 +44,15 @@ class Rule:
         key: SQL of a value to SQL of what Spark compares as PostgreSQL compares the value; None: the value.
         ddl: Spark type of the key.
         refused: the reason why there is no such comparison; empty where there is one.
+        tag: what tells the rule from other rules that one column may be compared by.
+        merges: whether values that differ have one key.
     """
 
     key: _Key | None = None
     ddl: str = ""
     refused: str = ""
+    tag: str = ""
+    merges: bool = False
 
     @property
     def native(self) -> bool:
@@ -101,7 +105,6 @@ PREFIX: Final = "_deltasmelt"
 _NATIVE: Final = Rule()
 _WHOLE: Final = frozenset(("int2", "int4", "int8", "oid"))
 _FRACTIONS: Final = frozenset(("numeric", "float4", "float8"))
-_TEXTS: Final = frozenset(("text", "varchar", "name"))
 _ALWAYS_HELD: Final = frozenset((*_WHOLE, "float4", "float8", "bool", "bytea"))
 _ARRAY: Final = re.compile(r"\s*ARRAY\s*<(.+)>\s*", re.IGNORECASE | re.DOTALL)
 _NEVER: Final = re.compile(r"(?!)")
@@ -256,7 +259,9 @@ _HELD: Final[dict[str, Comparison]] = {
 
 _INTERVAL: Final = Rule(refused="silver holds it as text, in which P30D and P1M differ")
 _KNOWN: Final[dict[str, Comparison]] = {
-    **{name: Comparison(name, "text", _NATIVE, _NATIVE) for name in _TEXTS},
+    **{name: Comparison(name, "text", _NATIVE, _NATIVE) for name in ("text", "name")},
+    # Any literal is its text; but blanks at its end count beside a char(n) alone (`gold.language.pairs`).
+    "varchar": Comparison("varchar", "text", _NATIVE, _NATIVE, re.compile(r"(?s:.*)")),
     # Silver's text of it has no blanks at its end, as PostgreSQL's own cast to text.
     "bpchar": Comparison(
         "char(n)", "text", _NATIVE, _NATIVE, re.compile(r"(?s:.*[^ ])?"),
@@ -342,20 +347,3 @@ def _composite(type_: PgType, ddl: str) -> Comparison:
     refused = next((one for _, one in fields if one.order.refused), None)
     order = Rule(placed, "STRUCT") if refused is None else refused.order
     return Comparison(name, f"composite {name}", _NATIVE, order, _NEVER, None, tuple(fields), _ANOTHER)
-
-
-def unlike(one: Comparison, other: Comparison) -> str:
-    """Return why PostgreSQL would not compare values of two types; empty where it would."""
-    if one.family == other.family or {one.family, other.family} == {"citext", "text"}:
-        return ""
-    return f"PostgreSQL has no equality of {one.name} and {other.name}, or Spark has another"
-
-
-def equality_of(one: Comparison, other: Comparison) -> Rule:
-    """Return how values of two like types are compared for equality.
-
-    PostgreSQL compares citext with text as text, with regard to case.
-    """
-    if one.family != other.family:
-        return _NATIVE
-    return one.equality if one.equality.refused else other.equality

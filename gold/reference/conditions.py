@@ -181,7 +181,8 @@ class _Translation:
         plain = pattern.kind == "literal" and "\\" not in pattern.literal
         if left.kind != "text" or not plain or self._word() == "escape":
             raise UntranslatableError("LIKE is translated for a column of text and a pattern without escapes")
-        return _Part(f"({left.sql} {negated}LIKE {pattern.sql})", "bool")
+        # The cast drops the blanks of char(n), as silver does.
+        return _Part(f"({left.sql}::text {negated}LIKE {pattern.sql})", "bool")
 
     def _comparison(self) -> _Part:
         found = self._sum()
@@ -266,8 +267,8 @@ class _Translation:
         if pg_type.kind == "enum":
             return _Part(sql, "enum", labels=pg_type.labels)
         if pg_type.kind == "base" and is_text(pg_type):
-            # The cast drops the blanks of char(n), as silver does.
-            return _Part(f"({sql}::text{C})", "text")
+            # A cast of char(n) would hide that blanks do not count beside it; a literal beside name is cut.
+            return _Part(f"({sql}{'::text' if pg_type.name == 'name' else ''}{C})", "text")
         if pg_type.kind == "base" and pg_type.name in _NUMBERS:
             return _Part(sql, "number", whole=pg_type.name in _WHOLE)
         return _Part(sql, pg_type.name if pg_type.kind == "base" else pg_type.kind)

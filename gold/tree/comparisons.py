@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from gold.expressions.compared import Known
 from gold.language import types
-from gold.language.comparing import comparison, equality_of, lost_name, may_lose, unlike
+from gold.language.comparing import comparison, lost_name, may_lose
+from gold.language.pairs import rule_beside, unlike
 from gold.tree.derived import extended, key_of, lost_of, there_of
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from bronze.identifiers import TableName
     from gold.expressions.expressions import Expression
-    from gold.language.comparing import Comparison
+    from gold.language.comparing import Comparison, Rule
     from gold.tree.derived import Derived
     from gold.tree.nodes import Scope
     from silver.schema.catalog import SilverColumn
@@ -51,9 +52,9 @@ class Comparisons:
                 self._add(scope, lost_of(column))
 
     def origin(self, scope: Scope, name: str) -> str:
-        """Return the source's column behind a column of a join pair."""
+        """Return the source's column that a column of a join pair identifies; itself where it does not."""
         derived = self._derived.get(scope.table.table, {}).get(name)
-        return name if derived is None else derived.origin
+        return name if derived is None or derived.merges else derived.origin
 
     def pair(self, this: Scope, mine: SilverColumn, that: Scope, theirs: SilverColumn) -> tuple[str, str]:
         """Return the columns by which Spark joins two columns as PostgreSQL does.
@@ -62,17 +63,15 @@ class Comparisons:
             ValueError: there are none.
         """
         one, other = comparison(mine), comparison(theirs)
-        rule = equality_of(one, other)
+        rules = rule_beside(mine, theirs), rule_beside(theirs, mine)
         said = f"{this.table.table}.{mine.name} is {{}} and {that.table.table}.{theirs.name} is {{}}: "
         if not types.comparable(mine.spark_type, theirs.spark_type):
             raise ValueError(said.format(mine.spark_type, theirs.spark_type) + "they cannot be equal")
-        wrong = unlike(one, other) or rule.refused
+        wrong = unlike(one, other) or rules[0].refused or rules[1].refused
         if wrong:
             remedy = next((way.remedy for way in (one, other) if way.equality.refused), "give both one type")
             raise ValueError(said.format(_held(mine, one), _held(theirs, other)) + f"{wrong}; {remedy}")
-        if rule.key is None:
-            return mine.name, theirs.name
-        return self._add(this, key_of(mine, rule, "equal")), self._add(that, key_of(theirs, rule, "equal"))
+        return self._equal(this, mine, rules[0]), self._equal(that, theirs, rules[1])
 
     def ordering(self, scope: Scope, name: str) -> str:
         """Return the column by which Spark orders rows as PostgreSQL orders them by a column."""
@@ -91,6 +90,9 @@ class Comparisons:
         if function in {"min", "max"} and way.order.key is not None:
             return of, self._add(scope, key_of(column, way.order, "order"))
         return of, None
+
+    def _equal(self, scope: Scope, column: SilverColumn, rule: Rule) -> str:
+        return column.name if rule.key is None else self._add(scope, key_of(column, rule, "equal"))
 
     def _add(self, scope: Scope, derived: Derived) -> str:
         self._derived.setdefault(scope.table.table, {})[derived.name] = derived

@@ -34,10 +34,12 @@ class Derived(SilverColumn):
     Attributes:
         sql: the expression, over the table's columns.
         origin: name of the column that it is made of.
+        merges: whether it is the same for values that differ.
     """
 
     sql: str = ""
     origin: str = ""
+    merges: bool = False
 
 
 def key_of(column: SilverColumn, rule: Rule, kind: str) -> Derived:
@@ -49,7 +51,8 @@ def key_of(column: SilverColumn, rule: Rule, kind: str) -> Derived:
         kind: ``equal`` or ``order``.
     """
     assert rule.key is not None  # noqa: S101 - for the type checker
-    return _derived(column, f"{PREFIX}_{kind}_{column.name}", rule.ddl, rule.key(quote(column.name)))
+    name = f"{PREFIX}_{kind}{rule.tag and '_'}{rule.tag}_{column.name}"
+    return replace(_derived(column, name, rule.ddl, rule.key(quote(column.name))), merges=rule.merges)
 
 
 def lost_of(column: SilverColumn) -> Derived:

@@ -1,0 +1,44 @@
+"""How PostgreSQL compares values of two columns for equality, whose types may differ. Pure.
+
+PostgreSQL picks the operator by both types, so one column may be compared by other rules beside another one:
+
+* ``varchar`` beside ``char(n)`` becomes ``char(n)``: blanks at its end do not count. Beside ``text`` and
+  ``name`` both are texts, and a ``char(n)`` has no blanks at its end.
+* ``citext`` beside ``text`` becomes ``text``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gold.language.comparing import Rule, comparison
+
+if TYPE_CHECKING:
+    from gold.language.comparing import Comparison
+    from silver.schema.catalog import SilverColumn
+
+_NATIVE: Final = Rule()
+_UNPADDED: Final = Rule(lambda value: f"rtrim({value})", "STRING", tag="unpadded", merges=True)
+
+
+def unlike(one: Comparison, other: Comparison) -> str:
+    """Return why PostgreSQL would not compare values of two types; empty where it would."""
+    if one.family == other.family or {one.family, other.family} == {"citext", "text"}:
+        return ""
+    return f"PostgreSQL has no equality of {one.name} and {other.name}, or Spark has another"
+
+
+def padded(one: Comparison, other: Comparison) -> bool:
+    """Check whether blanks at the end of one value do not count beside the other: varchar beside char(n)."""
+    return (one.name, other.name) == ("varchar", "char(n)")
+
+
+def rule_beside(mine: SilverColumn, theirs: SilverColumn) -> Rule:
+    """Return how a column is compared for equality with another one of a like type."""
+    one, other = comparison(mine), comparison(theirs)
+    if one.family != other.family or padded(other, one):
+        return _NATIVE
+    if padded(one, other):
+        return _UNPADDED
+    # Of two rules for one type, one may come from a shape that was recorded with less.
+    return max(one.equality, other.equality, key=lambda rule: (rule.refused, rule.tag))
