@@ -43,6 +43,7 @@ from silver.fold.merge import prunable
 from silver.run.marks import Mark, write
 from silver.run.sessions import mark_settings
 from silver.run.spark_settings import FINE_PAGES, settings
+from silver.schema.ddl import MICROSECONDS, TIMESTAMPS
 from silver.schema.features import NTZ_FEATURE
 from silver.schema.fields import ddl_of
 from silver.sql import literal, quote
@@ -249,6 +250,7 @@ def _properties(definition: TableDefinition) -> dict[str, str]:
         "delta.enableChangeDataFeed": "true",
         "delta.enableDeletionVectors": "true",
         "delta.enableExpiredLogCleanup": "false",
+        TIMESTAMPS: MICROSECONDS,
     }
     if definition.has_local_times:
         properties[NTZ_FEATURE] = "supported"

@@ -9,7 +9,8 @@ end anywhere:
 3. the log is cut off before the last checkpoint that the oldest named version can be read from. The oldest
    entries go first, so what is left is complete at each moment;
 4. OPTIMIZE and REORG write new versions with the same rows. Cuts go on naming the older versions, whose
-   files stay; the next cut names the newest.
+   files stay; the next cut names the newest. Only `smelt maintain` also writes tables of earlier versions
+   again whose timestamps other readers mistake (`pipelines.runtime.old_timestamps`).
 
 In a lake without a path nobody else joins the small files of bronze, of the control tables and of quality
 (`pipelines.runtime.other_tables`). No cut names these tables: they keep what left them as long as they say.
@@ -42,6 +43,7 @@ from pipelines.runtime import maintenance_errors
 from pipelines.runtime.clustering import ORDERED_FILES, cluster_as_wanted, written_again
 from pipelines.runtime.locks import writing
 from pipelines.runtime.log_entries import committed_at, cut_log, data_files
+from pipelines.runtime.old_timestamps import renewed
 from pipelines.runtime.other_tables import OTHERS, is_young, others_of
 from pipelines.runtime.stated_retention import positions, state_retention
 from pipelines.runtime.table_files import FILE_BYTES, SMALL, Files, files_of
@@ -167,7 +169,7 @@ class Maintenance:
         """
         self._guarded(_CUTS, self.expire, at_once=True)
         for layer, name in self._guarded(_CUTS, self._tables, at_once=True) or ():
-            work = partial(self._maintain, layer, name, optimize=True, purge=True, remove=True)
+            work = partial(self._maintain, layer, name, optimize=True, purge=True, remove=True, renew=True)
             done = self._guarded(f"{layer}.{name}", work, at_once=True)
             if done is not None:
                 yield done
@@ -263,7 +265,7 @@ class Maintenance:
         return done
 
     def _maintain(
-        self, layer: Layer, name: str, *, optimize: bool, purge: bool, remove: bool
+        self, layer: Layer, name: str, *, optimize: bool, purge: bool, remove: bool, renew: bool = False
     ) -> MaintenanceResult | None:
         begun = time.monotonic()
         address = self._lake.sql(layer, name)
@@ -307,6 +309,14 @@ class Maintenance:
                 still_writing(self._lake, layer)
                 self._spark.sql(f"REORG TABLE {address} APPLY (PURGE)").collect()
                 result.done.append("purged")
+                files = files_of(self._spark, table, address)
+            # After what writes files anyhow: it writes their timestamps anew.
+            if (
+                renew
+                and layer not in OTHERS
+                and renewed(self._spark, address, table, partial(still_writing, self._lake, layer))
+            ):
+                result.done.append("timestamps rewritten")
                 files = files_of(self._spark, table, address)
         result.after = files
         result.seconds = time.monotonic() - begun

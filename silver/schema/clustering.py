@@ -48,8 +48,13 @@ def clustering_columns(table: SilverTable) -> list[str]:
 
 
 def _usable(table: SilverTable, names: Sequence[str]) -> list[str]:
-    types = {name: table.column(name).spark_type.partition("(")[0] for name in names}
-    return [name for name, type_ in types.items() if type_ in _WITH_STATISTICS][:_CLUSTERING_COLUMNS]
+    usable = [name for name in dict.fromkeys(names) if may_cluster(table.column(name).spark_type)]
+    return usable[:_CLUSTERING_COLUMNS]
+
+
+def may_cluster(spark_type: str) -> bool:
+    """Check whether Delta keeps statistics of a type, and clusters by columns of it."""
+    return spark_type.partition("(")[0] in _WITH_STATISTICS
 
 
 def is_wide(table: SilverTable, clustering: Sequence[str]) -> bool:
@@ -82,9 +87,7 @@ def recluster_for_drop(table: SilverTable, names: Mapping[int, str], types: Mapp
         return [
             names[column.attnum]
             for column in map(table.column, wanted)
-            if column.attnum is not None
-            and column.attnum in names
-            and types[column.attnum].partition("(")[0] in _WITH_STATISTICS
+            if column.attnum is not None and column.attnum in names and may_cluster(types[column.attnum])
         ]
 
     columns = stays(clustering_columns(table)) or stays(_usable(table, table.key))

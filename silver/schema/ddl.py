@@ -25,11 +25,16 @@ if TYPE_CHECKING:
 
 FEED: Final = "delta.enableChangeDataFeed"
 CHECKPOINTS: Final = "delta.checkpointInterval"
+TIMESTAMPS: Final = "deltasmelt.timestamps"
+"""Table property: the type of timestamps in all files of the table. Tables of earlier versions lack it
+until `smelt maintain` has rewritten them (`pipelines.runtime.old_timestamps`)."""
+MICROSECONDS: Final = "microseconds"
 PROPERTIES: Final = {
     "delta.enableDeletionVectors": "true",
     FEED: "true",
     CHECKPOINTS: "50",
     "delta.enableExpiredLogCleanup": "false",
+    TIMESTAMPS: MICROSECONDS,
 }
 """The log is cut off by what cuts name (`pipelines.runtime.maintenance`); Delta goes by the age of entries
 alone."""

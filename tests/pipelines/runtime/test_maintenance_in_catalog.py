@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from bronze.lake import delta
 from bronze.lake.control_tables import ControlTables
@@ -15,7 +16,10 @@ from bronze.lake.named.table import NamedTable
 from bronze.store.contract import CHANGES, CHANGES_SCHEMA
 from pipelines.runtime import maintenance
 from pipelines.runtime.maintenance import Maintenance
+from pipelines.runtime.old_timestamps import has_old_files, renewed
 from silver.run import spark_settings
+from silver.run.sessions import own_session
+from tests.fix_spark import rows_of
 from tests.gold.catalog_world import CATALOG, lake_in_catalog
 
 if TYPE_CHECKING:
@@ -76,6 +80,25 @@ def test_marks_that_a_reader_left_unstated_are_said_again(
     table = NamedTable(uri)
     assert said.marks_of(table.metadata().configuration)["deltasmelt.stream"] == 7
     assert table.transaction_version("deltasmelt.stream") == 7
+
+
+def test_a_table_without_a_word_on_its_timestamps_is_written_again_once(
+    spark: SparkSession, lake: Lake
+) -> None:
+    """Its files cannot be seen, so the property decides alone."""
+    address, uri, before = lake.sql("silver", "older"), lake.uri("silver", "older"), own_session(spark)
+    before.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    before.sql(f"CREATE SCHEMA IF NOT EXISTS {CATALOG}.silver")
+    before.sql(f"CREATE TABLE {address} (id INT, at TIMESTAMP) USING DELTA CLUSTER BY (id)")
+    before.sql(f"INSERT INTO {address} VALUES (1, TIMESTAMP '9999-12-31 23:59:59.999999 UTC')")
+    folder = rows_of(spark, f"DESCRIBE DETAIL {address}")[0]["location"]
+    assert has_old_files(DeltaTable(folder))
+    done = [renewed(own_session(spark), address, delta.open_existing(uri), lambda: None) for _ in range(2)]
+    assert done == [True, False]
+    assert not has_old_files(DeltaTable(folder))
+    assert rows_of(spark, f"SELECT id, CAST(at AS STRING) FROM {address}") == [
+        (1, "9999-12-31 23:59:59.999999")
+    ]
 
 
 def test_a_setting_that_a_server_guards_is_left_as_it_is(

@@ -14,5 +14,6 @@ TBLPROPERTIES (
   'delta.enableChangeDataFeed' = 'true',
   'delta.checkpointInterval' = '50',
   'delta.enableExpiredLogCleanup' = 'false',
+  'deltasmelt.timestamps' = 'microseconds',
   'deltasmelt.relation' = '16384'
 )

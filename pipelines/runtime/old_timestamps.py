@@ -1,0 +1,160 @@
+"""Rewrite tables of earlier versions, whose files hold timestamps as INT96; a part of `smelt maintain`.
+
+An INT96 counts the nanoseconds of a day. Spark reads every INT96 exactly. Readers with 64 bits of nanoseconds
+since 1970 wrap around outside the years 1677 to 2262, without an error. This version writes 64 bits of
+microseconds (`silver.run.pinned`), but a MERGE leaves older files of the table as they are.
+
+Finding old files
+    The table property `silver.schema.ddl.TIMESTAMPS` states that no file is old. A new table has the property
+    from CREATE TABLE on; an older table gets the property after maintenance has read all footers. So footers
+    are read once per table. Python cannot read the files of a catalog's table; without the property such a
+    table is rewritten.
+Rewriting
+    OPTIMIZE alone writes. OPTIMIZE removes exactly the files that it has read, and Delta refuses the commit
+    if one of these files is gone: a concurrent or late commit cannot be lost. All file actions say
+    ``dataChange = false``, so the change feed has no rows of the rewrite, and gold and the cuts treat the new
+    version as the same rows. Older versions keep their files as long as a cut names the version.
+Clustered tables are written twice
+    OPTIMIZE skips files that are clustered by the table's columns already, however old the files are, and
+    rewrites files that are clustered by other columns. So maintenance changes the columns, rewrites, restores
+    the columns, and rewrites again. The property `_OWED` holds the original columns in between: after a kill,
+    the next maintenance restores the columns.
+
+A kill between two statements leaves the table as before the next statement. The property `TIMESTAMPS` is set
+last, so maintenance that did not finish is repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bronze.doors import Door, through
+from bronze.lake import delta
+from bronze.lake.named.place import is_named
+from bronze.lake.parquet import file_system
+from silver.run.pinned import writes_microseconds
+from silver.schema.clustering import cluster_by, may_cluster
+from silver.schema.ddl import MICROSECONDS, TIMESTAMPS
+from silver.schema.fields import fields_of
+from silver.sql import literal, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from deltalake import DeltaTable
+    from pyspark.sql import SparkSession
+
+_LOGGER: Final = logging.getLogger("deltasmelt.maintenance")
+_OWED: Final = "deltasmelt.timestampsOwed"
+"""Table property: the columns, as JSON, by which the table was clustered before the rewrite."""
+_MOST: Final = 4
+"""Delta clusters by four columns at most."""
+
+
+def renewed(spark: SparkSession, address: str, table: DeltaTable, check: Callable[[], None]) -> bool:
+    """Rewrite a table if a file holds timestamps as INT96; return whether the table was rewritten.
+
+    Args:
+        spark: an own session (`silver.run.sessions.own_session`).
+        address: the table as SQL names it.
+        table: its log.
+        check: called before each commit; raises if this process no longer holds the layer's lock.
+    """
+    delta.refresh(table)
+    stated = table.metadata().configuration
+    if TIMESTAMPS in stated and _OWED not in stated:
+        if not writes_microseconds(spark):  # files of this server contradict the property
+            check()
+            _unset(spark, address, TIMESTAMPS)
+        return False
+    fields = json.loads(table.schema().to_json())["fields"]
+    if '"timestamp"' not in json.dumps(fields) or not writes_microseconds(spark):
+        return False
+    work = _OWED in stated or is_named(table.table_uri) or has_old_files(table)
+    if work:
+        _write_again(spark, address, _orderable(table, fields), stated.get(_OWED), check)
+        delta.refresh(table)
+        if not is_named(table.table_uri) and has_old_files(table):
+            _LOGGER.warning("%s still has timestamps as INT96; does another version write to it?", address)
+            return True
+    check()
+    spark.sql(
+        f"ALTER TABLE {address} SET TBLPROPERTIES ({literal(TIMESTAMPS)} = {literal(MICROSECONDS)})"
+    ).collect()
+    return work
+
+
+def has_old_files(table: DeltaTable) -> bool:
+    """Check whether a file of the handle's version has an INT96 column, oldest files first."""
+    actions = pa.table(table.get_add_actions())
+    times, paths = (actions[name].to_pylist() for name in ("modification_time", "path"))
+    return any(_is_old(table.table_uri, path) for _, path in sorted(zip(times, paths, strict=True), key=str))
+
+
+def _is_old(uri: str, path: str) -> bool:
+    def read() -> bool:
+        with file_system(uri).open_input_file(path) as file, pq.ParquetFile(file) as parquet:
+            columns: Any = parquet.schema
+            return any(columns.column(at).physical_type == "INT96" for at in range(len(columns)))
+
+    return through(Door.READ_FILE, f"{uri}/{path}", read)
+
+
+def _write_again(
+    spark: SparkSession, address: str, columns: list[str], owed: str | None, check: Callable[[], None]
+) -> None:
+    """Rewrite every file by OPTIMIZE.
+
+    Args:
+        spark: an own session.
+        address: the table as SQL names it.
+        columns: the columns that may order rows.
+        owed: the value of `_OWED`, left by maintenance that was killed.
+        check: see `renewed`.
+    """
+
+    def run(statement: str) -> None:
+        check()
+        spark.sql(statement).collect()
+
+    detail = spark.sql(f"DESCRIBE DETAIL {address}").select("clusteringColumns", "tableFeatures").collect()[0]
+    wanted = [_plain(name) for name in detail[0] or ()] if owed is None else json.loads(owed)
+    if not wanted and "clustering" not in (detail[1] or ()):
+        run(f"OPTIMIZE {address} ZORDER BY ({quote(columns[0])})")
+        return
+    more = next(name for name in columns if name not in wanted)
+    other = [*wanted, more] if len(wanted) < _MOST else wanted[:-1]
+    run(f"ALTER TABLE {address} SET TBLPROPERTIES ({literal(_OWED)} = {literal(json.dumps(wanted))})")
+    for by in (other, wanted):
+        run(f"ALTER TABLE {address} {cluster_by(by) if by else 'CLUSTER BY NONE'}")
+        if by:
+            run(f"OPTIMIZE {address} FULL")
+    check()
+    _unset(spark, address, _OWED)
+
+
+def _orderable(table: DeltaTable, fields: list[dict[str, Any]]) -> list[str]:
+    """Return the columns with statistics, which Delta requires of columns that order rows."""
+    names = [one.name for one in fields_of({"fields": fields}) if may_cluster(one.ddl)]
+    if is_named(table.table_uri):
+        return names
+    actions = pa.table(table.get_add_actions(flatten=True))
+    measured = {name for name in actions.column_names if actions[name].null_count < actions.num_rows}
+    stored = {
+        one["name"]: one["metadata"].get("delta.columnMapping.physicalName", one["name"]) for one in fields
+    }
+    return [name for name in names if f"min.{stored[name]}" in measured]
+
+
+def _plain(name: str) -> str:
+    """Return a column's name from DESCRIBE DETAIL, which quotes odd names."""
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+
+
+def _unset(spark: SparkSession, address: str, name: str) -> None:
+    spark.sql(f"ALTER TABLE {address} UNSET TBLPROPERTIES IF EXISTS ({literal(name)})").collect()
