@@ -206,3 +206,33 @@ class Relation:
 def same_shape(one: Relation, other: Relation) -> bool:
     """Whether two versions differ in nothing but where they begin."""
     return replace(one, from_lsn=other.from_lsn, after_lsn=other.after_lsn) == other
+
+
+def as_recorded(relation: Relation, known: Relation) -> Relation:
+    """Return a shape without what a recorded version of the table knows nothing of (`PgType.numbers`).
+
+    An older deltasmelt recorded less. The shape is no news because of that.
+    """
+    before = {column.attnum: column.type for column in known.columns}
+    columns = (
+        replace(column, type=as_recorded_type(column.type, before[column.attnum]))
+        if column.attnum in before
+        else column
+        for column in relation.columns
+    )
+    return replace(relation, columns=tuple(columns))
+
+
+def as_recorded_type(type_: PgType, known: PgType) -> PgType:
+    """Return a type without the numbers that a recorded one lacks; see `as_recorded`."""
+    element = type_.element
+    if element is not None and known.element is not None:
+        element = as_recorded_type(element, known.element)
+    fields = type_.fields
+    if len(fields) == len(known.fields):
+        fields = tuple(
+            (name, as_recorded_type(field, before))
+            for (name, field), (_, before) in zip(fields, known.fields, strict=True)
+        )
+    numbers = type_.numbers if known.numbers else ()
+    return replace(type_, element=element, fields=fields, numbers=numbers)

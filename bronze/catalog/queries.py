@@ -43,7 +43,7 @@ _RELATIONS_QUERY: Final = """
       AND n.nspname <> 'information_schema'
       AND NOT EXISTS (SELECT FROM pg_depend d
                       WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
-      AND (%(oid)s::oid IS NULL OR c.oid = %(oid)s::oid)
+      AND (%(oids)s::oid[] IS NULL OR c.oid = ANY (%(oids)s::oid[]))
       AND c.oid <> ALL (%(unnamed)s::oid[])
     ORDER BY n.nspname, c.relname
 """
@@ -185,16 +185,16 @@ class Size(NamedTuple):
 
 
 def relation_rows(
-    connection: psycopg.Connection[Any], oid: int | None = None, *, unnamed: Collection[int] = ()
+    connection: psycopg.Connection[Any], oids: Collection[int] | None = None, *, unnamed: Collection[int] = ()
 ) -> list[RelationRow]:
-    """Every table, view and foreign table but the system's and extensions', in name order; or one of them.
+    """Every table, view and foreign table but the system's and extensions', in name order; or some of them.
 
     Args:
         connection: inside a transaction or not.
-        oid: of the only one.
+        oids: of the only ones.
         unnamed: oids of those that are left out (`bronze.postgres.unnamed`).
     """
-    wanted = {"oid": oid, "unnamed": list(unnamed)}
+    wanted = {"oids": None if oids is None else list(oids), "unnamed": list(unnamed)}
     return [RelationRow(*row) for row in connection.execute(_RELATIONS_QUERY, wanted)]
 
 

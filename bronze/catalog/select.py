@@ -44,7 +44,7 @@ from bronze.postgres.unnamed import unnamed_tables
 from bronze.shapes import BY_KEY, Column, Relation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import psycopg
 
@@ -171,14 +171,30 @@ def describe_relation(
         publication: whose column list and generated columns hold; without it every column but the generated
             ones.
     """
+    return describe_relations(connection, [relation_id], keys, publication).get(relation_id)
+
+
+def describe_relations(
+    connection: psycopg.Connection[Any],
+    relation_ids: Collection[int],
+    keys: Mapping[str, Sequence[str]],
+    publication: str | None = None,
+) -> dict[int, Relation]:
+    """Return the shapes of tables now, by pg_class.oid; without those that are no tables (any more).
+
+    Args:
+        connection: as `describe_relation`.
+        relation_ids: by pg_class.oid.
+        keys: as `describe_relation`.
+        publication: as `describe_relation`.
+    """
     with one_snapshot(connection):
-        if relation_id in unnamed_tables(connection):
-            return None
-        rows = [row for row in relation_rows(connection, relation_id) if row.kind in ("r", "p")]
+        named = set(relation_ids) - set(unnamed_tables(connection))
+        rows = [row for row in relation_rows(connection, named) if row.kind in ("r", "p")] if named else []
         if not rows:
-            return None
+            return {}
         context = _context(connection, rows, publication, keys)
-    return _source_table(rows[0], context, Size()).relation
+    return {row.oid: _source_table(row, context, Size()).relation for row in rows}
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from bronze.checks.finding import Finding
 from bronze.doors import Door, through
 from bronze.drift.joining import MENDED, may_forget
 from bronze.errors import DefiniteError
+from bronze.identifiers import quote_identifier
 from bronze.postgres.connection import in_recovery
 from bronze.postgres.conninfo import address_of, replication_conninfo
 from bronze.postgres.error_translation import translate
@@ -52,7 +53,10 @@ _SERVER_QUERY: Final = """
            ARRAY(SELECT m.rolname::text FROM pg_roles m
                  WHERE m.rolname = ANY (%(roles)s) AND pg_has_role(m.oid, 'USAGE')),
            has_database_privilege(current_database(), 'CREATE'),
-           current_setting('server_encoding')
+           current_setting('server_encoding'),
+           (SELECT p.oid::regprocedure::text FROM pg_proc p
+            WHERE p.proname = 'pg_logical_emit_message' AND p.pronamespace = 'pg_catalog'::regnamespace
+              AND p.proargtypes[2] = 'text'::regtype AND NOT has_function_privilege(p.oid, 'EXECUTE'))
     FROM pg_roles r
     WHERE r.rolname = current_user
 """
@@ -78,6 +82,7 @@ class Server:
     member_of: list[str]
     may_create: bool
     encoding: str = "UTF8"
+    denied_messages: str | None = None
 
     @property
     def service(self) -> Service:
@@ -104,6 +109,7 @@ def server_findings(server: Server, version: int, slot: SlotState | None) -> lis
         *_identity(server, version),
         *_settings(server),
         *_encoding(server),
+        *_messages(server),
         *_room(server, slot),
     ]
 
@@ -181,6 +187,19 @@ def _identity(server: Server, version: int) -> Iterator[Finding]:
             code="server-version",
             subject="server",
             message=f"PostgreSQL {server.version}{name}",
+        )
+
+
+def _messages(server: Server) -> Iterator[Finding]:
+    """Without messages no snapshot and no shape can be placed in the log (`bronze.postgres.heartbeat`)."""
+    if server.denied_messages is not None:
+        yield Finding(
+            level="error",
+            code="permission-denied",
+            subject=f"role {server.role}",
+            message=f"the role may not write messages to the log ({server.denied_messages})",
+            remedy="as an administrator: GRANT EXECUTE ON FUNCTION "
+            f"{server.denied_messages} TO {quote_identifier(server.role)};",
         )
 
 

@@ -38,6 +38,8 @@ class Timing:
         look: between two when nothing asks for one. Also the first pause of a table that failed.
         longest_pause: of a table that fails again and again, twice as long each time.
         look_answer: for all the server says in one look, locks included; after it the line is taken for dead.
+        look_shapes: for shapes of quiet tables that one look records; the next look goes on.
+        shape_lock: while a group of these tables is locked, as by a query, beside any wait for the lock.
         look_news: between two questions whether something asks for a look; they cost no query.
         look_marks: between two reads of the marks that other processes set in the lake.
         look_joining: between two while tables wait for transactions, which may end at any moment.
@@ -98,6 +100,8 @@ class Timing:
     look: float = 30.0
     longest_pause: float = 600.0
     look_answer: float = 300.0
+    look_shapes: float = 20.0
+    shape_lock: float = 3.0
     look_news: float = 0.2
     look_marks: float = 2.0
     look_joining: float = 1.0

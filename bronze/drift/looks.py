@@ -15,7 +15,7 @@ one. `Looked` keeps both. The newest becomes the earlier one when two things are
 
 The stream's newest shape must not be older than the earlier look, either: it would have columns that both
 looks know nothing of. A table that nobody writes to is announced by no message. So where columns changed, the
-look's own shape is recorded (`is_news`, `bronze.reader.changed_tables`).
+look's own shape is recorded (`Looked.may_have_versions`, `bronze.reader.changed_tables`).
 
 Both are durable together (`bronze.store.storage_log`), so a process that ends loses none. Its successor may
 compare with an older look than was needed, which may cost a snapshot and no value.
@@ -32,11 +32,6 @@ from bronze.lsn import ZERO, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-
-def is_news(known: Looked | None, now: Storage) -> bool:
-    """Check whether a statement may have changed columns since the look before, though they be the same."""
-    return known is not None and known.storage.columns != now.columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +58,20 @@ class Looked:
         """
         why = why_again(self.storage, now, carried)
         return why if why is not None or self.read is None else columns_in_doubt(self.read, now)
+
+    def may_have_versions(self, now: Storage, lsn: Lsn, frontier: Lsn) -> bool:
+        """Check whether the stream may still bring other shapes from before a later look.
+
+        Args:
+            now: the later look.
+            lsn: as `then`.
+            frontier: as `then`.
+        """
+        before = self.storage.columns
+        return frontier + 1 < lsn and (
+            before.keys() != now.columns.keys()
+            or any(column.is_written(now.columns[attnum]) for attnum, column in before.items())
+        )
 
     def saw_before(self, partition: int, commit_lsn: Lsn) -> bool:
         """Check whether a look had seen a partition, by OID, before a transaction that is being read.

@@ -39,7 +39,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from bronze.retypes import kindred, same_text
-from bronze.shapes import PgType
+from bronze.shapes import PgType, as_recorded_type
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -74,6 +74,18 @@ class StoredColumn:
             return self.type != now.type
         written = any(now.defined.get(trace) != value for trace, value in self.defined.items())
         return written or not same_text(PgType.from_json(self.type), PgType.from_json(now.type))
+
+    def is_written(self, now: StoredColumn) -> bool:
+        """Check whether a statement may have changed the column or its type, though both be the same.
+
+        What an older deltasmelt did not record of a type is no difference.
+        """
+        if not self.defined:
+            now = replace(now, defined={})
+        if self.type is not None and now.type is not None:
+            type_ = as_recorded_type(PgType.from_json(now.type), PgType.from_json(self.type))
+            now = replace(now, type=type_.to_json())
+        return self != now
 
 
 @dataclass(frozen=True, slots=True)

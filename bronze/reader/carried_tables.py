@@ -29,7 +29,7 @@ from bronze.postgres.conninfo import address_of
 from bronze.reader.changed_tables import UnderWay, ask_for_changed, ask_for_unpublished, record_comments
 from bronze.reader.look import Look
 from bronze.reader.named_partitions import NamedPartitions
-from bronze.reader.quiet_shapes import quiet_shapes
+from bronze.reader.quiet_shapes import record_shapes
 from bronze.reader.unreadable import UnreadableTables
 from bronze.setup.publication import ensure_publication
 
@@ -328,19 +328,20 @@ class CarriedTables:
         )
         unknown = self._landing.shapes.unknown_columns()
         waiting_for_copy = sink.tables.needing_copy(names)
-        with quiet_shapes(self._source, self._landing.shapes, stop) as record:
-            recorded = ask_for_changed(
-                self._landing,
-                healthy,
-                waiting_for_copy,
-                unknown,
-                catalog.end,
-                streamed=catalog.streamed,
-                frontier=catalog.frontier,
-                under_way=self._under_way,
-                record=record,
-            )
-        shapes_at = max(recorded, Lsn(self._frontier() + 1)) if recorded else self._newest.shapes_at
+        recorded = ask_for_changed(
+            self._landing,
+            healthy,
+            waiting_for_copy,
+            unknown,
+            catalog.end,
+            streamed=catalog.streamed,
+            frontier=catalog.frontier,
+            under_way=self._under_way,
+            record=lambda quiet: record_shapes(self._source, self._landing.shapes, quiet, stop),
+        )
+        shapes_at = self._newest.shapes_at
+        if recorded.relations:
+            shapes_at = max(recorded.lsn, Lsn(self._frontier() + 1))
         record_comments(self._landing, healthy)
         requests = sink.tables.requests(names)
         needing = sink.tables.needing_copy(names)
@@ -372,6 +373,7 @@ class CarriedTables:
                 next_at,
                 catalog.frontier,
                 shapes_at,
+                recorded.cut_short,
             )
             return self._newest
 

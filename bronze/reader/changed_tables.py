@@ -8,9 +8,10 @@ its next snapshot heals; silver leaves it out until then.
 therefore records the shape itself, as a version that begins at the look (`bronze.reader.quiet_shapes`), in
 two cases:
 
-* The version that holds at the look has another shape.
-* The catalog's row of a column is new. The stream may still bring versions from between two looks, after
-  which the table may have its former shape again.
+* The version that holds at the look has another shape. What an older deltasmelt did not record of a shape
+  is no difference (`bronze.shapes.as_recorded`).
+* The catalog's row of a column is new, and the stream has not read all from before the look. The stream may
+  still bring versions from between two looks, after which the table may have its former shape again.
 
 The version lies ahead of messages that the stream has not read, and describes no row of these: versions count
 by place, and the stream compares a message with the version before the message's own place
@@ -26,12 +27,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from bronze.drift.looks import Looked, is_news
+from bronze.drift.looks import Looked
 from bronze.drift.membership import NOT_CARRIED
 from bronze.drift.storage import plain_defaults
 from bronze.drift.streamed import StreamedParts
 from bronze.lsn import LAST, ZERO, Lsn
-from bronze.shapes import same_shape
+from bronze.shapes import as_recorded, same_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from bronze.catalog.source_table import SourceTable
     from bronze.drift.storage import Storage
     from bronze.identifiers import TableName
+    from bronze.reader.quiet_shapes import Recorded
     from bronze.shapes import Relation
     from bronze.store.landing import Landing
 
@@ -96,8 +98,8 @@ def ask_for_changed(
     streamed: Mapping[TableName, StreamedParts],
     frontier: Lsn,
     under_way: Mapping[TableName, UnderWay],
-    record: Callable[[Relation], Lsn | None],
-) -> Lsn:
+    record: Callable[[Sequence[Relation]], Recorded],
+) -> Recorded:
     """Ask for the tables whose rows may have changed without an event; record the shapes of the others.
 
     What was seen of a table that is asked for is not recorded: its snapshot does that, before its rows. So
@@ -115,14 +117,16 @@ def ask_for_changed(
         streamed: partitions that the stream had named before that look.
         frontier: bronze's before that look.
         under_way: tables that are being copied.
-        record: records a shape, if it still stands (`bronze.reader.quiet_shapes`).
+        record: records the shapes that still stand (`bronze.reader.quiet_shapes`).
 
     Returns:
-        The greatest LSN that the stream must reach for a recorded shape; zero where none was.
+        What became of the shapes.
     """
-    sink, recorded = landing.sink, ZERO
+    sink = landing.sink
     snapshots = sink.tables.snapshots([table.table for table in tables]) if unknown or streamed else {}
-    changed, harmless = [], {}
+    changed: list[TableName] = []
+    harmless: dict[TableName, Looked] = {}
+    quiet: dict[TableName, Relation] = {}
     for table in tables:
         known = sink.tables.looked(table.table)
         doubtful = unknown.get(table.relation.relation_id, ZERO)
@@ -145,15 +149,17 @@ def ask_for_changed(
                 landing.progress.set(said=f"{table.table} is resnapshotted: {why}")
         elif not waits:
             now, relation = table.storage, table.relation
-            if _is_unrecorded(landing, relation, lsn) or is_news(known, now):
-                place = record(relation)
-                if place is None:
-                    continue
-                recorded = max(recorded, place)
-            harmless[table.table] = Looked(now, lsn) if known is None else known.then(now, lsn, frontier)
+            looked = Looked(now, lsn) if known is None else known.then(now, lsn, frontier)
+            if _is_unrecorded(landing, relation, lsn) or (known or looked).may_have_versions(
+                now, lsn, frontier
+            ):
+                quiet[table.table] = relation
+            harmless[table.table] = looked
     if changed:
         sink.tables.open_gaps(changed, lsn)
-    sink.tables.record_looks(harmless)
+    recorded = record(list(quiet.values()))
+    left = {name for name, one in quiet.items() if one.relation_id not in recorded.relations}
+    sink.tables.record_looks({name: looked for name, looked in harmless.items() if name not in left})
     return recorded
 
 
@@ -183,4 +189,4 @@ def _carried_defaults(landing: Landing, table: SourceTable, known: Storage) -> s
 
 def _is_unrecorded(landing: Landing, relation: Relation, lsn: Lsn) -> bool:
     known = landing.shapes.at(relation.relation_id, lsn)
-    return known is None or not same_shape(known, relation)
+    return known is None or not same_shape(known, as_recorded(relation, known))

@@ -232,19 +232,22 @@ class InitialCopies:
     def _end_round(self, look: Look) -> None:
         """Say what still waits, and whether all is copied.
 
-        It is not where a table waits for its turn, nor where the watch has looked since: that look may have
-        found a table that this round knows nothing of.
+        It is not where a table waits for its turn, where the look was cut short, nor where the watch has
+        looked since: that look may have found a table that this round knows nothing of.
         """
         newest = self.tables.newest
         if not self.tables.waits_for_transactions:
             self._wait.over()
         if not newest.waiting:
             self._landing.progress.set(copies_wait="")
-        self._finished = look if newest is look and not look.waiting and not look.rejoining else None
+        ended = newest is look and not (look.waiting or look.rejoining or look.cut_short)
+        self._finished = look if ended else None
 
     def _pause(self, look: Look) -> None:
         """Wait for the next look: the interval, a change in the catalog, or a mark that asks for a table."""
         tables, timing = self.tables, self._timing
+        if tables.newest.cut_short:
+            return
         deadline = time.monotonic() + (timing.look_joining if tables.newest.waiting else timing.look)
         marks_at = time.monotonic() + timing.look_marks
         while not self._stop.wait(min(timing.look_news, max(deadline - time.monotonic(), 0.0))):

@@ -34,6 +34,7 @@ class Look:
         frontier: bronze's before the look.
         shapes_at: up to where the stream has to come so that silver has the shapes that looks recorded: it
             takes over what begins before bronze's frontier, and looks when that moves.
+        cut_short: shapes are left to the next look, which follows at once.
     """
 
     carried: Mapping[TableName, bool] = field(default_factory=dict)
@@ -49,3 +50,4 @@ class Look:
     next_at: float = 0.0
     frontier: Lsn = ZERO
     shapes_at: Lsn = ZERO
+    cut_short: bool = False

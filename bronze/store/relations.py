@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ from bronze.shapes import Column, PgType, Relation, same_shape
 from bronze.store.contract import RELATIONS, RELATIONS_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from deltalake import DeltaTable
 
@@ -117,12 +118,18 @@ class ShapeLog:
 
     def __init__(self, known: Sequence[Relation], append: Callable[[Sequence[Relation]], None]) -> None:
         self._append = append
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._versions: dict[int, list[Relation]] = {}
         for relation in known:
             self._versions.setdefault(relation.relation_id, []).append(relation)
         for versions in self._versions.values():
             versions.sort(key=_by_place)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Within the block no other thread reads or records versions."""
+        with self._lock:
+            yield
 
     def tables(self) -> set[TableName]:
         """Every table of which a version is known."""
@@ -148,8 +155,9 @@ class ShapeLog:
         One is left out where the version that holds at its position is the same. That holds as long as nobody
         puts another one between the two. The stream's versions come in order. Those of a snapshot and of a
         look come ahead of the stream, which may still announce what held before; so they are always recorded.
-        The stream's versions after them are compared with them. None was compared too early: the table is
-        locked until such a version is recorded, so no shape begins between its LSN and then.
+        The stream's versions after them are compared with them. None was compared too early: until such a
+        version is recorded a copy locks the table, so that no later shape begins, and a look holds the
+        versions (`held`), so that no later shape is compared.
 
         What rows from before a column hold in it (`Column.missing`) is taken from another version of the
         relation where this one was made when the catalog no longer told it.

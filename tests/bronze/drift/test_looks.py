@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bronze.builtin_types import builtin_type, format_type
-from bronze.drift.looks import Looked, is_news
+from bronze.drift.looks import Looked
 from bronze.drift.storage import Part, Storage, StoredColumn
 from bronze.identifiers import TableName
 from bronze.lsn import ZERO, Lsn
@@ -136,9 +136,11 @@ class Story:
             self._snapshot()
         else:
             newest = max((self._known, *self._recorded), key=_place)
-            if not same_shape(newest, self._catalog()) or is_news(self._looked, now):
+            lsn = Lsn(self._lsn)
+            later = self._looked.may_have_versions(now, lsn, frontier)
+            if not same_shape(newest, self._catalog()) or later:
                 self._recorded.append(self._catalog())
-            self._looked = Looked.from_json(self._looked.then(now, Lsn(self._lsn), frontier).to_json())
+            self._looked = Looked.from_json(self._looked.then(now, lsn, frontier).to_json())
 
     def settle(self) -> None:
         """Nothing happens at the source for a while."""
