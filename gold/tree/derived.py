@@ -85,13 +85,16 @@ def origin(table: SilverTable, name: str) -> str:
     return column.origin if isinstance(column, Derived) else name
 
 
+def computed(table: SilverTable) -> list[str]:
+    """Return the derived columns of a table as expressions over its rows, each under its name."""
+    derived = [column for column in table.columns if isinstance(column, Derived)]
+    return [f"{column.sql} AS {quote(column.name)}" for column in derived]
+
+
 def rows_of(table: SilverTable, relation: str) -> str:
     """Return a relation of a table's rows that has the derived columns too."""
-    derived = [column for column in table.columns if isinstance(column, Derived)]
-    if not derived:
-        return relation
-    listed = ", ".join(f"{column.sql} AS {quote(column.name)}" for column in derived)
-    return f"(SELECT *, {listed} FROM {relation})"
+    derived = computed(table)
+    return f"(SELECT *, {', '.join(derived)} FROM {relation})" if derived else relation
 
 
 def with_derived(tree: Tree, relation: Callable[[TableName], str]) -> Callable[[TableName], str]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gold.expressions.expressions import column
+from gold.tree.derived import computed
 from gold.tree.nodes import Child, Many, Nested, One, Value
 from pipelines.quality.expectations import DOCUMENT_SUITE, Expectation, Result
 from silver.schema.live_rows import live_rows
@@ -135,7 +136,7 @@ def check_document(about: Expectation, tree: Tree, frame: Callable[[str], DataFr
 def _each_root(about: Expectation, tree: Tree, documents: DataFrame, rows: DataFrame, limit: int) -> Result:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - Spark is loaded by who needs it
 
-    roots = rows.alias("r")
+    roots = rows.selectExpr("*", *computed(tree.root.table)).alias("r")
     if tree.root.where is not None:
         roots = roots.where(tree.root.where.sql("r"))
     if not tree.key_fields:

@@ -45,10 +45,18 @@ UNION ALL SELECT 'FR', named_struct('people', array()), map()
 """
 
 
-def tree(folder: Path) -> Tree:
+SCORED = """
+document: scored
+root: public.customers
+where: score is not null
+fields: [id]
+"""
+
+
+def tree(folder: Path, text: str = DOCUMENT) -> Tree:
     """The document, resolved."""
     file = folder / "country.yml"
-    file.write_text(DOCUMENT)
+    file.write_text(text)
     catalog = silver_catalog(shop_relations({"countries": 1, "customers": 2, "orders": 3}), SilverSettings())
     (document,) = load_documents([file])
     found, problems = resolve(document, catalog)
@@ -65,7 +73,9 @@ def test_elements_with_their_key_are_found_at_every_depth(tmp_path: Path) -> Non
 
 
 @pytest.mark.spark
-def test_orphans_are_found_in_lists_within_lists_and_in_maps(spark: SparkSession, tmp_path: Path) -> None:
+def test_roots_without_documents_and_orphans_in_lists_within_lists_and_in_maps_are_found(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     document = tree(tmp_path)
     with reading(spark):
         frames = {
@@ -87,4 +97,17 @@ def test_orphans_are_found_in_lists_within_lists_and_in_maps(spark: SparkSession
         "inner.people.orders": (False, 2, 1, ({"customer_id": 1, "number": 9},)),
         "by_id": (False, 2, 1, ({"id": 5},)),
     }
+    scored = tree(tmp_path, SCORED)
+    with reading(spark):
+        # A value that silver's type cannot hold is not NULL at the source: its row has a document.
+        frames = {
+            "gold.scored": spark.sql("SELECT explode(array(1L, 2L)) AS id"),
+            "silver.customers": spark.sql(
+                "SELECT * FROM VALUES (1L, 1.5BD, NULL), (2L, NULL, map('score', 'NaN')), (3L, NULL, NULL) "
+                "AS t(id, score, _unrepresentable)"
+            ),
+        }
+        (about,) = of_tree(scored, "scored.yml", frames)
+        found = check_document(about, scored, frames.__getitem__, 5)
+    assert (found.success, found.element_count) == (True, 2)
     assert all(result.expectation.kind == ELEMENTS for name, result in results.items() if name)
