@@ -63,6 +63,7 @@ def affected_roots(
     current: TableSql,
     *,
     broadcast: bool = False,
+    filtered: bool = True,
 ) -> Affected | None:
     """All roots whose documents the changed rows may have changed.
 
@@ -73,16 +74,18 @@ def affected_roots(
         current: gives the SQL relation of a silver table at the new cut.
         broadcast: the images fit one task easily; Spark cannot know, and would shuffle whole tables to meet
             them.
+        filtered: leave out the images and rows that a `where` leaves out.
 
     Returns:
         None where no changed table is in the document.
     """
     tables = set(changed)
-    walk = _Walk(tree, with_derived(tree, current), broadcast=broadcast)
+    walk = _Walk(tree, with_derived(tree, current), broadcast=broadcast, filtered=filtered)
     branches: list[str] = []
     places: list[tuple[str, TableName]] = []
     if tree.root.table.table in tables:
-        keys = _changed_values(tree.root, [tree.root.where], images(tree.root.table.table), tree.key)
+        filters = [tree.root.where] if filtered else []
+        keys = _changed_values(tree.root, filters, images(tree.root.table.table), tree.key)
         branches.append(f"{comment(str(tree.root.table.table))}\n{keys}")
         places.append(("", tree.root.table.table))
     for node in tree.nodes():
@@ -91,7 +94,7 @@ def affected_roots(
             if table not in tables:
                 continue
             at_end = place == len(node.links)
-            filters = _filters(node) if at_end else [scope.where]
+            filters = [] if not filtered else _filters(node) if at_end else [scope.where]
             values = _changed_values(scope, filters, images(table), finding(node, place))
             branches.append(comment(f"{node.scope.label}: {table}") + "\n" + walk.up(node, place, values))
             places.append((node.scope.label, table))
@@ -117,10 +120,11 @@ def affected_roots(
 class _Walk:
     """From values of join columns to keys of roots. Values are columns ``v0, v1 …`` of a subquery."""
 
-    def __init__(self, tree: Tree, current: TableSql, *, broadcast: bool) -> None:
+    def __init__(self, tree: Tree, current: TableSql, *, broadcast: bool, filtered: bool) -> None:
         self._hint = "/*+ BROADCAST(c) */ " if broadcast else ""
         self._tree = tree
         self._current = current
+        self._filtered = filtered
         self._above = {id(child.scope): child for child in tree.nodes()}
         self.steps: list[CommonTable] = []
 
@@ -184,7 +188,7 @@ class _Walk:
             f"FROM {self._current(scope.table.table)} AS t",
             f"LEFT SEMI JOIN (\n{indented(values, '  ')}\n) AS c ON {condition}",
         ]
-        if scope.where is not None:
+        if scope.where is not None and self._filtered:
             lines.append(f"WHERE {scope.where.sql('t')}")
         return "\n".join(lines)
 

@@ -22,6 +22,7 @@ from gold.reference.values import (
     compared_value,
     equality,
     ordered_value,
+    rows_at_source,
     sources,
     text,
     value,
@@ -129,7 +130,7 @@ class _Writer:
         before = (node.parent, parent)
         for scope, on in [*((link.scope, link.on) for link in node.links), (node.scope, node.on)]:
             alias = self._alias("t")
-            tables.append(f"{scope.table.table.quoted} AS {alias}")
+            tables.append(f"{rows_at_source(scope.table)} AS {alias}")
             conditions += _met(on, (scope, alias), before)
             if scope.where is not None:
                 conditions.append(condition(scope.where, scope.table, alias))
@@ -161,7 +162,7 @@ class _Writer:
             below = self._level(node, recursion.on, here, [*way, alias], depth + 1)
             joins += f"\nLEFT JOIN LATERAL (\n{below}\n) AS {name} ON true"
             made.append(f"{name}.item")
-        source = f"{scope.table.table.quoted} AS {alias}{joins}\nWHERE {' AND '.join(conditions)}"
+        source = f"{rows_at_source(scope.table)} AS {alias}{joins}\nWHERE {' AND '.join(conditions)}"
         order = ", ".join(_order(node, [alias]))
         if isinstance(node, One):
             return f"SELECT {_object(made)} AS item\nFROM {source}\nORDER BY {order}\nLIMIT 1"

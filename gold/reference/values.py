@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bronze.identifiers import quote_identifier
+from gold.language.comparing import comparison
 
 if TYPE_CHECKING:
     from bronze.shapes import PgType
@@ -48,12 +49,28 @@ def is_text(pg_type: PgType) -> bool:
     return found.kind == "base" and found.schema == "pg_catalog" and found.name in _TEXTS
 
 
+def is_citext(pg_type: PgType) -> bool:
+    """Check whether values are texts without regard to case."""
+    found = base_type(pg_type)
+    return found.kind == "base" and found.schema != "pg_catalog" and found.name == "citext"
+
+
 def ordered_value(table: SilverTable, name: str, alias: str) -> str:
-    """Return a column as documents order it."""
+    """Return a column as documents order it: a key without an order in Spark by its text."""
     pg_type = column_type(table, name)
+    if comparison(table.column(name)).order.refused:
+        return text(value(name, alias)) + C
+    if is_citext(pg_type):
+        # As citext itself does: small letters by the database's rules, then the order of the text.
+        return f'lower({value(name, alias)}::text COLLATE "default"){C}'
     element = pg_type.element if pg_type.kind in {"array", "range", "multirange"} else None
     collated = is_text(pg_type) or (pg_type.kind == "array" and element is not None and is_text(element))
     return compared_value(table, name, alias) + (C if collated else "")
+
+
+def rows_at_source(table: SilverTable) -> str:
+    """Return a table for FROM and LOCK: children of table inheritance are tables of their own."""
+    return table.table.quoted if table.relation.partitioned else f"ONLY {table.table.quoted}"
 
 
 def value(name: str, alias: str) -> str:

@@ -15,10 +15,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from gold.builder.spark_settings import SORTED
-from gold.compile.clauses import numbered
+from gold.compile.clauses import numbered, with_steps
 from gold.compile.compiler import compile_tree
+from gold.incremental.affected import SIDE, affected_roots
 from gold.reference.reading import Answers, Conversion, key_conversions, key_texts
 from gold.reference.values import at_source
+from gold.tree.derived import with_derived
 from gold.verify.differences import Difference, first_difference
 from silver.run.spark_settings import settings
 from silver.schema.catalog import UNREPRESENTABLE
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from bronze.identifiers import TableName
     from gold.compile.query import TableSql
     from gold.reference.reading import Texts
     from gold.tree.nodes import Tree
@@ -140,15 +143,57 @@ def lost_values(spark: SparkSession, tree: Tree, relation: TableSql) -> dict[str
     Such a value is NULL to gold and a value to the server, so orders and aggregates differ there.
     """
     found: dict[str, int] = {}
-    for name, table in tree.tables().items():
-        read = sorted({at_source(table, column) for column in tree.reads(name)})
+    for name, read in _read(tree).items():
         listed = ", ".join(f"count_if(map_contains_key({UNREPRESENTABLE}, {literal(one)}))" for one in read)
-        if not read:
-            continue
         rows = f"{relation(name)} WHERE {UNREPRESENTABLE} IS NOT NULL"
         (counts,) = spark.sql(f"SELECT {listed} FROM {rows}").collect()
         found |= {f"{name}.{one}": int(times) for one, times in zip(read, counts, strict=True) if times}
     return found
+
+
+def lost_roots(spark: SparkSession, tree: Tree, answers: Sequence[str], relation: TableSql) -> set[str]:
+    """Return the keys, as JSON, of the answered roots whose documents read a lost value.
+
+    Rows with lost values are walked up to their roots as changed rows are, whatever filters say: the server
+    filters by the value that gold has not. A row whose lost value is what joins it finds no root here, so
+    the documents that it belongs to stay different.
+    """
+    complete = with_derived(tree, relation)
+
+    def images(name: TableName) -> str:
+        read = _read(tree)[name]
+        lost = " OR ".join(f"map_contains_key({UNREPRESENTABLE}, {literal(one)})" for one in read)
+        rows = f"{complete(name)} WHERE {UNREPRESENTABLE} IS NOT NULL AND ({lost})"
+        return f"(SELECT *, 'new' AS {SIDE} FROM {rows})"
+
+    walked = affected_roots(tree, _read(tree), images, relation, filtered=False)
+    if walked is None:
+        return set()
+    asked = _roots_of(spark, tree, [json.loads(one) for one in answers], f"{_ASKED}_lost")
+    key = [f"k{place}" for place in range(len(tree.key))]
+    met = " AND ".join(f"r.{one} = c.{one}" for one in key)
+    final = (
+        f"SELECT {as_json(f'r.{one} AS {one}' for one in key)} AS key\n"
+        f"FROM {asked} AS r LEFT SEMI JOIN (\n{walked.query}\n) AS c ON {met}"
+    )
+    with settings(spark, SORTED):
+        return {_key(row["key"]) for row in spark.sql(with_steps(walked.steps, final)).collect()}
+
+
+def _read(tree: Tree) -> dict[TableName, list[str]]:
+    """Return the source's columns that a document reads, by table."""
+    found = {
+        name: sorted({at_source(table, column) for column in tree.reads(name)})
+        for name, table in tree.tables().items()
+    }
+    return {name: read for name, read in found.items() if read}
+
+
+def _roots_of(spark: SparkSession, tree: Tree, answers: Sequence[Any], view: str) -> str:
+    """Return the relation of the answered roots' keys, ``k0, k1 …``."""
+    keys = [(list(key_texts(one)),) for one in answers]
+    spark.createDataFrame(keys, "texts ARRAY<STRING>").createOrReplaceTempView(view)
+    return f"(SELECT {', '.join(numbered(key_conversions(tree)))} FROM {view})"
 
 
 def _made(
@@ -165,10 +210,7 @@ def _made(
     for place, (tree, _) in enumerate(asked):
         roots = None
         if restricted:
-            keys = [(list(key_texts(one)),) for one in answers[place]]
-            frame = spark.createDataFrame(keys, "texts ARRAY<STRING>")
-            frame.createOrReplaceTempView(f"{_ASKED}_{place}")
-            roots = f"(SELECT {', '.join(numbered(key_conversions(tree)))} FROM {_ASKED}_{place})"
+            roots = _roots_of(spark, tree, answers[place], f"{_ASKED}_{place}")
         compiled = compile_tree(tree, relation, roots=roots)
         key = as_json(f"{one} AS k{i}" for i, one in enumerate(compiled.key))
         document = as_json(map(quote, compiled.fields))
@@ -177,14 +219,14 @@ def _made(
         queries.append(f"SELECT {place} AS place, {key} AS key, {document} AS made FROM (\n{compiled.sql}\n)")
     if queries:
         for row in spark.sql("\nUNION ALL\n".join(queries)).collect():
-            made[row["place"]][_plain(list(json.loads(row["key"], parse_float=str).values()))] = _plain(
-                json.loads(row["made"], parse_float=str)
-            )
+            document = json.loads(row["made"], parse_float=str)
+            made[row["place"]][_key(row["key"])] = json.dumps(document)
     return made, readers
 
 
-def _plain(value: Any) -> str:
-    return json.dumps(value)
+def _key(said: str) -> str:
+    """Return a key as JSON of its values alone, of the JSON that Spark makes of it."""
+    return json.dumps(list(json.loads(said, parse_float=str).values()))
 
 
 def _wrong(name: str, made: dict[str, str], wanted: dict[str, str]) -> Iterable[WrongDocument]:

@@ -57,6 +57,9 @@ class Verified:
             problems += [f"not compared: {', '.join(left)}"] if left else []
             wrong = [f"gold.{one.name}" for one in self.proof.documents if one.wrong]
             problems += [f"documents not equal to PostgreSQL's: {', '.join(wrong)}"] if wrong else []
+            asked = self.proof.documents
+            if asked and not any(one.compared or one.empty for one in asked):
+                problems.append("no document was compared with PostgreSQL's")
         unequal = [f"gold.{one.document}" for one in self.documents if not one.equal]
         problems += [f"not equal to a full rebuild: {', '.join(unequal)}"] if unequal else []
         return problems

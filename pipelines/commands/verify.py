@@ -153,7 +153,8 @@ def _plain(found: Verified) -> dict[str, object]:
                 "compared": one.compared,
                 "not_compared": one.reason,
                 "fields_not_compared": list(one.left_out),
-                "equal": not one.wrong,
+                "values_not_held": one.lost,
+                "equal": None if one.reason and not one.wrong else not one.wrong,
                 "wrong": [asdict(wrong) for wrong in one.wrong[:_SHOWN]],
             }
             for one in (() if found.proof is None else found.proof.documents)
@@ -234,11 +235,16 @@ def _say_server_document(found: ServerDocument, output: Output) -> None:
         for wrong in found.wrong[:_SHOWN]:
             where = _where(wrong.difference, "PostgreSQL")
             output.line(f"  {wrong.key} {KINDS[wrong.kind]}{where}")
+        if found.lost:
+            output.line(f"  a possible cause: values that silver's types cannot hold: {found.lost}")
         output.line(
             "  remedy: compare silver first (the lines above); if it is equal, report this as a defect"
         )
     else:
         output.line(f"gold.{found.name}: equal to {said}", style=GOOD)
+    if found.withdrawn:
+        said = f"{found.withdrawn:,} that differ read values that silver's types cannot hold: {found.lost}"
+        output.line(f"  not compared with PostgreSQL: {said}", style=WARNING)
     for left in found.left_out:
         output.line(f"  not compared with PostgreSQL: {left}", style=WARNING)
 

@@ -4,9 +4,11 @@
   locks the documents' tables while the workers hold their locks: no table can be rewritten between.
 * **Bounded.** The query asks for some roots of each document, from pages all over the root's table
   (TABLESAMPLE). Statements, documents and all documents together have a time limit, documents a size limit.
-  Answers that came within the limits are compared.
+  Answers that came within the limits are compared. The server sends no answer above the limit.
+* **Bounded here, too.** A line that swallows an answer leaves the server's limits without effect: each
+  statement ends its connection after a time, and with the connection the snapshot and the locks.
 * **The copy of rows goes on.** A failure here becomes the reason for which a document is not compared with
-  the server.
+  the server. A document without an answer is not compared, whatever ended its thread.
 """
 
 from __future__ import annotations
@@ -22,11 +24,12 @@ import psycopg
 from bronze.errors import SmeltError
 from bronze.identifiers import quote_literal
 from bronze.lsn import ZERO, Lsn
-from bronze.postgres.connection import connect, until_stopped
+from bronze.postgres.connection import abandon, connect, until_stopped, within
 from gold.reference.comparable import comparable
 from gold.reference.query import documents, root_columns
+from gold.reference.values import rows_at_source
 from gold.tree.resolve import resolve
-from silver.schema.catalog import silver_table
+from silver.schema.catalog import silver_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -44,11 +47,17 @@ if TYPE_CHECKING:
 ROOTS: Final = 200
 """Roots of a document that are asked for, at most."""
 
-_BYTES: Final = 8 << 20
+BYTES: Final = 8 << 20
+"""Size of a document's answers that are compared, at most."""
+
 _STATEMENT_SECONDS: Final = 20.0
 _DOCUMENT_SECONDS: Final = 30.0
 _ALL_SECONDS: Final = 120.0
+_MARGIN_SECONDS: Final = 5.0
+"""What a living server needs to send the error of a limit of its own."""
+
 _FETCHED: Final = 20
+_FETCHED_BYTES: Final = 1 << 20
 _LOCKS: Final = 500
 """Tables and partitions that are locked, at most."""
 
@@ -65,6 +74,9 @@ class ServerDocument:
         lsn: of the snapshot.
         answers: the server's.
         wrong: documents that gold makes differently.
+        lost: columns that it reads with values that silver's types cannot hold; asked where some differ.
+        withdrawn: documents that differ and read such values: gold cannot be equal there.
+        empty: whether the root's table has no rows.
     """
 
     name: str
@@ -74,19 +86,45 @@ class ServerDocument:
     lsn: Lsn = ZERO
     answers: list[str] = field(default_factory=list)
     wrong: list[WrongDocument] = field(default_factory=list)
+    lost: str = ""
+    withdrawn: int = 0
+    empty: bool = False
 
     @property
     def compared(self) -> int:
-        """How many roots were compared."""
-        return 0 if self.reason else len(self.answers)
+        """Return how many roots were compared."""
+        return 0 if self.reason else len(self.answers) - self.withdrawn
 
-    def explain(self, lost: Mapping[str, int]) -> None:
-        """Take back the verdict: gold cannot be equal where silver could not hold what the server reads."""
-        columns = ", ".join(f"{name} ({times:,})" for name, times in lost.items())
-        self.reason = (
-            f"{len(self.wrong):,} differ, and it reads values that silver's types cannot hold: {columns}"
-        )
-        self.wrong = []
+    def explain(self, lost: Mapping[str, int], roots: Collection[str]) -> None:
+        """Withdraw the verdict on documents that read lost values, and on no others.
+
+        Args:
+            lost: how many values silver's types cannot hold, by column.
+            roots: keys of the documents that read some of these, as JSON.
+        """
+        self.lost = ", ".join(f"{name} ({times:,})" for name, times in lost.items())
+        held = [one for one in self.wrong if one.key not in roots]
+        self.withdrawn, self.wrong = len(self.wrong) - len(held), held
+        if self.withdrawn == len(self.answers):
+            self.reason = f"all that were asked for read values that silver's types cannot hold: {self.lost}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """A thread that has the server compute some documents."""
+
+    thread: threading.Thread
+    connection: psycopg.Connection[TupleRow]
+    some: Sequence[ServerDocument]
+
+    def ended(self, seconds: float) -> bool:
+        """Wait for the thread, and end its connection after these seconds; return whether it has ended."""
+        self.thread.join(seconds)
+        if self.thread.is_alive():
+            with suppress(psycopg.Error, OSError):  # closed meanwhile
+                abandon(self.connection)
+            self.thread.join(_MARGIN_SECONDS)
+        return not self.thread.is_alive()
 
 
 class ServerDocuments:
@@ -101,9 +139,9 @@ class ServerDocuments:
     def __init__(self, pipeline: Pipeline, asked: Sequence[Document], tables: Sequence[SourceTable]) -> None:
         self._source = pipeline.source
         self._tables = {table.table: table for table in tables}
-        catalog = {table.table: silver_table(table.relation, pipeline.silver) for table in tables}
+        catalog = silver_catalog([table.relation for table in tables], pipeline.silver)
         self.found = [_prepared(document, catalog) for document in asked]
-        self._threads: list[threading.Thread] = []
+        self._asking: list[_Asking] = []
         self._stop = threading.Event()
 
     def begin(self, snapshot: str, lsn: Lsn, held: Collection[TableName]) -> None:
@@ -138,29 +176,38 @@ class ServerDocuments:
         thread = threading.Thread(
             target=self._ask, args=(connection, some), name="smelt-verify-documents", daemon=True
         )
-        self._threads.append(thread)
+        self._asking.append(_Asking(thread, connection, some))
         thread.start()
 
     def result(self) -> list[ServerDocument]:
         """Wait for the answers, for a bounded time; return the documents."""
-        for thread in self._threads:
-            thread.join()
+        for asking in self._asking:
+            if not asking.ended(_ALL_SECONDS + _STATEMENT_SECONDS + 2 * _MARGIN_SECONDS):
+                # The thread may still write to the documents that it has.
+                stuck = {one.name: ServerDocument(one.name, lsn=one.lsn) for one in asking.some}
+                _not_compared(stuck.values(), "the server did not answer")
+                self.found = [stuck.get(one.name, one) for one in self.found]
         _not_compared(
             [one for one in self.found if one.lsn == ZERO], "its tables were not read in one snapshot"
         )
+        for one in self.found:
+            if one.empty:
+                _not_compared([one], "the root's table has no rows")
+            elif not one.answers:
+                _not_compared([one], "the server gave no document, so nothing was compared")
         return self.found
 
     def stop(self) -> None:
-        """Cancel the queries, and wait for the threads."""
+        """Cancel the queries, and wait for the threads, for a bounded time."""
         self._stop.set()
-        for thread in self._threads:
-            thread.join()
+        for asking in self._asking:
+            asking.ended(2 * _MARGIN_SECONDS)
 
     def _take_over(
         self, connection: psycopg.Connection[TupleRow], snapshot: str, some: Sequence[ServerDocument]
     ) -> None:
-        tables = {name for one in some if one.tree is not None for name in one.tree.tables()}
-        names = ", ".join(sorted(name.quoted for name in tables))
+        tables = {name: table for one in some if one.tree for name, table in one.tree.tables().items()}
+        names = ", ".join(rows_at_source(tables[name]) for name in sorted(tables))
         for statement in (
             "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
             f"SET TRANSACTION SNAPSHOT {quote_literal(snapshot)}",
@@ -169,7 +216,7 @@ class ServerDocuments:
             "SET LOCAL jit = off",
             f"LOCK TABLE {names} IN ACCESS SHARE MODE",
         ):
-            connection.execute(statement.encode())
+            _execute(connection, statement)
 
     def _ask(self, connection: psycopg.Connection[TupleRow], some: Sequence[ServerDocument]) -> None:
         over = time.monotonic() + _ALL_SECONDS
@@ -179,51 +226,87 @@ class ServerDocuments:
                     one.reason = "the server had no time left for it"
                     continue
                 try:
-                    connection.execute("SAVEPOINT document")
                     self._answer(connection, one, min(over, time.monotonic() + _DOCUMENT_SECONDS))
                 except psycopg.Error as error:
                     if not one.answers:
                         one.reason = _said(error)
-                if connection.closed:
-                    continue
-                with suppress(psycopg.Error):  # the next one says what is wrong
-                    connection.execute("ROLLBACK TO SAVEPOINT document")
+                except Exception as error:  # noqa: BLE001 - the reason why this document is not compared
+                    one.reason = f"{type(error).__name__}: {error}"
 
     def _answer(self, connection: psycopg.Connection[TupleRow], one: ServerDocument, over: float) -> None:
         """Fetch the answers for one document within the limits."""
         if one.tree is None:
             return
-        query = documents(one.tree, self._roots(one.tree))
-        connection.execute(f"DECLARE documents NO SCROLL CURSOR FOR\n{query}".encode())
-        size = 0
-        while size < _BYTES and time.monotonic() < over:
-            rows = connection.execute(f"FETCH {_FETCHED} FROM documents".encode()).fetchall()
-            one.answers += [row[0] for row in rows]
-            size += sum(len(row[0]) for row in rows)
-            if len(rows) < _FETCHED:
-                break
+        sample = self._sample(one.tree)
+        # The statistics may be of a larger table, and few pages may have no rows: then from all pages.
+        for taken in (sample, "") if sample else ("",):
+            _execute(connection, "SAVEPOINT document")
+            try:
+                there = _fetch(connection, one, self._query(one.tree, taken), over)
+            finally:
+                if not connection.closed:
+                    with suppress(psycopg.Error):  # the next statement says what is wrong
+                        _execute(connection, "ROLLBACK TO SAVEPOINT document")
+            if there:
+                return
+        one.empty = True
 
-    def _roots(self, tree: Tree) -> str:
-        name = tree.root.table.table
-        rows = self._tables[name].rows_estimate
-        sample = ""
-        if rows > 20 * ROOTS:
-            # Four times as many as are taken: pages hold unlike numbers of rows.
-            sample = f" TABLESAMPLE SYSTEM ({400 * ROOTS / rows:.6f}) REPEATABLE (7)"
-        return f"(SELECT {root_columns(tree)} FROM {name.quoted}{sample} LIMIT {ROOTS})"
+    def _query(self, tree: Tree, sample: str) -> str:
+        """Return the query for some roots; NULL in the place of an answer that is too large to be sent."""
+        rows = rows_at_source(tree.root.table)
+        roots = f"(SELECT {root_columns(tree)} FROM {rows}{sample} LIMIT {ROOTS})"
+        sent = f"CASE WHEN octet_length(a.answer) <= {BYTES} THEN a.answer END"
+        # OFFSET keeps the planner from computing each answer twice.
+        return (
+            f"SELECT {sent}\nFROM (SELECT * FROM (\n{documents(tree, roots)}\n) AS b OFFSET 0) AS a(answer)"
+        )
+
+    def _sample(self, tree: Tree) -> str:
+        rows = self._tables[tree.root.table.table].rows_estimate
+        if rows <= 20 * ROOTS:
+            return ""
+        # Four times as many as are taken: pages hold unlike numbers of rows.
+        return f" TABLESAMPLE SYSTEM ({400 * ROOTS / rows:.6f}) REPEATABLE (7)"
 
 
-def _prepared(document: Document, catalog: dict[TableName, SilverTable]) -> ServerDocument:
+def _fetch(connection: psycopg.Connection[TupleRow], one: ServerDocument, query: str, over: float) -> bool:
+    """Fetch a query's answers within the limits; return whether there may be root rows."""
+    _execute(connection, f"DECLARE documents NO SCROLL CURSOR FOR\n{query}")
+    size, fetched, count = 0, 0, 1
+    while time.monotonic() < over:
+        rows = _execute(connection, f"FETCH {count} FROM documents").fetchall()
+        for (answer,) in rows:
+            fetched += 1
+            size += len(answer or "")
+            if answer is None or size > BYTES:
+                if not one.answers:
+                    one.reason = f"its first document is larger than {BYTES >> 20} MB"
+                return True
+            one.answers.append(answer)
+        if len(rows) < count:
+            return fetched > 0
+        count = max(1, min(_FETCHED, _FETCHED_BYTES * fetched // max(size, 1)))
+    return True
+
+
+def _execute(connection: psycopg.Connection[TupleRow], statement: str) -> psycopg.Cursor[TupleRow]:
+    with within(_STATEMENT_SECONDS + _MARGIN_SECONDS, connection):
+        return connection.execute(statement.encode())
+
+
+def _prepared(document: Document, catalog: Mapping[TableName, SilverTable]) -> ServerDocument:
     tree, problems = resolve(document, catalog)
     if tree is None:
         return ServerDocument(document.name, reason=problems[0].message)
+    if problem := next((table.problem for table in tree.tables().values() if table.problem), None):
+        return ServerDocument(document.name, reason=str(problem))
     found = comparable(tree)
     if found.tree is None:
         return ServerDocument(document.name, reason="; ".join(found.left_out))
     return ServerDocument(document.name, found.tree, found.left_out)
 
 
-def _not_compared(some: Sequence[ServerDocument], reason: str) -> None:
+def _not_compared(some: Collection[ServerDocument], reason: str) -> None:
     for one in some:
         one.reason = one.reason or reason
 

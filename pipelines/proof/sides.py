@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from bronze.lake.control_tables import ControlTables
 from bronze.store.relations import read_relations
 from gold.builder.views import views_at_head
-from gold.verify.against_source import lost_values, wrong_documents
+from gold.verify.against_source import lost_roots, lost_values, wrong_documents
 from pipelines.proof.sample import has_sample, in_spark
 from pipelines.runtime.maintenance_errors import stops
 from silver.errors import failure, table_error
@@ -111,7 +111,8 @@ class Sides:
                 relation = views_at_head(session, document.tree, head)
                 document.wrong = wrong_documents(session, [(document.tree, document.answers)], relation)
                 if document.wrong and (lost := lost_values(session, document.tree, relation)):
-                    document.explain(lost)
+                    roots = lost_roots(session, document.tree, document.answers, relation)
+                    document.explain(lost, roots)
             except Exception as error:
                 if outage(error) is not None or not answers(session):
                     raise

@@ -23,7 +23,7 @@ from bronze.postgres.connection import connect
 from gold.compile.column_types import schema_of
 from gold.reference.comparable import comparable
 from gold.reference.query import documents, root_columns
-from gold.reference.values import text, value
+from gold.reference.values import rows_at_source, text, value
 from gold.tree.resolve import resolve
 from gold.verify.against_source import Converter, wrong_documents
 from silver.schema.catalog import silver_table
@@ -249,7 +249,7 @@ class PostgresWorld:
         tally.wrong += [(one, definitions[one.document]) for one in wrong]
 
     def _roots(self, tree: Tree) -> str:
-        return f"(SELECT {root_columns(tree)} FROM {tree.root.table.table.quoted})"
+        return f"(SELECT {root_columns(tree)} FROM {rows_at_source(tree.root.table)})"
 
 
 def _create(

@@ -48,6 +48,7 @@ DOCUMENT = {
                    "fields": ["id", "amount", {"owners": {"many": "public.owner", "on": {"code": "owner"},
                                                            "values": "name"}}]}},
         {"odd": {"count": "public.item", "on": {"owner": "code"}, "where": "lower(owner) = 'c1'"}},
+        {"latest": {"max": "public.item.valid", "on": {"owner": "code"}}},
     ],
 }  # fmt: skip
 
@@ -118,3 +119,23 @@ def test_a_fault_of_the_compiler_is_found_though_gold_equals_a_rebuild(
     paths = {"order": "items", "maximum": "largest", "distinct": "amounts"}
     assert one["wrong"][0]["difference"]["path"].startswith(paths[fault])
     assert all(table["equal"] for table in found["tables"])
+
+
+def test_a_value_that_silver_cannot_hold_withdraws_the_documents_that_read_it_and_no_others(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = aggregates._measure
+
+    def measure(function: str, value: str, only: str, ddl: str) -> str:
+        return plain(function, f"floor({value} / 10)" if function == "count_distinct" else value, only, ddl)
+
+    source.execute("UPDATE item SET valid = 'infinity' WHERE id = 10")
+    source.carry()
+    monkeypatch.setattr(aggregates, "_measure", measure)
+    code, found = verify(source)
+    assert code == 1
+    (one,) = found["documents_at_source"]
+    # The item of the value is one of c3.
+    assert [wrong["key"] for wrong in one["wrong"]] == ["[1]", "[2]", "[4]", "[5]", "[6]"]
+    assert (one["compared"], one["not_compared"]) == (29, "")
+    assert one["values_not_held"] == "public.item.valid (1)"

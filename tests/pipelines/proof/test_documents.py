@@ -1,0 +1,147 @@
+"""Documents that the server computes: their bounds, and the reasons for which none is compared."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from bronze.catalog.select import select_tables
+from bronze.identifiers import TableName
+from bronze.lsn import Lsn
+from bronze.postgres.connection import connect
+from gold.reference.query import root_columns
+from gold.verify.against_source import WrongDocument
+from pipelines.proof import documents
+from pipelines.proof.documents import ServerDocument, ServerDocuments
+from pipelines.settings import load_pipeline
+from tests.fix_postgres import drop_database, make_database
+from tests.gold.shop_documents import document
+from tests.torture.proxy import Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gold.tree.nodes import Tree
+    from pipelines.settings import Pipeline
+
+pytestmark = pytest.mark.postgres
+
+TABLES = """
+CREATE TABLE parent (id int PRIMARY KEY, v text);
+CREATE TABLE child () INHERITS (parent);
+INSERT INTO parent VALUES (1, 'own'), (2, 'own');
+INSERT INTO child VALUES (1, 'of the child'), (3, 'of the child');
+CREATE TABLE chosen (id int PRIMARY KEY, v text);
+CREATE TABLE empty (id int PRIMARY KEY);
+CREATE TABLE stale (id int PRIMARY KEY, v text);
+INSERT INTO stale SELECT i, 'v' FROM generate_series(1, 20000) i;
+ANALYZE stale;
+DELETE FROM stale WHERE id > 5;
+CREATE TABLE wide (id int PRIMARY KEY, v text);
+INSERT INTO wide SELECT i, repeat('x', 3000000) FROM generate_series(1, 5) i;
+CREATE TABLE wider (id int PRIMARY KEY, v text);
+INSERT INTO wider SELECT i, repeat('x', 9000000) FROM generate_series(1, 2) i;
+"""
+NAMES = ("parent", "chosen", "empty", "stale", "wide", "wider")
+
+
+@pytest.fixture(scope="module")
+def dsn(server_dsn: str) -> Iterator[str]:
+    found = make_database(server_dsn)
+    with psycopg.connect(found, autocommit=True) as connection:
+        connection.execute(TABLES.encode())
+    yield found
+    drop_database(server_dsn, found)
+
+
+def pipeline_of(dsn: str, folder: Path) -> Pipeline:
+    file = folder / "pipeline.yml"
+    file.write_text(
+        f"pipeline: shop\nsource: {{dsn: '{dsn}', slot: s, publication: s}}\n"
+        "lake: {path: './lake'}\nsilver: {types: {public.chosen.v: boolean}}\n"
+    )
+    return load_pipeline(file)
+
+
+def computed(pipeline: Pipeline, *names: str, stall: Proxy | None = None) -> dict[str, ServerDocument]:
+    """Return the documents of tables, each of all columns, as the server computed them."""
+    texts = [
+        f"{{document: {name}, root: public.{name}, fields: [id{', v' * (name != 'empty')}]}}"
+        for name in names
+    ]
+    with connect(pipeline.source) as holder:
+        tables = select_tables(holder, pipeline.source)
+        asked = ServerDocuments(pipeline, [document(text) for text in texts], tables)
+        holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        row = holder.execute("SELECT pg_export_snapshot()").fetchone()
+        assert row is not None
+        asked.begin(str(row[0]), Lsn(1), [TableName("public", name) for name in names])
+        if stall is not None:
+            stall.stall()
+        return {one.name: one for one in asked.result()}
+
+
+def test_documents_are_compared_where_the_server_gave_some_and_else_the_reason_is_said(
+    dsn: str, tmp_path: Path
+) -> None:
+    found = computed(pipeline_of(dsn, tmp_path), *NAMES)
+    assert {name: (one.compared, len(one.answers)) for name, one in found.items()} == {
+        # The child's rows are not the parent's, as in silver.
+        "parent": (2, 2), "chosen": (0, 0), "empty": (0, 0), "stale": (5, 5), "wide": (2, 2), "wider": (0, 0),
+    }  # fmt: skip
+    assert "of the child" not in "".join(found["parent"].answers)
+    assert "boolean" in found["chosen"].reason
+    assert (found["empty"].reason, found["empty"].empty) == ("the root's table has no rows", True)
+    assert found["wider"].reason == "its first document is larger than 8 MB"
+    assert [one.name for one in found.values() if one.reason] == ["chosen", "empty", "wider"]
+
+
+def test_what_ends_one_document_is_its_reason_and_the_others_are_computed(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = iter([RuntimeError("broken")])
+
+    def once(tree: Tree) -> str:
+        for error in broken:
+            raise error
+        return root_columns(tree)
+
+    monkeypatch.setattr("pipelines.proof.documents.root_columns", once)
+    found = computed(pipeline_of(dsn, tmp_path), "parent", "wide")
+    assert (found["parent"].reason, found["parent"].compared) == ("RuntimeError: broken", 0)
+    assert found["wide"].compared == 2
+
+
+def test_a_line_that_swallows_answers_ends_within_a_bound(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "_STATEMENT_SECONDS", 1.0)
+    monkeypatch.setattr(documents, "_MARGIN_SECONDS", 0.5)
+    begun = time.monotonic()
+    with Proxy(int(str(conninfo_to_dict(dsn)["port"]))) as proxy:
+        found = computed(pipeline_of(proxy.dsn(dsn), tmp_path), "stale", stall=proxy)
+    assert time.monotonic() - begun < 30
+    assert found["stale"].reason
+    assert found["stale"].compared == 0
+
+
+def test_only_documents_that_read_lost_values_are_withdrawn() -> None:
+    one = ServerDocument(
+        "d",
+        answers=["{}"] * 3,
+        wrong=[WrongDocument("d", "[1]", "differs"), WrongDocument("d", "[2]", "differs")],
+    )
+    one.explain({"public.item.at": 1}, {"[1]", "[3]"})
+    assert ([wrong.key for wrong in one.wrong], one.withdrawn, one.compared, one.reason) == (
+        ["[2]"],
+        1,
+        2,
+        "",
+    )
+    one.explain({"public.item.at": 1}, {"[2]"})
+    assert one.wrong == []
