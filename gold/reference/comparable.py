@@ -4,6 +4,9 @@ Filters are Spark SQL. If `gold.reference.conditions` cannot translate a filter,
 sides; for a filter of the root the whole document is left out. Each field left out is returned with the
 reason, so that no caller reports an uncompared field as equal.
 
+A column is left out where PostgreSQL orders or compares it by another rule than documents do: a type that
+`silver.types` made another one, texts within composites, the largest of texts that differ in case alone.
+
 Fields with `sql` need no translation: the server sends the columns, and Spark computes the expression
 (`gold.reference.reading`).
 """
@@ -13,11 +16,31 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gold.language.comparing import comparison
 from gold.reference.conditions import UntranslatableError, condition
-from gold.tree.nodes import Aggregate, Child, Flattened, Nested, Node, Scope, Tree, TreeField, Value
+from gold.reference.values import at_source, base_type, is_citext, is_text
+from gold.tree.nodes import (
+    Aggregate,
+    Child,
+    Collect,
+    Flattened,
+    Many,
+    Nested,
+    Node,
+    One,
+    Pick,
+    Scope,
+    Tree,
+    TreeField,
+    Value,
+)
+from silver.schema.types import reading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from bronze.shapes import PgType
+    from silver.schema.catalog import SilverTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +71,9 @@ def comparable(tree: Tree) -> Comparable:
 def _untranslatable(scopes: Sequence[Scope]) -> str:
     for scope in scopes:
         if scope.where is not None:
+            names = sorted(scope.where.columns)
+            if reason := next(filter(None, (_chosen(scope.table, name) for name in names)), ""):
+                return f"the filter {str(scope.where)!r} of {scope.table.table}: {reason}"
             try:
                 condition(scope.where, scope.table, "t")
             except UntranslatableError as error:
@@ -62,7 +88,7 @@ def _rest(
     kept: dict[int, Node] = {}
     reasons: dict[int, str] = {}
     for node in children:
-        if reason := _untranslatable(node.scopes):
+        if reason := _untranslatable(node.scopes) or _otherwise(node):
             reasons[node.id] = reason
             continue
         inner, below = _rest(node.fields, node.children, left_out, node.scope.label)
@@ -109,8 +135,72 @@ def _flattened(field: Flattened, node: Node) -> list[TreeField]:
     return [replace(field, node=node, field=one) for one in inner]
 
 
+def _otherwise(node: Node) -> str:
+    """Return why the server finds or orders a node's rows by another rule; empty where it does not."""
+    joined = []
+    before = node.parent
+    for scope, on in [*((link.scope, link.on) for link in node.links), (node.scope, node.on)]:
+        joined += [pair for mine, theirs in on for pair in ((scope, mine), (before, theirs))]
+        before = scope
+    ordered = [(link.scope, name) for link in node.links for name in link.scope.table.key]
+    if isinstance(node, One | Many | Collect | Pick):
+        ordered += [(node.scope, one.column) for one in node.order]
+    if node.recursion is not None:
+        joined += [(node.scope, name) for pair in node.recursion.on for name in pair]
+    reasons = [
+        *(_chosen(scope.table, name) for scope, name in joined),
+        *(_unordered(scope.table, name) for scope, name in ordered),
+    ]
+    return next(filter(None, reasons), "")
+
+
+def _chosen(table: SilverTable, name: str) -> str:
+    """Return why a column's values are another type's in silver; empty where they are not."""
+    column = table.column(at_source(table, name))
+    if not column.overridden:
+        return ""
+    plain = replace(column, overridden=False, spark_type=reading(column.type).ddl)
+    # Of a number the text has another order, and gold refuses it; the number is PostgreSQL's.
+    here, there = (comparison(one).family.replace("number as text", "number") for one in (column, plain))
+    said = (
+        f"silver.types makes {column.spark_type} of {table.table}.{column.name}, which is compared otherwise"
+    )
+    return "" if here == there else said
+
+
+def _unordered(table: SilverTable, name: str) -> str:
+    """Return why the server orders a column by another rule; empty where it does not."""
+    column = table.column(at_source(table, name))
+    said = f"{table.table}.{column.name} is {{}}"
+    if comparison(column).order.refused and column.spark_type != "STRING":
+        return said.format("of a type that Spark orders in its own way")
+    if _has_text(base_type(column.type)):
+        return said.format("a composite or array of texts, which PostgreSQL orders by their collation")
+    return _chosen(table, name)
+
+
+def _has_text(pg_type: PgType) -> bool:
+    """Check whether texts stand within values where no COLLATE of a query counts for them."""
+    if pg_type.kind == "composite":
+        parts = [base_type(inner) for _, inner in pg_type.fields]
+        return any(is_text(one) or is_citext(one) or _has_text(one) for one in parts)
+    if pg_type.kind == "array" and pg_type.element is not None:
+        return is_citext(pg_type.element) or _has_text(base_type(pg_type.element))
+    return False
+
+
 def _measure(node: Aggregate, place: int) -> str:
-    where = node.measures[place].where
+    measure = node.measures[place]
+    if measure.column is not None and measure.function != "count":
+        table, name = node.scope.table, at_source(node.scope.table, measure.column)
+        reason = _chosen(table, name)
+        if measure.function in {"min", "max"}:
+            reason = reason or _unordered(table, name)
+            if is_citext(table.column(name).type):
+                reason = f"of texts of {table.table}.{name} that differ in case alone any may be taken"
+        if reason:
+            return reason
+    where = measure.where
     if where is None:
         return ""
     return _untranslatable([replace(node.scope, where=where)])

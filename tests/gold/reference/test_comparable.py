@@ -1,0 +1,80 @@
+"""Fields that PostgreSQL orders or compares otherwise than documents do are left out; others are alike."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from bronze.identifiers import TableName
+from bronze.lsn import Lsn
+from bronze.shapes import Column, PgType, Relation
+from gold.reference.comparable import Comparable, comparable
+from gold.reference.query import documents
+from gold.tree.resolve import resolve
+from silver.schema.catalog import silver_catalog
+from silver.settings import SilverSettings
+from tests.gold.shop_documents import document
+from tests.silver.histories import INT, NUMERIC, TEXT
+
+CITEXT = PgType("base", "citext", schema="public")
+NAMED = PgType("composite", "named", schema="public", fields=(("n", INT), ("t", TEXT)))
+NUMBERED = PgType("composite", "numbered", schema="public", fields=(("n", INT), ("m", INT)))
+KINDS = {
+    "id": PgType("base", "money"), "n": INT, "name": TEXT, "c": CITEXT, "named": NAMED, "numbered": NUMBERED,
+    "cs": PgType("array", "_citext", element=CITEXT), "chosen": TEXT, "exact": NUMERIC,
+}  # fmt: skip
+SETTINGS = SilverSettings(types={"public.rows.chosen": "int", "public.rows.exact": "decimal(20,2)"})
+
+
+def compared(**field: Any) -> Comparable:
+    """Return the comparable part of a document with one more field than its key."""
+    columns = [Column(name, place, kind, kind.name) for place, (name, kind) in enumerate(KINDS.items(), 1)]
+    relations = [
+        Relation(place, TableName("public", name), tuple(columns), (key,), "d", Lsn(0))
+        for place, (name, key) in enumerate((("roots", "n"), ("rows", "id")), 1)
+    ]
+    text = json.dumps({"document": "d", "root": "public.roots", "fields": ["n", {"f": field}]})
+    tree, problems = resolve(document(text), silver_catalog(relations, SETTINGS))
+    assert tree is not None, [one.message for one in problems]
+    return comparable(tree)
+
+
+def rows(**more: Any) -> dict[str, Any]:
+    return {"many": "public.rows", "on": {"n": "n"}, "fields": ["n"], **more}
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        rows(order_by=["named"]), rows(order_by=["cs"]), rows(order_by=["chosen"]), rows(on={"chosen": "n"}),
+        rows(where="chosen = 1"), {"max": "public.rows.c", "on": {"n": "n"}},
+        {"max": "public.rows.named", "on": {"n": "n"}}, {"sum": "public.rows.chosen", "on": {"n": "n"}},
+    ],
+)  # fmt: skip
+def test_what_is_ordered_or_compared_by_another_rule_is_left_out_with_the_reason(
+    field: dict[str, Any],
+) -> None:
+    found = compared(**field)
+    assert [one.split(":")[0] for one in found.left_out] == ["f"]
+    assert "public.rows" in found.left_out[0]
+    assert found.tree is not None
+
+
+@pytest.mark.parametrize(
+    ("field", "order"),
+    [
+        (rows(order_by=["c"]), 'lower(t3."c"::text COLLATE "default") COLLATE "C" ASC'),
+        (rows(order_by=["name desc"]), 't3."name" COLLATE "C" DESC'),
+        (rows(order_by=["numbered"]), 't3."numbered" ASC'),
+        (rows(order_by=["exact"]), 't3."exact" ASC'),
+        # The key breaks ties; silver has its text.
+        (rows(order_by=["n"]), """format('%s', t3."id") END COLLATE "C" ASC"""),
+    ],
+)
+def test_the_rest_is_ordered_as_documents_are(field: dict[str, Any], order: str) -> None:
+    found = compared(**field)
+    assert found.left_out == ()
+    assert found.tree is not None
+    assert order in documents(found.tree, "roots")
