@@ -34,6 +34,7 @@ _KEPT: Final = 200
 """Newest entries of which is known what they say of themselves."""
 
 Files = dict[str, tuple[int, int]]
+Values = dict[str, int | None]
 
 
 @dataclass
@@ -47,7 +48,8 @@ class Tail:
         said: what each entry since says of itself, by version.
         commits: of each entry since: who made it, and what it did.
         column: name, within files, of a column whose values are counted; None: of none.
-        values: how many values of that column each file has, by its path; only files with some.
+        values: how many values of that column each file has, by its path; only files with some. None: the
+            file's statistics do not say.
     """
 
     version: int
@@ -56,7 +58,7 @@ class Tail:
     said: dict[int, dict[str, Any]] = field(default_factory=dict)
     commits: dict[int, Commit] = field(default_factory=dict)
     column: str | None = None
-    values: dict[str, int] = field(default_factory=dict)
+    values: Values = field(default_factory=dict)
 
     def follow(self, entry: bytes) -> bool:
         """Take the next entry; False where it says what is not understood here, and nothing was taken."""
@@ -73,9 +75,10 @@ class Tail:
         self.version += 1
         for path in gone:
             self.files.pop(path, None)
+        for path in (*gone, *come):
             self.values.pop(path, None)
         self.files |= come
-        self.values |= {path: count for path, count in values.items() if count}
+        self.values |= {path: count for path, count in values.items() if count != 0}
         self.marks |= marks
         infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
         self.said[self.version] = infos[0] if infos else {}
@@ -88,6 +91,14 @@ class Tail:
         """Rows and bytes of all files."""
         return sum(rows for rows, _ in self.files.values()), sum(size for _, size in self.files.values())
 
+    def total(self) -> int | None:
+        """Return how many values of the column all files have; None where statistics do not say.
+
+        Deleted rows count as long as their files stay.
+        """
+        counts = [count for count in self.values.values() if count is not None]
+        return sum(counts) if len(counts) == len(self.values) else None
+
 
 def tail_of(table: DeltaTable, column: str | None = None) -> Tail:
     """Return a table as of its handle; see `Tail` for the column."""
@@ -97,32 +108,17 @@ def tail_of(table: DeltaTable, column: str | None = None) -> Tail:
     return Tail(table.version(), files, column=column, values=_counted(actions, column))
 
 
-def values_of(table: DeltaTable, column: str) -> int:
-    """Return how many values of a column the files of a table have, as their statistics say.
-
-    Deleted rows count as long as their files stay. Files without statistics of the column count as having
-    none.
-
-    Args:
-        table: an open one.
-        column: its name within files.
-    """
-    return sum(_counted(pa.table(table.get_add_actions()), column).values())
-
-
-def _counted(actions: pa.Table, column: str | None) -> dict[str, int]:
-    if "null_count" not in actions.column_names:
+def _counted(actions: pa.Table, column: str | None) -> Values:
+    if column is None:
         return {}
-    nulls = actions["null_count"].combine_chunks()
-    if column is None or nulls.type.get_field_index(column) < 0:
-        return {}
-    lines = zip(
-        actions["path"].to_pylist(),
-        actions["num_records"].to_pylist(),
-        nulls.field(column).to_pylist(),
-        strict=True,
-    )
-    return {path: rows - count for path, rows, count in lines if rows and count is not None and rows > count}
+    paths, nulls = actions["path"].to_pylist(), None
+    if "null_count" in actions.column_names:
+        nulls = actions["null_count"].combine_chunks()
+    if nulls is None or nulls.type.get_field_index(column) < 0:
+        return dict.fromkeys(paths)
+    lines = zip(paths, actions["num_records"].to_pylist(), nulls.field(column).to_pylist(), strict=True)
+    counts = {path: _difference(rows, count) for path, rows, count in lines}
+    return {path: count for path, count in counts.items() if count != 0}
 
 
 def advance(tail: Tail, uri: str, enough: Callable[[Tail], bool] = lambda _: False) -> bool:
@@ -161,7 +157,13 @@ def _file(add: dict[str, Any]) -> tuple[str, tuple[int, int]]:
     return unquote(add["path"]), (int(stats.get("numRecords") or 0), int(add["size"]))
 
 
-def _values(add: dict[str, Any], column: str | None) -> tuple[str, int]:
+def _values(add: dict[str, Any], column: str | None) -> tuple[str, int | None]:
+    path = unquote(add["path"])
+    if column is None:
+        return path, 0
     stats = json.loads(add.get("stats") or "{}")
-    nulls = (stats.get("nullCount") or {}).get(column)
-    return unquote(add["path"]), 0 if nulls is None else int(stats["numRecords"]) - int(nulls)
+    return path, _difference(stats.get("numRecords"), (stats.get("nullCount") or {}).get(column))
+
+
+def _difference(rows: int | None, nulls: int | None) -> int | None:
+    return None if rows is None or nulls is None else int(rows) - int(nulls)

@@ -33,7 +33,7 @@ from bronze.lake.history import history
 from bronze.lake.kept import LISTED_AFTER, SELDOM
 from bronze.lake.leases import put_back
 from bronze.lake.named.place import is_named
-from bronze.lake.tail import Tail, advance, has_entry, tail_of, values_of
+from bronze.lake.tail import Tail, advance, has_entry, tail_of
 from bronze.lake.torn_log import set_torn_aside
 from bronze.lsn import Lsn
 from silver.run.commit_counts import lacking, rows_changed
@@ -230,13 +230,20 @@ class SilverLog:
         files = pa.table(table.get_add_actions())
         return pc.sum(files["num_records"]).as_py() or 0, pc.sum(files["size_bytes"]).as_py() or 0
 
-    def unrepresentable(self, name: str) -> int:
-        """Return how many rows at most have values that their types do not hold, as statistics say."""
+    def unrepresentable(self, name: str) -> int | None:
+        """Return how many rows at most have values that their types do not hold, as statistics say.
+
+        Delta takes no map among the columns of which a table's property demands statistics
+        (`silver.schema.clustering`). So they are there only where the column is one of the first.
+
+        Returns:
+            None where a file has no statistics of the column: nothing was counted.
+        """
         table = self._open(name)
         if table is None:
             return 0
         tail = self._tails.get(name)
-        return values_of(table, UNREPRESENTABLE) if tail is None else sum(tail.values.values())
+        return (_tail_of(table) if tail is None else tail).total()
 
     def share(self, name: str, column: str, low: str, high: str) -> float:
         """Share of the table's rows in files that may hold values of this range; 0 where that is not known.
@@ -250,9 +257,7 @@ class SilverLog:
         table = self._handle(name)
         if table is None:
             return 0.0
-        field = next(one for one in json.loads(table.schema().to_json())["fields"] if one["name"] == column)
-        stored_as = field["metadata"].get("delta.columnMapping.physicalName", column)
-        return share_of(pa.table(table.get_add_actions(flatten=True)), stored_as, low, high)
+        return share_of(pa.table(table.get_add_actions(flatten=True)), _stored_as(table, column), low, high)
 
     def committed_at(self, name: str, version: int) -> datetime | None:
         """When a version was committed, by the clock of who did; None where the log no longer says."""
@@ -363,9 +368,20 @@ class SilverLog:
             return
         now = time.time()
         if not is_named(table.table_uri):
-            self._tails[name], self._listed[name] = tail_of(table, UNREPRESENTABLE), now
+            self._tails[name], self._listed[name] = _tail_of(table), now
         if self._seen is not None:
             self._seen[name] = now
+
+
+def _tail_of(table: DeltaTable) -> Tail:
+    return tail_of(table, _stored_as(table, UNREPRESENTABLE))
+
+
+def _stored_as(table: DeltaTable, column: str) -> str:
+    """Return the name that a column has within files."""
+    fields = json.loads(table.schema().to_json())["fields"]
+    stated: dict[str, Any] = next((one["metadata"] for one in fields if one["name"] == column), {})
+    return str(stated.get("delta.columnMapping.physicalName", column))
 
 
 def _is_past(then: float, seconds: float) -> bool:

@@ -14,6 +14,7 @@ from tests.object_store import Faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.object_store import ObjectStore
 
@@ -47,6 +48,37 @@ def test_a_file_that_gets_a_deletion_vector_stays_and_counts_once(order: int) ->
     assert tail.files == {"a b.parquet": (10, 100), "d.parquet": (0, 8)}
     assert (tail.version, tail.size(), tail.marks) == (5, (10, 108), {"silver": 7})
     assert tail.said == {4: {"operation": "MERGE"}, 5: {}}
+
+
+def counted(path: str, rows: int | None, **nulls: int) -> dict[str, Any]:
+    stats = {"nullCount": nulls} if rows is None else {"numRecords": rows, "nullCount": nulls}
+    return {"add": {"path": path, "size": 1, "stats": json.dumps(stats)}}
+
+
+def test_values_of_a_column_are_counted_where_each_file_has_statistics_of_it() -> None:
+    tail = Tail(3, {}, column="col-1")
+    assert tail.total() == 0
+    assert tail.follow(entry(counted("a", 10, **{"col-1": 7}), counted("b", 5, **{"col-1": 5})))
+    assert (tail.values, tail.total()) == ({"a": 3}, 3)
+    for lacking in (counted("c", 5, other=1), counted("c", None, **{"col-1": 1}), add("c", None, 1)):
+        assert tail.follow(entry(lacking))
+        assert tail.total() is None
+    assert tail.follow(entry(counted("c", 5, **{"col-1": 5})))
+    assert tail.total() == 3
+
+
+def test_values_of_a_column_are_counted_as_a_handle_shows_them(tmp_path: Path) -> None:
+    assert (
+        tail_of(DeltaTable.create(str(tmp_path / "empty"), pa.schema([("id", pa.int64())])), "id").total()
+        == 0
+    )
+    rows = pa.table({"id": [1, 2, 3], "text": ["x", None, None]})
+    write_deltalake(tmp_path / "t", rows)
+    write_deltalake(tmp_path / "t", rows, mode="append")
+    table = DeltaTable(tmp_path / "t")
+    assert [tail_of(table, name).total() for name in ("id", "text", "none", None)] == [6, 2, None, 0]
+    write_deltalake(tmp_path / "first", rows, configuration={"delta.dataSkippingStatsColumns": "id"})
+    assert tail_of(DeltaTable(tmp_path / "first"), "text").total() is None
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,6 +14,8 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from bronze.lake.location import Lake
 from silver.run.stored import SILVER_APP
 from silver.run.table_log import SilverLog
+
+_PHYSICAL = "delta.columnMapping.physicalName"
 
 
 class Table:
@@ -62,3 +66,58 @@ def test_a_forgotten_table_is_opened_anew(table: Table, versions: int) -> None:
     table.write("second", *range(11, 11 + versions))
     assert table.read() == (versions - 1, 10 + versions, ["second"])
     assert table.log.size("t")[0] == versions
+
+
+@pytest.mark.parametrize(
+    ("configuration", "stored_as", "expected"),
+    [
+        ({}, "_unrepresentable", 2),
+        ({"delta.columnMapping.mode": "name"}, "col-7", 2),
+        ({"delta.dataSkippingStatsColumns": "id"}, None, None),
+    ],
+    ids=["plain", "mapped", "without statistics"],
+)
+def test_rows_with_unrepresentable_values_are_counted_or_it_is_said_that_nobody_counted(
+    lake_path: str, configuration: dict[str, str], stored_as: str | None, expected: int | None
+) -> None:
+    lake = Lake(path=lake_path)
+    types = {
+        "id": "integer",
+        "_unrepresentable": {
+            "type": "map", "keyType": "string", "valueType": "string", "valueContainsNull": True,
+        },
+    }  # fmt: skip
+    fields: list[dict[str, Any]] = [
+        {"name": name, "type": type_, "nullable": True, "metadata": {}} for name, type_ in types.items()
+    ]
+    if stored_as == "col-7":
+        for number, one in enumerate(fields, 6):
+            one["metadata"] = {"delta.columnMapping.id": number, _PHYSICAL: f"col-{number}"}
+    stats = {"numRecords": 5, "nullCount": {} if stored_as is None else {stored_as: 3}}
+    actions: list[dict[str, Any]] = [
+        {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}},
+        {
+            "metaData": {
+                "id": "x",
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": json.dumps({"type": "struct", "fields": fields}),
+                "partitionColumns": [],
+                "configuration": configuration,
+            }
+        },
+        {
+            "add": {
+                "path": "a.parquet",
+                "partitionValues": {},
+                "size": 1,
+                "modificationTime": 0,
+                "dataChange": True,
+                "stats": json.dumps(stats),
+            }
+        },
+    ]
+    entry = Path(lake.uri("silver", "t"), "_delta_log", f"{0:020}.json")
+    entry.parent.mkdir(parents=True)
+    entry.write_text("\n".join(map(json.dumps, actions)))
+    assert SilverLog(lake).unrepresentable("t") == expected
+    assert SilverLog(lake).unrepresentable("none") == 0
