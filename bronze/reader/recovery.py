@@ -50,13 +50,13 @@ from bronze.setup.slot import read_slot, slot_problem
 from bronze.store.commits import commit_marks, lake_in_use
 from bronze.store.contract import CHANGES
 from bronze.store.gaps import gap_marks
-from bronze.store.marks import STARTING_OVER_APP, TIMELINE_APP, snapshot_of
+from bronze.store.marks import STARTING_OVER_APP, TIMELINE_APP
 from bronze.store.position import Position, position_of
 from bronze.store.sink import DeltaSink
 from bronze.stream.continuity import refuse_behind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     import psycopg
     from deltalake import DeltaTable
@@ -149,7 +149,7 @@ def start_over(
             return None
         slot = read_slot(connection, source.slot)
         tables = tuple(sorted({relation.table for relation in relations} & tables_of(connection)))
-        newest = _newest(changes, position, {relation.table for relation in relations})
+        newest = max([position.frontier, *sink.tables.newest(relations).values()])
         refuse_behind(log_end(connection), newest, where=address_of(source))
         healthy = [table.table for table in select_tables(connection, source) if table.problem is None]
         ensure_publication(connection, source, healthy, [])  # who is locked now joins at a later look
@@ -229,12 +229,6 @@ def _commit(changes: DeltaTable, uri: str, marks: Sequence[Transaction]) -> None
             commit_marks(changes, uri, marks)
         except CommitFailedError as error:
             raise lake_in_use(uri, _STOP_READER) from error
-
-
-def _newest(changes: DeltaTable, position: Position, tables: Iterable[TableName]) -> Lsn:
-    """The greatest LSN that anything in bronze has; a snapshot may lie before the stream."""
-    taken = (snapshot_of(changes, table) or 0 for table in tables)
-    return Lsn(max(position.frontier, *taken, 0))
 
 
 def _unheard(_: str) -> None:

@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from bronze.catalog.select import select_tables
 from bronze.lake.delta import location
 from bronze.postgres.connection import identify, log_end
 from bronze.postgres.conninfo import address_of
@@ -191,19 +192,22 @@ class SessionStart:
     def _doubt_snapshots(
         self, connection: psycopg.Connection[Any], sink: DeltaSink, position: Position
     ) -> None:
-        """Request new snapshots of tables whose snapshot the stream has not reached, at a restarted server.
+        """Request new snapshots of tables of which bronze has more than the stream, at a restarted server.
 
-        The comparison of logs covers a snapshot as soon as the stream has passed the snapshot's message in
-        the log. Before that point nothing proves that this server's log includes the snapshot's LSN: its
-        files may be of an older state.
+        The comparison of logs covers a snapshot, or the shape of a quiet table, as soon as the stream has
+        passed the message in the log that follows. Before that point nothing proves that this server's log
+        includes the LSN of the snapshot, the shape or the look: its files may be of an older state.
+
+        A table that is gone or not selected gets no request, for no snapshot would meet that. Such a table
+        is copied when it comes back (`bronze.store.gaps`).
         """
-        tables = sorted({relation.table for relation in sink.relations()})
-        taken = sink.tables.snapshots(tables)
-        ahead = {table: lsn for table, lsn in taken.items() if lsn > position.frontier}
+        newest = sink.tables.newest(sink.relations())
+        ahead = {table: lsn for table, lsn in newest.items() if lsn > position.frontier}
         if ahead:
             end = log_end(connection)
             refuse_behind(end, max(ahead.values()), where=address_of(self.source))
-            request_snapshots(self._changes, list(ahead), end)
+            selected = {table.table for table in select_tables(connection, self.source)}
+            request_snapshots(self._changes, sorted(ahead.keys() & selected), end)
 
     def _slot(self, connection: psycopg.Connection[Any]) -> SlotState:
         return ensure_slot(connection, self.source, ours=f"deltasmelt {self.pipeline} ", progress=self.say)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from bronze.errors import TransientError
 from bronze.lake.client import Transaction
 from bronze.lake.failures import lake_failures
+from bronze.lsn import ZERO, Lsn
 from bronze.store import gaps, resnapshot
 from bronze.store.comments import DAMAGED, comments_mark, set_mark
 from bronze.store.marks import snapshot_app, snapshot_of
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from bronze.drift.looks import Looked
     from bronze.drift.streamed import StreamedPart, StreamedParts
     from bronze.identifiers import TableName
-    from bronze.lsn import Lsn
+    from bronze.shapes import Relation
     from bronze.store.changes_table import ChangesTable
     from bronze.store.comments import KeptComments
     from bronze.store.storage_log import StorageLog
@@ -79,6 +80,24 @@ class TableMarks:
     def snapshots(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
         """LSN of the newest complete snapshot of these tables, those that have one; raises likewise."""
         return self._each(tables, snapshot_of)
+
+    def newest(self, relations: Iterable[Relation]) -> dict[TableName, Lsn]:
+        """Return the greatest LSN that bronze has of each table beside the stream; raises likewise.
+
+        A snapshot, a shape and a look may each be ahead of the stream.
+
+        Args:
+            relations: all versions of shapes.
+        """
+        found: dict[TableName, Lsn] = {}
+        for relation in relations:
+            found[relation.table] = max(found.get(relation.table, ZERO), relation.from_lsn)
+        taken = self.snapshots(list(found))
+        for table, shape in found.items():
+            looked = self.looked(table)
+            before_end = ZERO if looked is None else Lsn(max(looked.lsn - 1, 0))
+            found[table] = max(shape, before_end, taken.get(table, ZERO))
+        return found
 
     def commit_snapshot(self, table: TableName, lsn: Lsn, parts: Sequence[AddAction]) -> None:
         """Make a complete snapshot of one table visible and durable, with its mark.

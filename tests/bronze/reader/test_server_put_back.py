@@ -18,11 +18,13 @@ from bronze.config.sections import BronzeSettings
 from bronze.errors import DefiniteError
 from bronze.identifiers import TableName
 from bronze.lake.control_tables import ControlTables
+from bronze.lake.delta import open_existing
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from bronze.reader.recovery import start_over
 from bronze.store.position import read_position
-from bronze.store.resnapshot import request_snapshots
+from bronze.store.relations import read_relations
+from bronze.store.resnapshot import request_snapshots, resnapshot_of
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     assert_each_change_once,
@@ -39,7 +41,7 @@ from tests.bronze.running import Running, wait_for
 from tests.bronze.twin import Twin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from bronze.config.sections import SourceSettings
@@ -57,7 +59,7 @@ OLD = ("INSERT INTO items VALUES (3, 'undone by the copy')", "DELETE FROM items 
 NEW = ("INSERT INTO items VALUES (4, 'since the copy')", "UPDATE items SET note = 'new' WHERE id = 2")
 
 
-ITEMS = TableName("public", "items")
+ITEMS, GONE = TableName("public", "items"), TableName("public", "gone")
 
 
 @dataclass(frozen=True)
@@ -141,10 +143,16 @@ class _DiedError(Exception):
     """A reader's end in the middle of its work."""
 
 
-def die(point: str) -> None:
-    """End a reader right after its first snapshot."""
-    if point == "snapshot-committed":
-        raise _DiedError
+def dies_at(point: str, time: int = 1) -> Callable[[str], None]:
+    """What ends a reader when it comes to a point for so many times."""
+    left = [time]
+
+    def reached(name: str) -> None:
+        left[0] -= name == point
+        if not left[0]:
+            raise _DiedError
+
+    return reached
 
 
 def carry_past(source: SourceSettings, lake: str, end: Lsn) -> Position:
@@ -184,13 +192,21 @@ def write_what_the_copy_undoes(pipelines: Pipelines) -> None:
         each.read()
     for name in ("idle", "unseen"):
         move_by_keepalives(pipelines[name])
-    execute(ahead.source, *OLD)
+    execute(ahead.source, *OLD, "CREATE TABLE gone (id int PRIMARY KEY)")
     request_snapshots(f"{ahead.lake}/bronze/changes", [ITEMS], end_of(ahead.source))
+    twice = dies_at("snapshot-committed", 2)
     with pytest.raises(_DiedError):
-        make_reader(ahead.source, ahead.lake, reached=die, bronze=BronzeSettings(flush_interval=60.0)).run()
+        make_reader(ahead.source, ahead.lake, reached=twice, bronze=BronzeSettings(flush_interval=60.0)).run()
     taken = read_snapshot(Lake(ahead.lake), ITEMS)
     assert taken is not None
     assert taken > position_of(ahead.lake).frontier, "the stream has not come to the snapshot"
+    assert read_snapshot(Lake(ahead.lake), GONE) is not None
+    looked = pipelines["looked"]
+    execute(looked.source, "ALTER TABLE items DROP COLUMN note")
+    with pytest.raises(_DiedError):
+        make_reader(looked.source, looked.lake, reached=dies_at("stream-starting")).run()
+    newest = [one for one in read_relations(Lake(looked.lake)) if one.table == ITEMS][-1]
+    assert newest.from_lsn > position_of(looked.lake).frontier, "the stream has not come to the shape"
 
 
 def later(number: int) -> tuple[str, str]:
@@ -207,7 +223,7 @@ def test_a_log_that_went_back_and_grew_again_is_refused_at_each_start_until_it_i
         execute(each.source, "SELECT pg_logical_emit_message(false, 'outside', 'of transactions')")
         each.read()
     parted = [pipelines[name] for name in ("lost", "copied", "shaped", "live", "unseen")]
-    alike = [pipelines[name] for name in ("idle", "stopped", "ahead")]
+    alike = [pipelines[name] for name in ("idle", "stopped", "ahead", "looked")]
     pipelines.twin.copy(running=running)
     write_what_the_copy_undoes(pipelines)
 
@@ -238,6 +254,11 @@ def test_a_log_that_went_back_and_grew_again_is_refused_at_each_start_until_it_i
         each.read()
         each.assert_whole()
         assert start_over(each.source, Lake(each.lake), "shop") is None
+    rows = bronze_rows(pipelines["looked"].lake)
+    copies = [row for row in rows if (row["op"], row["table_name"]) == ("snapshot_end", "items")]
+    assert len(copies) == 2, "the shape of a column that was not dropped is in no cut"
+    changes = open_existing(f"{pipelines['ahead'].lake}/bronze/changes")
+    assert resnapshot_of(changes, GONE) is None, "nobody can meet a request for a table that is gone"
     copied = pipelines["copied"]
     assert_bronze_equals_source(copied.source, copied.lake, "public.later")
 
