@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gold.expressions.functions import compared_in, given_by
+from gold.expressions.instants import check_exact
 from gold.language.pairs import padded, unlike
 
 if TYPE_CHECKING:
@@ -78,7 +79,9 @@ def check_called(name: str, operands: Sequence[Operand]) -> None:
         ValueError: as `check_compared`.
     """
     if name in _COMPARING:
-        check_compared(name, [operands[place] for place in compared_in(name, len(operands))])
+        compared = [operands[place] for place in compared_in(name, len(operands))]
+        check_exact(compared)
+        check_compared(name, compared)
     elif name in _OF_ELEMENTS:
         for operand in operands[:2]:
             way = operand.way if operand.way is None or operand.way.element is None else operand.way.element

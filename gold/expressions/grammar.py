@@ -42,6 +42,7 @@ from gold.expressions.instants import NULL, Operand
 from gold.expressions.operators import Operators, both, constant, made
 from gold.expressions.scanner import ColumnReference
 from gold.expressions.tokens import END
+from gold.language import types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -112,7 +113,9 @@ class ExpressionParser(Operators):
             return instants.of_text(token.value)
         if token.kind in {"number", "bytes"}:
             self._take()
-            return Operand("bytes" if token.kind == "bytes" else "", constant=True, literal=True)
+            if token.kind == "bytes":
+                return Operand("bytes", constant=True, literal=True)
+            return Operand(constant=True, literal=True, number=types.of_number(token.text))
         if token.kind == "quoted":
             return self._column()
         if token.lower == "(":

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 from gold.language import types
@@ -50,6 +51,7 @@ class Operand:
         name: of the column that `way` is of.
         text: of a literal: the text.
         lost: whether it is a column of which silver may have NULL for a value.
+        number: of a number whose type is known: Spark's type.
     """
 
     kind: str = ""
@@ -62,6 +64,7 @@ class Operand:
     name: str = field(default="", compare=False)
     text: str | None = field(default=None, compare=False)
     lost: bool = field(default=False, compare=False)
+    number: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ def of_type(ddl: str, *, constant: bool = False) -> Operand:
     kind = "text" if word in _TEXTS else "moment" if word in _MOMENTS else ""
     if _OF_TEXTS.fullmatch(ddl):
         kind = "texts"
-    return Operand(kind, constant)
+    return Operand(kind, constant, number=ddl if types.is_numeric(ddl) else "")
 
 
 def check_typed(word: str, value: str) -> None:
@@ -114,14 +117,32 @@ def check_met(operands: Sequence[Operand]) -> None:
     """Values that Spark brings to one type, because they are compared, or one of them is the result.
 
     Raises:
-        ValueError: a text among them would let the clock in.
+        ValueError: a text among them would let the clock in, or a number would be rounded.
     """
+    check_exact(operands)
     known = [operand for operand in operands if operand.kind != "null"]
     if all(operand.kind == "text" for operand in known):
         return
     refuse(known)
     if any(operand.kind == "moment" for operand in known):
         check_read(*known, ddl="timestamp")
+
+
+def check_exact(operands: Sequence[Operand]) -> None:
+    """Check numbers that Spark brings to one type, which has 38 digits at most.
+
+    Raises:
+        ValueError: Spark would round one of them.
+    """
+    for one, other in combinations(operands, 2):
+        if types.rounded(one.number, other.number):
+            said = (
+                f"{one.name or 'a number'} is {one.number} and {other.name or 'a number'} is {other.number}"
+            )
+            raise ValueError(
+                f"{said}: Spark would round before it compares; cast both to one type that holds them, or "
+                "give the column fewer digits in silver.types"
+            )
 
 
 def chosen(operands: Sequence[Operand], *, constant: bool) -> Operand:
@@ -137,7 +158,9 @@ def chosen(operands: Sequence[Operand], *, constant: bool) -> Operand:
     literal = all(operand.literal for operand in operands)
     way, name = next(((one.way, one.name) for one in operands if one.way is not None), (None, ""))
     kind = kinds.pop() if len(kinds) == 1 else ""
-    return Operand(kind, constant, clocks[0] if clocks else None, literal, way=way, name=name)
+    numbers = {one.number for one in operands if one.kind != "null"}
+    number = numbers.pop() if len(numbers) == 1 else ""
+    return Operand(kind, constant, clocks[0] if clocks else None, literal, way=way, name=name, number=number)
 
 
 def check_read(*operands: Operand, ddl: str) -> None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gold.compile.clauses import CommonTable
+from gold.language.types import is_integer
 from gold.tree.derived import with_derived
 from gold.tree.nodes import Aggregate
 from silver.sql import as_json, comment, indented, quote
@@ -148,7 +149,7 @@ class _Walk:
         """`values` are those of the parent's columns that find the node's rows."""
         tree, parent, matched = self._tree, node.parent, node.parent_columns
         if parent is tree.root:
-            if sorted(matched) == sorted(tree.key):
+            if sorted(matched) == sorted(tree.key) and _of_one_type(node):
                 # The values are keys of roots already; whether the root is there shows when it is built.
                 selected = ", ".join(f"v{matched.index(name)} AS v{i}" for i, name in enumerate(tree.key))
                 same = list(matched) == list(tree.key)
@@ -191,6 +192,16 @@ class _Walk:
         if scope.where is not None and self._filtered:
             lines.append(f"WHERE {scope.where.sql('t')}")
         return "\n".join(lines)
+
+
+def _of_one_type(node: Node) -> bool:
+    """Check whether the values that find a node's rows become the parent's without loss.
+
+    Several whole numbers equal one floating-point number, and a cast gives one of them alone.
+    """
+    mine, theirs = node.scopes[0].table, node.parent.table
+    types = [(mine.column(a).spark_type, theirs.column(b).spark_type) for a, b in node.on_at(0)]
+    return all(one == other or (is_integer(one) and is_integer(other)) for one, other in types)
 
 
 def finding(node: Node, place: int) -> list[str]:

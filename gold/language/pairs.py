@@ -5,12 +5,17 @@ PostgreSQL picks the operator by both types, so one column may be compared by ot
 * ``varchar`` beside ``char(n)`` becomes ``char(n)``: blanks at its end do not count. Beside ``text`` and
   ``name`` both are texts, and a ``char(n)`` has no blanks at its end.
 * ``citext`` beside ``text`` becomes ``text``.
+* Numbers are compared exactly. Spark has 38 digits for both: beside DECIMAL(38,0) it rounds each fraction. So
+  both become the type that holds what can be equal at all (`gold.language.types.shared`); a number that the
+  type does not hold equals no value of the other column, and has NULL as its key.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
+from gold.language import types
 from gold.language.comparing import Rule, comparison
 
 if TYPE_CHECKING:
@@ -40,5 +45,12 @@ def rule_beside(mine: SilverColumn, theirs: SilverColumn) -> Rule:
         return _NATIVE
     if padded(one, other):
         return _UNPADDED
+    if types.rounded(mine.spark_type, theirs.spark_type):
+        return _exact(types.shared(mine.spark_type, theirs.spark_type))
     # Of two rules for one type, one may come from a shape that was recorded with less.
     return max(one.equality, other.equality, key=lambda rule: (rule.refused, rule.tag))
+
+
+def _exact(ddl: str) -> Rule:
+    precision, scale = re.findall(r"\d+", ddl)
+    return Rule(lambda value: f"try_cast({value} AS {ddl})", ddl, tag=f"{precision}_{scale}")

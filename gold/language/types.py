@@ -7,6 +7,14 @@ from datetime import date, datetime
 from typing import Final
 
 _INTEGERS: Final = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "INTEGER": 32, "BIGINT": 64}
+_DIGITS: Final = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "INTEGER": 10, "BIGINT": 20}
+"""Digits of the decimal that Spark makes of a whole number."""
+
+_MOST_DIGITS: Final = 38
+_DECIMAL: Final = re.compile(
+    r"\s*(?:DECIMAL|DEC|NUMERIC)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)\s*)?", re.IGNORECASE
+)
+_LITERAL: Final = re.compile(r"0*(\d*)(?:[.](\d*))?([A-Z]*)", re.IGNORECASE)
 _FLOATING: Final = frozenset({"FLOAT", "DOUBLE", "REAL"})
 _WORD: Final = re.compile(r"\w+")
 
@@ -30,6 +38,44 @@ def is_floating(ddl: str) -> bool:
 def is_numeric(ddl: str) -> bool:
     """Whether values can be added up."""
     return base(ddl) in {*_INTEGERS, *_FLOATING, "DECIMAL", "NUMERIC"}
+
+
+def digits(ddl: str) -> tuple[int, int] | None:
+    """Return how many digits Spark has before and after the point; None where it has a floating point."""
+    if is_integer(ddl):
+        return _DIGITS[base(ddl)], 0
+    found = _DECIMAL.fullmatch(ddl)
+    if found is None:
+        return None
+    scale = int(found[2] or 0)
+    return int(found[1] or 10) - scale, scale
+
+
+def rounded(one: str, other: str) -> bool:
+    """Check whether Spark rounds numbers of two types before it compares them: it has 38 digits for both."""
+    mine, theirs = digits(one), digits(other)
+    if mine is None or theirs is None:
+        return False
+    return max(mine[0], theirs[0]) + max(mine[1], theirs[1]) > _MOST_DIGITS
+
+
+def shared(one: str, other: str) -> str:
+    """Return the type that holds each number which values of both types can be equal to.
+
+    One of both has as many digits after the point, and at least as many before it: the type exists.
+    """
+    mine, theirs = digits(one) or (0, 0), digits(other) or (0, 0)
+    scale = max(mine[1], theirs[1])
+    return f"DECIMAL({min(mine[0], theirs[0]) + scale},{scale})"
+
+
+def of_number(text: str) -> str:
+    """Return the type by which Spark compares a number that is written in SQL."""
+    found = _LITERAL.fullmatch(text)
+    if found is None or found[3].upper() in {"D", "F"}:
+        return "DECIMAL" if text.upper().endswith("BD") else "DOUBLE"
+    scale = len(found[2] or "")
+    return f"DECIMAL({max(len(found[1]) + scale, 1)},{scale})"
 
 
 def orderable(ddl: str) -> bool:

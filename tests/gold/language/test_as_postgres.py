@@ -16,10 +16,12 @@ from psycopg.rows import tuple_row
 from bronze.catalog.collations import other_orders
 from bronze.catalog.select import select_tables
 from bronze.config.sections import SourceSettings
+from bronze.identifiers import TableName
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from gold.builder.lost_values import LOST
 from gold.cycle import Gold
+from gold.incremental.affected import affected_roots
 from gold.tree.check import checked_tree
 from gold.tree.text_order import text_orders
 from silver.cycle import Silver
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.identifiers import TableName
     from bronze.shapes import Relation
     from silver.schema.catalog import SilverTable
 
@@ -58,13 +59,14 @@ CREATE COLLATION odd (provider = libc, locale = 'C');
 CREATE COLLATION german (provider = libc, locale = 'C');
 
 CREATE TABLE thing (id int PRIMARY KEY, e citext, code varchar(3), note text, amount numeric, u uuid,
-  b bytea, f float8, m mood, tags text[], span int4range, c char(3));
+  b bytea, f float8, m mood, tags text[], span int4range, c char(3),
+  wei numeric(38,0));
 CREATE TABLE item (id int PRIMARY KEY, thing int, e citext, c char(3), kind char(8), amount numeric,
   whole int8, u uuid, b bytea, f float8, m mood, tm time, bits varbit, mac macaddr, lsn pg_lsn, ai int[],
   p pair, txt text, vc varchar(3), until timestamptz, day date, tags text[], span int4range, ok bool,
   iv interval, ip inet, net cidr, mny money, tz timetz, j jsonb, pt point, w weather, mr int4multirange,
   odd text COLLATE odd, de text COLLATE german, xm xml, ch "char", as_text numeric(12,3),
-  number text, big int8);
+  number text, big int8, wei numeric(38,0));
 CREATE TABLE by_mood (m mood PRIMARY KEY, thing int, e citext);
 CREATE TABLE coded (v varchar(3) PRIMARY KEY);
 
@@ -87,6 +89,9 @@ INSERT INTO item (id, thing, e, c, kind, amount, whole, u, b, f, m, tm, bits, ma
    NULL, NULL, NULL, '-infinity', '0044-03-15 BC', NULL, NULL, true),
   (5, 2, 'Οδος', 'b', 'big', 'NaN', 0, NULL, '\x', '0', 'ok', NULL, NULL, NULL, 'FFFFFFFF/1', '{NULL}',
    '(2,a)', 'b', 'b', '2024-06-01', '2024-06-01', '{a,b}', '[1,5)', true);
+UPDATE thing SET wei = 2 WHERE id = 1;
+UPDATE thing SET wei = 12345678901234567890123456789 WHERE id = 2;
+UPDATE item SET wei = 1.5 * id + 8.5 WHERE id < 4;
 INSERT INTO coded VALUES ('a ');
 INSERT INTO by_mood VALUES ('happy', 1, 'x'), ('sad', 1, 'X'), ('ok', 1, 'y');
 -- As collations of ICU and of a language would be, which this server does not have.
@@ -109,6 +114,10 @@ _FIELDS: Final[dict[str, tuple[str, str]]] = {
                   "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.amount = t.amount"),
     "by_whole": ("{many: public.item, on: {whole: amount}, values: id}",
                  "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.whole = t.amount"),
+    "by_wei": ("{many: public.item, on: {amount: wei}, values: id}",
+               "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.amount = t.wei"),
+    "of_wei": ("{many: public.item, on: {wei: amount}, values: id}",
+               "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.wei = t.amount"),
     "by_uuid": ("{many: public.item, on: {u: u}, values: id}",
                 "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.u = t.u"),
     "by_bytes": ("{many: public.item, on: {b: b}, values: id}",
@@ -335,6 +344,11 @@ _ORDER: Final = "silver holds it as text, which has another order than PostgreSQ
                 ("decode(id, 1, 'ok', m) > 'ok'", "compare it by = or in"),
                 ("nvl2(u, m, 'ok') > 'ok'", "compare it by = or in"),
                 ("concat(ai, ai) > array(1)", "Spark would compare it otherwise"),
+                ("wei > 0.5", "Spark would round before it compares; cast both to one type"),
+                ("wei in (1, amount)", "is DECIMAL(38,18): Spark would round"),
+                ("coalesce(wei, 0.5) > 0", "Spark would round"),
+                ("decode(wei, 1.5, 'x') = 'x'", "Spark would round"),
+                ("-wei <= cast(amount as decimal(38, 2))", "Spark would round"),
                 ("vc = c", "do not count beside char(n); cast both as string"),
                 ("coalesce(kind, 'x') in (vc, 'x')", "do not count beside char(n)"),
                 ("u = 'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'", "is not the text that silver has"),
@@ -368,6 +382,8 @@ def test_what_spark_would_compare_otherwise_is_refused_in_its_line(
         "case m when 'ok' then true end", "b = X'00ff'", "day > '2024-01-01'", "ok", "p.a > 1", "p.b = 'x'",
         "span.lower < 3", "ai[0] > 2", "element_at(tags, 1) < 'b'", "coalesce(m, 'ok') = 'ok'",
         "vc = txt or vc > 'a' or c = txt", "c = cast(vc as string)", "decode(b, 'UTF-8') = 'x'",
+        "amount > 0.5 and id < 2.5",
+        "amount > id or wei = 1 or whole <= amount", "wei > 1e3 or wei = f", "cast(wei as double) > 0.5",
         "decode(m, 'ok', 'O', 'sad', 'S', 'none') = 'O'", "concat(m, '-', kind) = 'ok-big'",
         "reverse(c) < 'b'", "nvl2(u, 'a', 'b') = 'a'", "if(iv is null, 'a', 'b') > 'a'",
     ],
@@ -378,6 +394,19 @@ def test_what_spark_compares_as_postgresql_is_left_alone(
     field = f'{{many: public.item, {_ON}, values: id, where: "{where}"}}'
     text = f"document: d\nroot: public.thing\nfields:\n  - id\n  - x: {field}\n"
     assert checked_tree(document(text), catalog)[1] == []
+
+
+def test_a_key_that_several_values_of_a_join_equal_is_looked_up(
+    catalog: dict[TableName, SilverTable],
+) -> None:
+    field = "{many: public.item, on: {%s: id}, values: id}"
+    text = "document: d\nroot: public.thing\nfields:\n  - id\n  - x: "
+    for name, walked in (("f", True), ("amount", True), ("whole", False)):
+        tree = checked_tree(document(text + field % name), catalog)[0]
+        assert tree is not None
+        found = affected_roots(tree, [TableName("public", "item")], str, str)
+        assert found is not None
+        assert ("LEFT SEMI JOIN" in found.query) is walked, name
 
 
 def test_blanks_at_the_end_of_varchar_do_not_count_beside_char_alone(
