@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from gold.expressions.functions import compared_in, given_by
 from gold.expressions.instants import check_exact
+from gold.language import types
 from gold.language.pairs import padded, unlike
 
 if TYPE_CHECKING:
@@ -119,6 +120,8 @@ def _check(how: str, operand: Operand, way: Comparison, others: Sequence[Operand
             raise ValueError(f"{said}: {unlike(way, other.way)}; {_AS_TEXTS}")
         if other.way is not None and padded(way, other.way):
             raise ValueError(f"{said}: blanks at its end do not count beside {other.way.name}; {_AS_TEXTS}")
+        if way.family == "oid" and not _like_oid(other):
+            raise ValueError(f"{said}: PostgreSQL compares it with whole numbers alone; cast both as bigint")
         if other.way is None and other.kind == "text" and not other.constant:
             if way.family == "citext":
                 return  # with text PostgreSQL compares it as text
@@ -133,3 +136,11 @@ def _check(how: str, operand: Operand, way: Comparison, others: Sequence[Operand
     wrong = next((o.text for o in others if o.text is not None and not way.accepts(o.text)), None)
     if wrong is not None:
         raise ValueError(f"{said}: {wrong!r} is not the text that silver has of such a value; {way.remedy}")
+
+
+def _like_oid(other: Operand) -> bool:
+    """Check whether a value beside an oid is compared as a BIGINT: a smaller type would lose its sign."""
+    if not other.number or other.way is not None:
+        return True
+    digits = types.digits(other.number)
+    return digits is not None and digits[1] == 0 and (other.constant or types.base(other.number) == "BIGINT")

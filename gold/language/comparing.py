@@ -185,6 +185,8 @@ def _scalar(name: str, ddl: str) -> Comparison:
         return Comparison(name, "number as text", rule, rule, _NEVER, remedy=_NUMBER_REMEDY)
     if as_text and name in {*_WHOLE, *_HELD}:
         return _as_text(name)
+    if name == "oid":
+        return _by_text(name, re.compile(r"0|[1-9]\d*"))
     if name in {*_WHOLE, *_FRACTIONS}:
         return Comparison(name, "number", _NATIVE, _NATIVE)
     return _HELD.get(name) or _KNOWN.get(name) or _refused(name)
@@ -315,7 +317,9 @@ def _array(element: Comparison) -> Comparison:
         inner = order.key or str
         order = Rule(_each(lambda value: f"struct({value} IS NULL, {inner(value)})"), "ARRAY<STRUCT>")
     written = None if element.written is None else _NEVER
-    return Comparison(name, f"{element.family}[]", equality, order, written, element, remedy=element.remedy)
+    # PostgreSQL compares arrays of one element type alone, not varchar[] with text[].
+    family = f"{element.family} {element.name}[]"
+    return Comparison(name, family, equality, order, written, element, remedy=element.remedy)
 
 
 def _each(key: _Key) -> _Key:

@@ -5,6 +5,8 @@ PostgreSQL picks the operator by both types, so one column may be compared by ot
 * ``varchar`` beside ``char(n)`` becomes ``char(n)``: blanks at its end do not count. Beside ``text`` and
   ``name`` both are texts, and a ``char(n)`` has no blanks at its end.
 * ``citext`` beside ``text`` becomes ``text``.
+* ``int2`` and ``int4`` beside ``oid`` become ``oid``, which has no sign: -1 is 4294967295. There is no
+  equality of ``oid`` and other numbers than whole ones.
 * Numbers are compared exactly. Spark has 38 digits for both: beside DECIMAL(38,0) it rounds each fraction. So
   both become the type that holds what can be equal at all (`gold.language.types.shared`); a number that the
   type does not hold equals no value of the other column, and has NULL as its key.
@@ -23,12 +25,16 @@ if TYPE_CHECKING:
     from silver.schema.catalog import SilverColumn
 
 _NATIVE: Final = Rule()
+_SMALL: Final = ("int2", "int4")
+_AS_OID: Final = Rule(lambda value: f"CAST({value} AS BIGINT) & 4294967295", "BIGINT", tag="oid")
 _UNPADDED: Final = Rule(lambda value: f"rtrim({value})", "STRING", tag="unpadded", merges=True)
 
 
 def unlike(one: Comparison, other: Comparison) -> str:
     """Return why PostgreSQL would not compare values of two types; empty where it would."""
     if one.family == other.family or {one.family, other.family} == {"citext", "text"}:
+        return ""
+    if {one.family, other.family} == {"oid", "number"} and {one.name, other.name} & {*_SMALL, "int8"}:
         return ""
     return f"PostgreSQL has no equality of {one.name} and {other.name}, or Spark has another"
 
@@ -41,6 +47,8 @@ def padded(one: Comparison, other: Comparison) -> bool:
 def rule_beside(mine: SilverColumn, theirs: SilverColumn) -> Rule:
     """Return how a column is compared for equality with another one of a like type."""
     one, other = comparison(mine), comparison(theirs)
+    if other.family == "oid" and one.name in _SMALL:
+        return _AS_OID
     if one.family != other.family or padded(other, one):
         return _NATIVE
     if padded(one, other):

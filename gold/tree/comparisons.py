@@ -116,6 +116,8 @@ def unmeasured(function: str, scope: Scope, of: str) -> str | None:
     way, wrong = comparison(column), types.unfit(function, column.spark_type)
     held = column.spark_type
     rule = {"min": way.order, "max": way.order, "count_distinct": way.equality}.get(function)
+    if function in {"sum", "avg"} and way.family == "oid":
+        wrong = "PostgreSQL does not add them up; set silver.types to decimal(10,0)"
     if wrong is None and rule is not None and rule.refused:
         wrong, held = f"{rule.refused}; {way.remedy}", _held(column, way)
     return None if wrong is None else f"{function} of {scope.table.table}.{of}, which is {held}: {wrong}"

@@ -60,13 +60,14 @@ CREATE COLLATION german (provider = libc, locale = 'C');
 
 CREATE TABLE thing (id int PRIMARY KEY, e citext, code varchar(3), note text, amount numeric, u uuid,
   b bytea, f float8, m mood, tags text[], span int4range, c char(3),
-  wei numeric(38,0));
+  wei numeric(38,0), o oid, i4 int4);
 CREATE TABLE item (id int PRIMARY KEY, thing int, e citext, c char(3), kind char(8), amount numeric,
   whole int8, u uuid, b bytea, f float8, m mood, tm time, bits varbit, mac macaddr, lsn pg_lsn, ai int[],
   p pair, txt text, vc varchar(3), until timestamptz, day date, tags text[], span int4range, ok bool,
   iv interval, ip inet, net cidr, mny money, tz timetz, j jsonb, pt point, w weather, mr int4multirange,
   odd text COLLATE odd, de text COLLATE german, xm xml, ch "char", as_text numeric(12,3),
-  number text, big int8, wei numeric(38,0));
+  number text, big int8, wei numeric(38,0), o oid,
+  vcs varchar(3)[]);
 CREATE TABLE by_mood (m mood PRIMARY KEY, thing int, e citext);
 CREATE TABLE coded (v varchar(3) PRIMARY KEY);
 
@@ -92,6 +93,8 @@ INSERT INTO item (id, thing, e, c, kind, amount, whole, u, b, f, m, tm, bits, ma
 UPDATE thing SET wei = 2 WHERE id = 1;
 UPDATE thing SET wei = 12345678901234567890123456789 WHERE id = 2;
 UPDATE item SET wei = 1.5 * id + 8.5 WHERE id < 4;
+UPDATE thing SET o = 9, i4 = -4 WHERE id = 1;
+UPDATE item SET o = CASE id WHEN 5 THEN '4294967292'::oid ELSE id::oid END;
 INSERT INTO coded VALUES ('a ');
 INSERT INTO by_mood VALUES ('happy', 1, 'x'), ('sad', 1, 'X'), ('ok', 1, 'y');
 -- As collations of ICU and of a language would be, which this server does not have.
@@ -118,6 +121,10 @@ _FIELDS: Final[dict[str, tuple[str, str]]] = {
                "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.amount = t.wei"),
     "of_wei": ("{many: public.item, on: {wei: amount}, values: id}",
                "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.wei = t.amount"),
+    "by_oid": ("{many: public.item, on: {whole: o}, values: id}",
+               "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.whole = t.o"),
+    "of_oid": ("{many: public.item, on: {o: i4}, values: id}",
+               "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.o = t.i4"),
     "by_uuid": ("{many: public.item, on: {u: u}, values: id}",
                 "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.u = t.u"),
     "by_bytes": ("{many: public.item, on: {b: b}, values: id}",
@@ -325,6 +332,10 @@ _ORDER: Final = "silver holds it as text, which has another order than PostgreSQ
         (f"{{max: public.item.odd, {_ON}}}", "its collation odd is not deterministic"),
         ("{many: public.item, on: {odd: note}, values: id}", "its collation odd is not deterministic"),
         ("{many: public.item, on: {w: m}, values: id}", "no equality of weather and mood"),
+        ("{many: public.item, on: {o: amount}, values: id}", "no equality of oid and numeric"),
+        ("{many: public.item, on: {o: f}, values: id}", "no equality of oid and float8"),
+        ("{many: public.item, on: {vcs: tags}, values: id}", "no equality of varchar[] and text[]"),
+        (f"{{sum: public.item.o, {_ON}}}", "does not add them up; set silver.types to"),
         ("{many: public.item, on: {txt: u}, values: id}", "no equality of text and uuid"),
         ("{many: public.item, on: {txt: m}, values: id}", "no equality of text and mood"),
         *(
@@ -349,6 +360,10 @@ _ORDER: Final = "silver holds it as text, which has another order than PostgreSQ
                 ("coalesce(wei, 0.5) > 0", "Spark would round"),
                 ("decode(wei, 1.5, 'x') = 'x'", "Spark would round"),
                 ("-wei <= cast(amount as decimal(38, 2))", "Spark would round"),
+                ("o = amount", "compares it with whole numbers alone; cast both as bigint"),
+                ("o in (1.5, 2)", "compares it with whole numbers alone"),
+                ("f < o", "compares it with whole numbers alone"),
+                ("id = o", "compares it with whole numbers alone"),
                 ("vc = c", "do not count beside char(n); cast both as string"),
                 ("coalesce(kind, 'x') in (vc, 'x')", "do not count beside char(n)"),
                 ("u = 'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'", "is not the text that silver has"),
@@ -382,7 +397,7 @@ def test_what_spark_would_compare_otherwise_is_refused_in_its_line(
         "case m when 'ok' then true end", "b = X'00ff'", "day > '2024-01-01'", "ok", "p.a > 1", "p.b = 'x'",
         "span.lower < 3", "ai[0] > 2", "element_at(tags, 1) < 'b'", "coalesce(m, 'ok') = 'ok'",
         "vc = txt or vc > 'a' or c = txt", "c = cast(vc as string)", "decode(b, 'UTF-8') = 'x'",
-        "amount > 0.5 and id < 2.5",
+        "amount > 0.5 and id < 2.5", "o = 1 or o < whole or o in (1, 2)",
         "amount > id or wei = 1 or whole <= amount", "wei > 1e3 or wei = f", "cast(wei as double) > 0.5",
         "decode(m, 'ok', 'O', 'sad', 'S', 'none') = 'O'", "concat(m, '-', kind) = 'ok-big'",
         "reverse(c) < 'b'", "nvl2(u, 'a', 'b') = 'a'", "if(iv is null, 'a', 'b') > 'a'",
