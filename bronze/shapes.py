@@ -43,8 +43,9 @@ class PgType:
         delimiter: of an array: the element type's typdelim.
         numbers: what a rename leaves as it is: of an enum the pg_enum.oid of each label, of a composite the
             attnum of each attribute. Empty in a shape that was recorded before they were kept.
-        collation: of a column whose collation is not deterministic: its name; of citext: how the database
-            makes small letters, where that is not letter by letter (`bronze.catalog.collations.CASING`).
+        collation: of a base type, where it is used: the name of a collation that is not deterministic; of
+            citext: how the database makes small letters, where that is not letter by letter
+            (`bronze.catalog.collations.CASING`).
     """
 
     kind: TypeKind

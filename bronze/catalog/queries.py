@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import psycopg
 
-from bronze.catalog.collations import CASING
 from bronze.catalog.keys import UniqueIndex, identity_of
 from bronze.catalog.source_table import Partition
 from bronze.identifiers import TableName
@@ -66,9 +65,8 @@ _COLUMNS_QUERY: Final = f"""{TREE},
            a.attnotnull,
            a.attgenerated::text,
            missing.value,
-           coalesce(CASE WHEN t.typname = 'citext' THEN {CASING} END, co.collname::text, '')
+           coalesce(co.collname::text, '')
     FROM pg_attribute a
-    LEFT JOIN pg_type t ON t.oid = a.atttypid
     LEFT JOIN pg_collation co ON co.oid = a.attcollation AND NOT co.collisdeterministic
     LEFT JOIN missing ON missing.root = a.attrelid AND missing.attname = a.attname
     WHERE a.attrelid = ANY (%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
@@ -161,7 +159,7 @@ class ColumnRow(NamedTuple):
     """A row of pg_attribute; `generated` is empty, ``s``(tored) or ``v``(irtual).
 
     `missing` is what rows from before the column have in it, as text, where the catalog says so. `collation`
-    is `PgType.collation`.
+    is the name of a collation that is not deterministic.
     """
 
     relation: int

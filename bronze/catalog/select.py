@@ -361,7 +361,7 @@ def _column(column: ColumnRow, identity: Identity, types: TypeTrees) -> Column:
     return Column(
         name=column.name,
         attnum=column.attnum,
-        type=replace(types.tree(column.type_oid, column.typmod), collation=column.collation),
+        type=types.tree(column.type_oid, column.typmod, column.collation),
         type_text=column.type_text,
         not_null=column.not_null,
         in_identity=identity.covers([column.name]),

@@ -8,7 +8,7 @@ What is easily got wrong, and how it is decided here:
 * A true array is a type whose input function is ``array_in``. ``int2vector`` and ``oidvector`` have an
   element type and the array category too, but print without braces: they are base types.
 * A typmod of a column belongs to the innermost type it modifies: that of ``numeric(10,2)[]`` to the
-  element, that of a domain to its base type.
+  element, that of a domain to its base type. So does a collation.
 * The row type of a table is a composite like any other; its dropped attributes are gone from its text.
 * Types change in place, and nothing in the log tells it. `TypeTrees.written` gives the traces.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from bronze.catalog.collations import CASING
 from bronze.shapes import PgType, TypeKind
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _KINDS: Final[dict[str, TypeKind]] = {
     "p": "pseudo",
 }
 
-_TYPES_QUERY: Final = """
+_TYPES_QUERY: Final = f"""
     WITH RECURSIVE reached (oid) AS (
         SELECT unnest(%(wanted)s::oid[])
         UNION
@@ -81,7 +82,13 @@ _TYPES_QUERY: Final = """
                  WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
                  ORDER BY a.attnum),
            t.typrelid,
-           (SELECT c.relnatts::int FROM pg_class c WHERE t.typtype = 'c' AND c.oid = t.typrelid)
+           (SELECT c.relnatts::int FROM pg_class c WHERE t.typtype = 'c' AND c.oid = t.typrelid),
+           ARRAY(SELECT coalesce(co.collname::text, '')
+                 FROM pg_attribute a
+                 LEFT JOIN pg_collation co ON co.oid = a.attcollation AND NOT co.collisdeterministic
+                 WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+                 ORDER BY a.attnum),
+           coalesce(CASE WHEN t.typname = 'citext' THEN {CASING} END, '')
     FROM reached
     JOIN pg_type t ON t.oid = reached.oid
     JOIN pg_namespace n ON n.oid = t.typnamespace
@@ -106,10 +113,11 @@ class _TypeRow:
     labels: tuple[str, ...]
     label_oids: tuple[int, ...]
     labels_written: tuple[int, ...]
-    fields: tuple[tuple[str, int, int], ...]
+    fields: tuple[tuple[str, int, int, str], ...]
     attnums: tuple[int, ...]
     relation: int
     attributes: int
+    casing: str
 
 
 class TypeTrees:
@@ -117,29 +125,31 @@ class TypeTrees:
 
     def __init__(self, rows: Mapping[int, _TypeRow]) -> None:
         self._rows = rows
-        self._built: dict[tuple[int, int], PgType] = {}
+        self._built: dict[tuple[int, int, str], PgType] = {}
 
-    def tree(self, oid: int, typmod: int = -1) -> PgType:
-        """The type of that OID, modified by `typmod`.
+    def tree(self, oid: int, typmod: int = -1, collation: str = "") -> PgType:
+        """Return the type of that OID, modified by `typmod`.
+
+        A collation that is not deterministic belongs, as a typmod does, to the innermost type.
 
         A type that was dropped between two queries is a pseudo-type without a name; its column is dropped
         as well.
         """
-        built = self._built.get((oid, typmod))
+        built = self._built.get((oid, typmod, collation))
         if built is None:
-            built = self._built[oid, typmod] = self._build(oid, typmod)
+            built = self._built[oid, typmod, collation] = self._build(oid, typmod, collation)
         return built
 
-    def _build(self, oid: int, typmod: int) -> PgType:
+    def _build(self, oid: int, typmod: int, collation: str) -> PgType:
         row = self._rows.get(oid)
         if row is None:
             return PgType(kind="pseudo", name="", oid=oid, typmod=typmod)
         element: PgType | None = None
         if row.is_array:
-            element = self.tree(row.element, typmod)
+            element = self.tree(row.element, typmod, collation)
         elif row.typtype == "d":
             typmod = row.base_typmod
-            element = self.tree(row.base, typmod)
+            element = self.tree(row.base, typmod, collation)
         elif row.subtype is not None:
             element = self.tree(row.subtype)
         return PgType(
@@ -149,10 +159,11 @@ class TypeTrees:
             oid=oid,
             typmod=typmod,
             element=element,
-            fields=tuple((name, self.tree(field, modifier)) for name, field, modifier in row.fields),
+            fields=tuple((name, self.tree(field, *modifiers)) for name, field, *modifiers in row.fields),
             labels=row.labels,
             numbers=row.label_oids or row.attnums,
             delimiter=row.delimiter if row.is_array else ",",
+            collation=(row.casing or collation) if element is None and row.typtype == "b" else "",
         )
 
     def written(self, type_: PgType) -> dict[str, int]:
@@ -197,9 +208,10 @@ def resolve_types(connection: psycopg.Connection[Any], oids: Iterable[int]) -> T
             labels=tuple(row[10]),
             label_oids=tuple(row[11]),
             labels_written=tuple(row[12]),
-            fields=tuple(zip(row[13], row[14], row[15], strict=True)),
+            fields=tuple(zip(row[13], row[14], row[15], row[19], strict=True)),
             attnums=tuple(row[16]),
             relation=row[17],
             attributes=row[18] or 0,
+            casing=row[20],
         )
     return TypeTrees(rows)

@@ -118,19 +118,7 @@ _ANOTHER: Final = "take another column, or cast the column at the source (a gene
 
 def comparison(column: SilverColumn) -> Comparison:
     """Return how PostgreSQL compares the values of a column."""
-    found = _of(column.type, column.spark_type, overridden=column.overridden)
-    special = column.type.collation
-    if not special:
-        return found
-    if found.family == "citext" and special in _SMALL_LETTERS:
-        rule = Rule(_SMALL_LETTERS[special], "STRING")
-        return replace(found, equality=rule, order=rule)
-    said = f"its collation {special} is not deterministic: other texts are equal, too"
-    if found.family == "citext":
-        said = f"the database makes small letters by rules of {special}"
-    rule = Rule(refused=said)
-    remedy = "give the column a deterministic collation, or join and order by another column"
-    return replace(found, equality=rule, order=rule, written=_NEVER, remedy=remedy)
+    return _of(column.type, column.spark_type, overridden=column.overridden)
 
 
 def may_lose(column: SilverColumn) -> bool:
@@ -160,8 +148,22 @@ def _of(type_: PgType, ddl: str, *, overridden: bool) -> Comparison:
     if overridden and types.base(ddl) not in {"STRING", "ARRAY"}:
         return _as_chosen(ddl)
     if type_.kind == "base":
-        return _scalar(type_.name, ddl)
+        found = _scalar(type_.name, ddl)
+        return _collated(found, type_.collation) if type_.collation else found
     return _compound(type_, ddl, overridden=overridden) or _refused(type_.name)
+
+
+def _collated(found: Comparison, special: str) -> Comparison:
+    """Return how values are compared that have a special `PgType.collation`."""
+    if found.family == "citext" and special in _SMALL_LETTERS:
+        rule = Rule(_SMALL_LETTERS[special], "STRING", tag=special)
+        return replace(found, equality=rule, order=rule)
+    said = f"its collation {special} is not deterministic: other texts are equal, too"
+    if found.family == "citext":
+        said = f"the database makes small letters by rules of {special}"
+    rule = Rule(refused=said)
+    remedy = "give the column a deterministic collation, or join and order by another column"
+    return replace(found, equality=rule, order=rule, written=_NEVER, remedy=remedy)
 
 
 def _compound(type_: PgType, ddl: str, *, overridden: bool) -> Comparison | None:
@@ -312,7 +314,7 @@ def _array(element: Comparison) -> Comparison:
     name = f"{element.name}[]"
     equality, order = element.equality, element.order
     if equality.key is not None:
-        equality = Rule(_each(equality.key), f"ARRAY<{equality.ddl}>")
+        equality = Rule(_each(equality.key), f"ARRAY<{equality.ddl}>", tag=equality.tag)
     if not order.refused:
         inner = order.key or str
         order = Rule(_each(lambda value: f"struct({value} IS NULL, {inner(value)})"), "ARRAY<STRUCT>")

@@ -22,6 +22,7 @@ from bronze.lake.location import Lake
 from gold.builder.lost_values import LOST
 from gold.cycle import Gold
 from gold.incremental.affected import affected_roots
+from gold.language.comparing import comparison
 from gold.tree.check import checked_tree
 from gold.tree.text_order import text_orders
 from silver.cycle import Silver
@@ -442,6 +443,38 @@ def test_blanks_at_the_end_of_varchar_do_not_count_beside_char_alone(
         ((("_deltasmelt_equal_unpadded_v", "c"),), False),
         ((("v", "note"),), True),
     ]
+
+
+def test_special_letters_and_collations_are_known_at_every_level(server_dsn: str) -> None:
+    dsn = make_database(server_dsn, "LC_CTYPE 'C' TEMPLATE template0")
+    with psycopg.connect(dsn, autocommit=True, row_factory=tuple_row) as connection:
+        connection.execute(
+            """
+            CREATE TYPE citext;
+            CREATE FUNCTION citextin(cstring) RETURNS citext AS 'textin' LANGUAGE internal IMMUTABLE STRICT;
+            CREATE FUNCTION citextout(citext) RETURNS cstring AS 'textout' LANGUAGE internal IMMUTABLE STRICT;
+            CREATE TYPE citext (INPUT = citextin, OUTPUT = citextout, LIKE = text, COLLATABLE = true);
+            CREATE COLLATION odd (provider = libc, locale = 'C');
+            UPDATE pg_collation SET collisdeterministic = false WHERE collname = 'odd';
+            CREATE DOMAIN email AS citext;
+            CREATE DOMAIN title AS text COLLATE odd;
+            CREATE TYPE person AS (mail email, name text COLLATE odd, plain text);
+            CREATE TABLE t (a citext, b email, c citext[], d email[], e person, f text COLLATE odd, g title,
+              h text[] COLLATE odd, i text, j text[], k title[]);
+            """
+        )
+        (found,) = select_tables(connection, SourceSettings(slot="s", publication="p"))
+    drop_database(server_dsn, dsn)
+    (table,) = silver_catalog([found.relation], SilverSettings()).values()
+    ways = {column.name: comparison(column) for column in table.columns}
+    assert {name: way.equality.tag for name, way in ways.items() if way.equality.tag} == dict.fromkeys(
+        "abcd", "ascii"
+    )
+    refused = [name for name, way in ways.items() if "collation odd" in way.equality.refused]
+    assert refused == ["f", "g", "h", "k"]
+    fields = {name: way.equality for name, way in ways["e"].fields}
+    assert fields["mail"].tag == "ascii"
+    assert ("odd" in fields["name"].refused, fields["plain"].native) == (True, True)
 
 
 def test_places_that_order_text_otherwise_than_the_source_are_known(
