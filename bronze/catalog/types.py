@@ -159,7 +159,7 @@ class TypeTrees:
             oid=oid,
             typmod=typmod,
             element=element,
-            fields=tuple((name, self.tree(field, *modifiers)) for name, field, *modifiers in row.fields),
+            fields=tuple((name, self.tree(field, mod, coll)) for name, field, mod, coll in row.fields),
             labels=row.labels,
             numbers=row.label_oids or row.attnums,
             delimiter=row.delimiter if row.is_array else ",",

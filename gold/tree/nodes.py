@@ -257,6 +257,13 @@ class Aggregate(Node):
 
     measures: list[Measure]
 
+    def has_rows_of(self, other: Aggregate) -> bool:
+        """Check whether two aggregates speak of the same rows, their own `where` apart."""
+        if self.scope.table.table != other.scope.table.table or self.on != other.on:
+            return False
+        mine = [(link.scope.table.table, link.on, link.scope.where) for link in self.links]
+        return mine == [(link.scope.table.table, link.on, link.scope.where) for link in other.links]
+
 
 @dataclass(frozen=True, slots=True)
 class Tree:

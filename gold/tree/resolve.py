@@ -211,11 +211,11 @@ class _Resolver:
         children: list[Node] = []
         scope.where = self._expression(spec.where, scope, (*path, "where"))
         fields = self._fields(spec.fields, (*path, "fields"), scope, children)
-        order = self._order(scope, spec.order_by, path)
         recursion = self._recursion(spec.recurse, path, scope, label)
         once = [on] if recursion is None else [on, recursion.on]
         names = [{self._comparisons.origin(scope, this) for this, _ in pairs} for pairs in once]
         unique = all(set(scope.table.key) <= found for found in names)
+        order = self._order(scope, spec.order_by, path, takes=not unique)
         return One(*rows, fields, tuple(children), recursion, order=order, unique=unique)
 
     def _many(self, spec: ManyField, path: YamlPath, parent: Scope, label: str) -> Many | None:
@@ -233,12 +233,15 @@ class _Resolver:
         ddl = None if spec.key_by is None else self._column(scope, spec.key_by, (*path, "key_by"))
         if ddl is not None and not types.map_key(ddl):
             self._problem((*path, "key_by"), f"{spec.key_by!r} is {ddl}, which cannot be the key of a map")
+        alone = {spec.key_by, *(self._comparisons.origin(scope, mine) for mine, _ in rows[3])}
+        twice = spec.key_by is not None and not set(scope.table.key) <= alone
+        takes = twice or (spec.limit or spec.cap) is not None
         return Many(
             *rows,
             fields,
             tuple(children),
             recursion=self._recursion(spec.recurse, path, scope, label),
-            order=self._order(scope, spec.order_by, path),
+            order=self._order(scope, spec.order_by, path, takes=takes),
             plain=spec.values is not None,
             limit=spec.limit,
             cap=spec.cap,
@@ -279,7 +282,8 @@ class _Resolver:
             return self._measure(name, Measure(label, function, of, where, order), rows, children)
         scope.where = where
         value = (Value(name, column(of or "")),)
-        ordered = self._order(scope, spec.order_by, path)
+        takes = function != "collect" or (spec.limit or spec.cap) is not None
+        ordered = self._order(scope, spec.order_by, path, takes=takes)
         node: Node = (
             Collect(*rows, value, order=ordered, limit=spec.limit, cap=spec.cap)
             if function == "collect"
@@ -292,7 +296,7 @@ class _Resolver:
         """A field of an aggregate, which may be there already for another one over the same rows."""
         node = Aggregate(*rows, measures=[measure])
         for other in children:
-            if isinstance(other, Aggregate) and _same_rows(other, node):
+            if isinstance(other, Aggregate) and other.has_rows_of(node):
                 self._nodes -= 1
                 for kept, also in zip(other.scopes, node.scopes, strict=True):
                     kept.reads |= also.reads
@@ -363,8 +367,10 @@ class _Resolver:
                 self._problem(place, str(error))
         return tuple(pairs)
 
-    def _order(self, scope: Scope, texts: Sequence[str] | None, path: YamlPath) -> tuple[OrderedColumn, ...]:
-        """The order of rows: as the file says it, then by the key."""
+    def _order(
+        self, scope: Scope, texts: Sequence[str] | None, path: YamlPath, *, takes: bool
+    ) -> tuple[OrderedColumn, ...]:
+        """Return the order of rows, by which some may be taken: as the file says it, then by the key."""
         order: list[OrderedColumn] = []
         for index, text in enumerate(texts or ()):
             wanted = parse_ordering(text)
@@ -376,19 +382,16 @@ class _Resolver:
                 self._problem(place, wrong)
             order.append(wanted)
         named = {wanted.column for wanted in order}
-        # The key comes last; a key whose order Spark does not have decides by its text.
-        order += [OrderedColumn(name) for name in scope.table.key if name not in named]
+        # The key comes last. One without an order in Spark orders rows by its text, but decides nothing.
+        ties = [name for name in scope.table.key if name not in named]
+        for name in ties:
+            wrong = unordered(scope.table.column(name)) if takes else None
+            if wrong is not None:
+                self._problem(path, f"the key decides which rows are taken, and {wrong}")
+        order += [OrderedColumn(name) for name in ties]
         return tuple(
             replace(wanted, column=self._comparisons.ordering(scope, wanted.column)) for wanted in order
         )
-
-
-def _same_rows(one: Aggregate, other: Aggregate) -> bool:
-    """Whether two aggregates speak of the same rows, their own `where` apart."""
-    if one.scope.table.table != other.scope.table.table or one.on != other.on:
-        return False
-    left = [(link.scope.table.table, link.on, link.scope.where) for link in one.links]
-    return left == [(link.scope.table.table, link.on, link.scope.where) for link in other.links]
 
 
 def _key_fields(key: Sequence[str], fields: Sequence[TreeField]) -> tuple[str, ...]:

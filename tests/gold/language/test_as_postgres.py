@@ -70,6 +70,7 @@ CREATE TABLE item (id int PRIMARY KEY, thing int, e citext, c char(3), kind char
   number text, big int8, wei numeric(38,0), o oid,
   vcs varchar(3)[]);
 CREATE TABLE by_mood (m mood PRIMARY KEY, thing int, e citext);
+CREATE TABLE host (ip inet PRIMARY KEY, thing int, at date);
 CREATE TABLE coded (v varchar(3) PRIMARY KEY);
 
 INSERT INTO thing (id, e, code, note, amount, u, b, f, m, tags, span) VALUES
@@ -285,7 +286,7 @@ def test_documents_compare_and_order_as_postgresql_does(
     bronze.relations(list(relations.values()))
     for name, shape in relations.items():
         bronze.snapshot(shape, 100, _rows(source, shape))
-        assert name in {"thing", "item", "by_mood", "coded"}
+        assert name in {"thing", "item", "by_mood", "coded", "host"}
     bronze.commit(100)
     silver.cycle()
     gold.cycle()
@@ -337,6 +338,16 @@ _ORDER: Final = "silver holds it as text, which has another order than PostgreSQ
         ("{many: public.item, on: {o: f}, values: id}", "no equality of oid and float8"),
         ("{many: public.item, on: {vcs: tags}, values: id}", "no equality of varchar[] and text[]"),
         (f"{{sum: public.item.o, {_ON}}}", "does not add them up; set silver.types to"),
+        *(
+            (field, f"the key decides which rows are taken, and 'ip' is inet: {_ORDER}; take another column")
+            for field in (
+                f"{{many: public.host, {_ON}, values: ip, limit: 2}}",
+                f"{{collect: public.host.at, {_ON}, cap: 2, order_by: [at]}}",
+                f"{{one: public.host, {_ON}, fields: [ip], order_by: [at]}}",
+                f"{{many: public.host, {_ON}, values: ip, key_by: at}}",
+                f"{{first: public.host.at, {_ON}, order_by: [at]}}",
+            )
+        ),
         ("{many: public.item, on: {txt: u}, values: id}", "no equality of text and uuid"),
         ("{many: public.item, on: {txt: m}, values: id}", "no equality of text and mood"),
         *(
@@ -423,6 +434,22 @@ def test_a_key_that_several_values_of_a_join_equal_is_looked_up(
         found = affected_roots(tree, [TableName("public", "item")], str, str)
         assert found is not None
         assert ("LEFT SEMI JOIN" in found.query) is walked, name
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        f"{{many: public.host, {_ON}, values: ip, order_by: [at]}}",
+        f"{{collect: public.host.at, {_ON}}}",
+        f"{{many: public.host, {_ON}, values: at, key_by: ip}}",
+        "{one: public.host, on: {ip: ip}, fields: [at]}",
+    ],
+)
+def test_a_key_without_an_order_may_break_ties_where_all_rows_are_taken(
+    catalog: dict[TableName, SilverTable], field: str
+) -> None:
+    text = f"document: d\nroot: public.item\nfields:\n  - id\n  - x: {field}\n"
+    assert checked_tree(document(text), catalog)[1] == []
 
 
 def test_blanks_at_the_end_of_varchar_do_not_count_beside_char_alone(
