@@ -186,7 +186,7 @@ def _take_back(session: SparkSession, lake: Lake, table: SilverTable, own: int, 
     """
     log = SilverLog(lake, writes=True)
     stored = log.read(table.name)
-    found = None if stored is None else log.foreign(table.name, stored.version, own)
+    found = None if stored is None else log.foreign(table.name, stored.version, own, table=table)
     if found is None or is_named(lake.uri("silver", table.name)):
         return
     try:

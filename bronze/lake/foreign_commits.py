@@ -11,7 +11,8 @@ the newest one is read, and must hold nothing but commits of this pipeline and c
 
 **Which commits change no row.** Those whose files all come and go with ``dataChange = false`` or that name
 none: OPTIMIZE, REORG, VACUUM START and END, CLUSTER BY, properties, comments, new columns, constraints.
-Columns that are dropped take values along, without a file.
+Columns that are dropped take values along, without a file. A caller that knows the columns which are
+needed may leave the others out (`Commit.drops_columns`).
 
 **What makes older commits irrelevant.** A commit of ours that replaces every row: whatever came before it is
 gone. So a snapshot that replaces a table, and a rebuild, heal the table.
@@ -37,7 +38,8 @@ SIGNATURE: Final = "deltasmelt"
 """The ``userMetadata`` of every commit of ours that states nothing else there; others begin with the same."""
 
 _CHANGES_ROWS: Final = b'"dataChange":true'
-_TAKES_COLUMNS: Final = frozenset(("DROP COLUMNS", "REPLACE COLUMNS"))
+_DROPS: Final = "DROP COLUMNS"
+_TAKES_VALUES: Final = frozenset((_DROPS, "REPLACE COLUMNS"))
 _REPLACES: Final = frozenset(("CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT"))
 
 
@@ -56,6 +58,11 @@ class Commit:
     ours: bool
     changes_rows: bool
     replaces_all: bool
+
+    @property
+    def drops_columns(self) -> bool:
+        """Whether columns are gone after it, or fields inside of them, and nothing else."""
+        return self.operation == _DROPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +102,7 @@ def _commit(info: dict[str, Any], *, ours: bool, changes_rows: bool) -> Commit:
     return Commit(
         operation,
         ours or signed or ACTIONS_KEY in info,
-        changes_rows or operation in _TAKES_COLUMNS,
+        changes_rows or operation in _TAKES_VALUES,
         overwrites or operation in _REPLACES,
     )
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bronze.lake.foreign_commits import ForeignCommit
     from bronze.lake.location import Lake
     from bronze.lsn import Lsn
+    from silver.schema.catalog import SilverTable
 
 
 class OneSession(Sessions):
@@ -101,9 +102,11 @@ class PinnedLog(SilverLog):
         found = self._pinned[name]
         return isinstance(found, Stored) and found.mark is not None and found.mark > lsn
 
-    def foreign(self, name: str, version: int, since: int = -1) -> ForeignCommit | None:
+    def foreign(
+        self, name: str, version: int, since: int = -1, *, table: SilverTable | None = None
+    ) -> ForeignCommit | None:
         """Return as a cycle's log does, or nothing where rows are shown as they are."""
-        return None if self._as_found else super().foreign(name, version, since)
+        return None if self._as_found else super().foreign(name, version, since, table=table)
 
     def lacks_rows(self, name: str) -> Lsn | None:
         """As of a cycle's log, when it was looked at."""

@@ -13,11 +13,15 @@ the window's rows. A cut states the version and the mark that it found. Three th
 * **Others changed rows** under the mark: RESTORE, DELETE, UPDATE, INSERT by hand
   (`bronze.lake.foreign_commits`). Which rows, no log tells for sure. The table stops with an error and is in
   no cut, until a snapshot replaces all of its rows or `smelt rebuild` derives it again. A history, and
-  deleted rows that are kept, are in no snapshot: there only the rebuild helps, which first takes back what
-  others did (`silver.rebuild`).
+  deleted rows that are kept, are in no snapshot: there the rebuild helps, which copies the rows that ended
+  from the version before (`silver.rebuild`). Where a rebuild would lose something (`silver.plan.derivable`),
+  a newer snapshot is accepted instead: current rows are the source's again, and rows that ended stay as
+  others left them, of which the log warns. Such a snapshot is a MERGE, and the mark as of the others' version
+  shows that the MERGE came after. So a process killed before the cut does not stop the table again.
 
 What others commit while a cycle runs is found before its cut is recorded (`Position.require_own`), or by the
-next cycle. In a lake in a catalog a RESTORE alone is recognised.
+next cycle. The search goes back to the version that a cut names. In a lake in a catalog a RESTORE alone is
+recognised.
 """
 
 from __future__ import annotations
@@ -27,13 +31,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import TableError, resnapshot_remedy
+from bronze.lake.client import DeltaError
 from bronze.lake.control import is_put_back
 from bronze.lsn import ZERO, Lsn
+from silver.plan.derivable import obstacle
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bronze.lake.control import Cut, Named
     from bronze.lake.control_tables import ControlTables
     from bronze.lake.foreign_commits import ForeignCommit
+    from bronze.shapes import Relation
     from silver.run.stored import Stored
     from silver.run.table_log import SilverLog
     from silver.schema.catalog import SilverTable
@@ -66,9 +75,17 @@ class Position:
         self._control = control
         self._log = log
         self._corrects = corrects
+        self._own: dict[str, int] = {}
         self.disowned = False
 
-    def held(self, table: SilverTable, stored: Stored, last: Cut | None, snapshot: Lsn | None) -> Held:
+    def held(
+        self,
+        table: SilverTable,
+        stored: Stored,
+        last: Cut | None,
+        snapshot: Lsn | None,
+        relations: Sequence[Relation] = (),
+    ) -> Held:
         """Return up to which LSN a table that has a mark holds its source.
 
         Args:
@@ -76,6 +93,7 @@ class Position:
             stored: the table as it is found.
             last: the newest cut.
             snapshot: the newest snapshot of the source's table that the cycle sees.
+            relations: all known shapes.
 
         Raises:
             TableError: ``table-written-by-others``.
@@ -94,12 +112,62 @@ class Position:
             named = self._control.last_named("silver", table.name)
         stated = named is not None and named.mark in {None, mark}
         held = max(mark, named.commit_lsn) if named is not None and stated else mark
-        found = self._log.foreign(table.name, stored.version, -1 if named is None else named.version)
+        self._own[table.name] = -1 if named is None else named.version
+        found = self._foreign(table, stored)
         if found is not None:
-            if table.versioned or snapshot is None or snapshot <= held:
-                raise written_by_others(table, found)
+            self._require_healed(table, stored, found, snapshot, held=held, relations=relations)
             self._log.trust(table.name, stored.version)
+            self._own[table.name] = stored.version
         return Held(held, is_in_cut=stated and named is not None and named.commit_lsn >= mark)
+
+    def _require_healed(
+        self,
+        table: SilverTable,
+        stored: Stored,
+        found: ForeignCommit,
+        snapshot: Lsn | None,
+        *,
+        held: Lsn,
+        relations: Sequence[Relation],
+    ) -> None:
+        """Check that a newer snapshot corrects what others did, or has done so.
+
+        Raises:
+            TableError: ``table-written-by-others``.
+        """
+        if not table.versioned:
+            if snapshot is None or snapshot <= held:
+                raise written_by_others(table, found)
+            return
+        versions = [one for one in relations if one.relation_id == table.relation.relation_id]
+        why = None
+        if snapshot is not None:
+            why = obstacle(table, stored.fields, versions or [table.relation], snapshot, ended=False)
+        if snapshot is None or why is None or not self._is_older(table, stored, found, snapshot, held):
+            raise written_by_others(table, found, derivable=why is None)
+        if self._corrects:
+            _LOGGER.warning(
+                "%s of silver.%s is not deltasmelt's, and the table %s by a rebuild. The snapshot at %s "
+                "corrects its current rows; rows that ended before stay as others left them",
+                found, table.name, why, snapshot,
+            )  # fmt: skip
+
+    def _is_older(
+        self, table: SilverTable, stored: Stored, found: ForeignCommit, snapshot: Lsn, held: Lsn
+    ) -> bool:
+        """Check whether all that others did came before the window of a snapshot: the mark then was lower."""
+        if snapshot > held:
+            return True
+        last: ForeignCommit | None = found
+        while last is not None:
+            try:
+                then = self._log.read_at(table.name, last.version)
+            except DeltaError:
+                return False
+            if then is None or (then.mark or ZERO) >= snapshot:
+                return False
+            last = self._log.foreign(table.name, stored.version, last.version, table=table)
+        return stored.mark is not None and stored.mark >= snapshot
 
     def begin_anew(self, name: str, stored: Stored | None, last: Cut | None) -> None:
         """Have no cut name a table that is not there, or empty: its versions will come again with other rows.
@@ -109,6 +177,7 @@ class Position:
             stored: the table as it is found, without a mark.
             last: the newest cut.
         """
+        self._own.pop(name, None)
         if self._corrects and self._named(name, last) is not None:
             _LOGGER.warning("silver.%s was removed: it is made again from its newest snapshot", name)
             self._control.disown("silver", name, -1 if stored is None else stored.version, None)
@@ -124,9 +193,13 @@ class Position:
         Raises:
             TableError: ``table-written-by-others``.
         """
-        found = self._log.foreign(table.name, stored.version)
+        found = self._foreign(table, stored)
         if found is not None:
             raise written_by_others(table, found)
+
+    def _foreign(self, table: SilverTable, stored: Stored) -> ForeignCommit | None:
+        own = self._own.get(table.name, -1)
+        return self._log.foreign(table.name, stored.version, own, table=table)
 
     def _named(self, name: str, last: Cut | None) -> Named | None:
         """Return what the newest cut that names a table states of it; mostly that is the newest of all."""
@@ -134,10 +207,21 @@ class Position:
         return known or self._control.last_named("silver", name)
 
 
-def written_by_others(table: SilverTable, found: ForeignCommit) -> TableError:
-    """Return the error of a table in which somebody else changed rows."""
-    rebuilt = f"stop silver and gold, then: smelt rebuild FILE silver {table.table}"
-    remedy = rebuilt if table.versioned else f"{resnapshot_remedy(table.table)}; or {rebuilt}"
+def written_by_others(table: SilverTable, found: ForeignCommit, *, derivable: bool = True) -> TableError:
+    """Return the error of a table in which somebody else changed rows.
+
+    Args:
+        table: the table.
+        found: what that was.
+        derivable: whether a rebuild keeps all that only the table has.
+    """
+    remedy = f"stop silver and gold, then: smelt rebuild FILE silver {table.table}"
+    if not derivable:
+        remedy = resnapshot_remedy(
+            table.table, "a rebuild would lose columns; to correct current rows alone, resnapshot the table"
+        )
+    elif not table.versioned:
+        remedy = f"{resnapshot_remedy(table.table)}; or {remedy}"
     return TableError(
         table.table,
         f"{found} of silver.{table.name} is not deltasmelt's and changed its rows",

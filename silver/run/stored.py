@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
+    from silver.schema.catalog import SilverTable
+
 SILVER_APP: Final = "deltasmelt.silver"
 """Application id of the mark; its version is the LSN up to which the table is done."""
 
@@ -81,3 +83,10 @@ def stored_of(table: DeltaTable) -> Stored:
         table.metadata().description or "",
         table.metadata().configuration,
     )
+
+
+def loses(table: SilverTable, before: Stored, after: Stored) -> bool:
+    """Check whether a column that a table's shape needs, or a field inside, is gone in a later version."""
+    needed = {*table.own_columns, *(column.attnum for column in table.columns)}
+    had, has = ({(one.attnum or one.name, one.ddl) for one in stored.fields} for stored in (before, after))
+    return any(column in needed for column, _ in had - has)

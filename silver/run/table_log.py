@@ -38,7 +38,7 @@ from bronze.lake.torn_log import set_torn_aside
 from bronze.lsn import Lsn
 from silver.run.commit_counts import lacking, rows_changed
 from silver.run.key_ranges import share_of
-from silver.run.stored import SILVER_APP, Stored, entry_file, stored_of
+from silver.run.stored import SILVER_APP, Stored, entry_file, loses, stored_of
 from silver.schema.catalog import UNREPRESENTABLE
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from bronze.lake.location import Lake
+    from silver.schema.catalog import SilverTable
 
 _FARTHEST: Final = 10_000
 """Commits to look back over."""
@@ -164,7 +165,9 @@ class SilverLog:
             self._checked.pop(name, None)
             self.expect(name)
 
-    def foreign(self, name: str, version: int, since: int = -1) -> ForeignCommit | None:
+    def foreign(
+        self, name: str, version: int, since: int = -1, *, table: SilverTable | None = None
+    ) -> ForeignCommit | None:
         """Return the first commit by others that changed rows, up to a version; None where there is none.
 
         What was read once is not read again: mostly nothing, or the commits of the cycle.
@@ -173,14 +176,31 @@ class SilverLog:
             name: of the table.
             version: that was read last.
             since: a version that is known to be right, as a cut names it.
+            table: its wanted shape, which may lose what it does not need; None: each column counts.
         """
-        table, since = self._tables.get(name), max(since, self._checked.get(name, -1))
-        if table is None or since >= version:
+        handle, since = self._tables.get(name), max(since, self._checked.get(name, -1))
+        if handle is None or since >= version:
             return None
-        found = first_foreign(range(version, since, -1), self._commits(table, name, since))
+        commits = self._commits(handle, name, since)
+
+        def commit_at(at: int) -> Commit | None:
+            commit = commits(at)
+            if commit is None or commit.ours or not commit.drops_columns or table is None:
+                return commit
+            return replace(commit, changes_rows=self._lost(table, at))
+
+        found = first_foreign(range(version, since, -1), commit_at)
         if found is None:
             self._checked[name] = version
         return found
+
+    def _lost(self, table: SilverTable, version: int) -> bool:
+        """Check whether a version lacks a needed column of the version before; yes where the log is cut."""
+        try:
+            before, after = (self.read_at(table.name, at) for at in (version - 1, version))
+        except DeltaError:
+            return True
+        return before is None or after is None or loses(table, before, after)
 
     def trust(self, name: str, version: int) -> None:
         """Take a version's rows for right, or for irrelevant: the next step replaces all of them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,8 @@ from tests.silver.histories import INT, relation
 if TYPE_CHECKING:
     from silver.schema.catalog import SilverTable
 
-ROWS = pa.table({"id": pa.array([1, 2], pa.int32())})
+ID = pa.field("id", pa.int32(), metadata={"comment": "attribute 1"})
+ROWS = pa.table({"id": [1, 2]}, schema=pa.schema([ID]))
 
 
 class Place:
@@ -35,8 +37,8 @@ class Place:
     def __init__(self, path: str) -> None:
         self.lake = Lake(path)
         self.control = ControlTables(self.lake)
-        shape = relation("t", [("id", INT)], ["id"], relation_id=1)
-        (self.table,) = silver_catalog([shape], SilverSettings()).values()
+        self.shape = relation("t", [("id", INT)], ["id"], relation_id=1)
+        (self.table,) = silver_catalog([self.shape], SilverSettings()).values()
         self.folder = Path(self.lake.uri("silver", "t"))
         for lsn in (10, 20, 30):
             self.window(lsn)
@@ -63,7 +65,7 @@ class Place:
         stored = log.read("t")
         assert stored is not None
         within = None if snapshot is None else Lsn(snapshot)
-        return Position(self.control, log).held(table or self.table, stored, last, within)
+        return Position(self.control, log).held(table or self.table, stored, last, within, [self.shape])
 
     def named(self) -> dict[int, int | None]:
         """The version that each cut names."""
@@ -140,6 +142,60 @@ def test_rows_that_others_changed_stop_the_table_until_a_snapshot_replaces_all(p
     assert "smelt rebuild FILE silver public.t" in str(caught.value.remedy)
 
 
+def test_where_a_rebuild_refuses_a_newer_snapshot_is_enough_also_for_a_history(
+    lake_path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = Place(lake_path)
+    shutil.rmtree(place.folder)
+    former = pa.schema([ID, pa.field("gone", pa.int32(), metadata={"comment": "attribute 9"})])
+    mark = CommitProperties(app_transactions=[Transaction(SILVER_APP, 50)])
+    write_deltalake(place.folder, former.empty_table(), commit_properties=mark)
+    place.cut(60, 50)
+    history = replace(place.table, history=True)
+    assert place.held(45, history).lsn == Lsn(60)
+    write_deltalake(place.folder, pa.table({"id": [9], "gone": [1]}, schema=former), mode="append")
+    with pytest.raises(TableError) as caught:
+        place.held(45, history)
+    assert str(caught.value.remedy).endswith("smelt snapshot FILE public.t")
+    assert not caplog.messages
+    assert place.held(70, history).lsn == Lsn(60), "as the remedy says"
+    assert "has the column gone from before the newest snapshot" in caplog.messages[-1]
+    mark = CommitProperties(app_transactions=[Transaction(SILVER_APP, 75)])
+    write_deltalake(place.folder, former.empty_table(), mode="append", commit_properties=mark)
+    # the snapshot's window; killed before the cut
+    assert place.held(70, history) == Held(Lsn(75), is_in_cut=False)
+    DeltaTable(place.folder).delete("id = 9")
+    with pytest.raises(TableError, match=r"version 1 \(WRITE\)"):
+        place.held(70, history)
+
+
+def drop(folder: Path, column: str) -> None:
+    """As Spark writes ALTER TABLE … DROP COLUMN."""
+    log, version = folder / "_delta_log", DeltaTable(folder).version()
+    entries = [json.loads(line) for line in (log / f"{0:020}.json").read_text().splitlines()]
+    metadata = next(one["metaData"] for one in entries if "metaData" in one)
+    schema = json.loads(metadata["schemaString"])
+    left = [field for field in schema["fields"] if field["name"] != column]
+    info = {"operation": "DROP COLUMNS", "operationParameters": {"columns": json.dumps([column])}}
+    metadata["schemaString"] = json.dumps({**schema, "fields": left})
+    lines = [json.dumps({"commitInfo": info}), json.dumps({"metaData": metadata})]
+    (log / f"{version + 1:020}.json").write_text("\n".join(lines))
+
+
+def test_a_column_that_does_not_come_from_the_source_may_be_dropped_as_a_remedy_says(lake_path: str) -> None:
+    place = Place(lake_path)
+    shutil.rmtree(place.folder)
+    own = pa.schema([ID, ("mine", pa.int32())])
+    mark = CommitProperties(app_transactions=[Transaction(SILVER_APP, 10)])
+    write_deltalake(place.folder, own.empty_table(), commit_properties=mark)
+    place.cut(60, 10)
+    drop(place.folder, "mine")
+    assert place.held().lsn == Lsn(60)
+    drop(place.folder, "id")
+    with pytest.raises(TableError, match=r"version 2 \(DROP COLUMNS\)"):
+        place.held()
+
+
 def test_what_others_commit_during_a_cycle_is_found_before_its_cut(place: Place) -> None:
     log = SilverLog(place.lake)
     stored = log.read("t")
@@ -152,6 +208,23 @@ def test_what_others_commit_during_a_cycle_is_found_before_its_cut(place: Place)
     assert after is not None
     with pytest.raises(TableError):
         position.require_own(place.table, after)
+    log.forget(["t"])
+    assert log.read("t") == after
+    with pytest.raises(TableError, match="version 3"):
+        position.require_own(place.table, after)
+
+
+def test_what_a_cut_stands_for_is_not_looked_at_again_however_the_log_was_opened(place: Place) -> None:
+    DeltaTable(place.folder).restore(0)
+    place.cut(50, 30)
+    log = SilverLog(place.lake)
+    stored = log.read("t")
+    assert stored is not None
+    position = Position(place.control, log)
+    position.held(place.table, stored, place.control.latest_cut("silver"), None)
+    log.forget(["t"])
+    assert log.read("t") == stored
+    position.require_own(place.table, stored)
 
 
 def test_a_table_that_was_removed_is_named_by_no_cut_any_more(place: Place) -> None:
