@@ -264,8 +264,14 @@ def _read(parquet: pq.ParquetFile, group: int, where: str) -> pa.Table:
 
 
 def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows in a schema; what an earlier release did not write, also inside of structs, is NULL."""
+    """Return rows in a schema; what an earlier release did not write, also inside of structs, is NULL.
+
+    Columns that are missing are added as a whole. Rows go through Python only where a struct differs inside.
+    """
+    for field in schema:
+        if field.name not in rows.column_names:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
     try:
-        return rows.cast(schema)
+        return rows.select(schema.names).cast(schema)
     except (ValueError, pa.ArrowException):
         return pa.Table.from_pylist(rows.to_pylist(), schema=schema)

@@ -50,6 +50,7 @@ class ControlTable:
         self._read_version = -1
         self._flushed = False
         self._files: dict[str, pa.Table] = {}
+        self._values: dict[str, frozenset[object]] = {}
         self._in_store = local_folder(uri) is None and not is_named(uri)
         self._put = -1
         self._listed = self._put_at = 0.0
@@ -157,6 +158,20 @@ class ControlTable:
                     self._bring_up(self._handle)
                 self._read(self._handle)
             return pa.concat_tables([self._schema.empty_table(), *self._files.values()])
+
+    def has_value(self, column: str, value: object) -> bool:
+        """Check whether a row that `rows` returned last has a value, always in the same column.
+
+        The values of a file, which never changes, are found once: many tables may be asked for in each cycle.
+        """
+        with self._lock:
+            self._values = {
+                path: self._values[path]
+                if path in self._values
+                else frozenset(rows[column].unique().to_pylist())
+                for path, rows in self._files.items()
+            }
+            return any(value in values for values in self._values.values())
 
     def _is_recent(self) -> bool:
         """Whether the log of the table, which lies in a store, was listed not long ago."""

@@ -136,6 +136,8 @@ class ControlTables:
             name: of the table.
         """
         rows = self._cuts.rows()
+        if not self._cuts.has_value("table_name", name):
+            return None
         of_one = rows.filter(pc.and_(pc.equal(rows["layer"], layer), pc.equal(rows["table_name"], name)))
         if not of_one.num_rows:
             return None

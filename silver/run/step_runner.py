@@ -34,7 +34,6 @@ from silver.run.stored import SILVER_APP
 from silver.schema import alter, ddl, deleted_keys, padding
 from silver.schema.catalog import COMMIT_LSN, VALID_FROM_LSN
 from silver.schema.clustering import clustered_again, is_optional
-from silver.schema.ddl import feed_again
 from silver.schema.recreated import adopted
 
 if TYPE_CHECKING:
@@ -200,8 +199,9 @@ class StepRunner:
                 session.sql(as_merge(target, merge.merge(table, folded, within))).collect()
                 version = self._log.written(table.name).version
             return version
-        # Into a table without rows they are added: to replace what is there costs a statement more.
-        replaces = step.mode == "load" and stored.files > 0
+        # Into a new table rows are added: to replace what is there costs a statement more. Others may have
+        # emptied a table that has a mark: only a commit that replaces all rows shows that the table is whole.
+        replaces = step.mode == "load" and (stored.files > 0 or stored.mark is not None)
         version = self._insert(session, step, stored, folded, replaces=replaces)
         if replaces:
             self._optional(session, table, clustered_again(target, table))
@@ -301,23 +301,9 @@ class StepRunner:
                 session.sql(statement)
         if stored is None or statements:
             stored = self._log.written(step.table.name)
-        described = self._descriptions.take_over(session, step.table, stored)
-        if self._fed_again(session, step, stored) or described:
+        if self._descriptions.take_over(session, step.table, stored):
             stored = self._log.written(step.table.name)
         return stored
-
-    def _fed_again(self, session: SparkSession, step: Step, stored: Stored) -> bool:
-        """Switch a change feed on that somebody switched off; without it gold builds in full each time.
-
-        Rows are right without it. The versions in between have no feed, so gold's next build is a full one.
-        """
-        names = [field.name for field in stored.fields]
-        target = self._lake.sql("silver", step.table.name)
-        statements = [] if stored.has_feed else feed_again(target, step.table, names)
-        if statements:
-            _LOGGER.warning("the change feed of silver.%s was off; it is switched on again", step.table.name)
-            self._optional(session, step.table, statements)
-        return bool(statements)
 
     def _ranges(
         self, session: SparkSession, table: SilverTable, folded: Fold, files: int

@@ -30,7 +30,6 @@ from silver.run.refusals import check_relation, refused, same_names, there
 from silver.run.spark_settings import SMALL, tune
 from silver.schema import alter, deleted_keys, padding
 from silver.schema.catalog import histories, silver_catalog
-from silver.schema.ddl import feed_again
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -227,8 +226,7 @@ class Worklist:
         """What is to be done for a table with these changes, or, where it has none, without any."""
         activity = activity or self._shape_alone(table, stored)
         begun = stored is not None and stored.mark is not None
-        lacks_feed = stored is not None and not stored.has_feed and bool(self._feed(table, stored))
-        if activity is None and begun and (lacks_feed or self._descriptions.due(table, stored)):
+        if activity is None and begun and self._descriptions.due(table, stored):
             return _Reading(changes, Activity.none(), start, described=True)
         return _Reading(changes, activity, start)
 
@@ -237,7 +235,7 @@ class Worklist:
         stored, snapshot = self._log.read(table.name), snapshot_of(attempt.bronze, table.table)
         if stored is not None and stored.mark is not None:
             within = snapshot if snapshot is not None and snapshot <= attempt.end else None
-            held = self._position.held(table, stored, attempt.last, within)
+            held = self._position.held(table, stored, attempt.last, within, attempt.relations)
             if not held.is_in_cut and (begun := self._log.lacks_rows(table.name)) is not None:
                 return begun  # the MERGE of known rows came to its end, and what would mend it did not
             return held.lsn
@@ -280,10 +278,6 @@ class Worklist:
             for row in session.sql(activity_query(changes, starts, end)).collect()
         }
         return changes, {relation: activity for relation, activity in found.items() if activity.effective}
-
-    def _feed(self, table: SilverTable, stored: Stored) -> list[str]:
-        """Return what switches the table's change feed on again."""
-        return feed_again(self._lake.sql("silver", table.name), table, [one.name for one in stored.fields])
 
     def _shape_alone(self, table: SilverTable, stored: Stored | None) -> Activity | None:
         """Return an activity without changes where nobody wrote to a table, but its shape is another one.

@@ -135,4 +135,10 @@ def follows(source: RealSource, caplog: pytest.LogCaptureFixture) -> None:
     assert said(source, "orders") == anew
     assert source.errors() == {}
     assert refused(source) == [True, False, False]
-    assert sum("does not get the comments of public.plain" in one.getMessage() for one in caplog.records) == 1
+    assert (
+        sum(
+            "silver.plain does not get the comments of its source" in one.getMessage()
+            for one in caplog.records
+        )
+        == 1
+    )

@@ -1,0 +1,54 @@
+"""What is refused of a table's comments and change feed rests, each kind apart, and stops nothing."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from bronze.comments import Comments
+from bronze.lake.location import Lake
+from bronze.lsn import Lsn
+from silver.run.descriptions import Descriptions
+from silver.run.stored import Stored
+from silver.run.table_log import SilverLog
+from silver.schema.catalog import silver_catalog
+from silver.schema.ddl import FEED
+from silver.schema.fields import DeltaColumn
+from silver.settings import SilverSettings
+from tests.silver.histories import INT, relation
+
+if TYPE_CHECKING:
+    import pytest
+    from pyspark.sql import SparkSession
+
+
+class Refusing:
+    """A session of a catalog that lets nobody set table properties."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+
+    def sql(self, statement: str) -> Any:
+        self.ran.append(statement)
+        if "TBLPROPERTIES" in statement:
+            raise RuntimeError("PERMISSION_DENIED")
+
+
+def test_a_feed_that_cannot_be_switched_on_rests_apart_from_comments(
+    lake_path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    lake, session = Lake(lake_path), Refusing()
+    shape = replace(relation("t", [("id", INT)], ["id"], relation_id=1), comments=Comments(1, "all"))
+    (table,) = silver_catalog([shape], SilverSettings()).values()
+    stored = Stored(3, Lsn(10), (DeltaColumn("id", 1, "INT", comment="attribute 1"),), 1)
+    one = Descriptions(lake, SilverLog(lake))
+    assert one.take_over(cast("SparkSession", session), table, stored)
+    assert [FEED in statement for statement in session.ran] == [False, True]
+    told = "silver.t has its change feed switched off, and it cannot be switched on: gold builds in full"
+    assert [told in message for message in caplog.messages] == [True]
+    described = replace(stored, description="all")
+    assert not one.due(table, described), "it rests"
+    assert not one.take_over(cast("SparkSession", session), table, described)
+    assert len(one.due(table, stored)) == 1, "a comment is due by itself"
