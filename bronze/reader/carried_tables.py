@@ -263,7 +263,8 @@ class CarriedTables:
             until_stopped(stop, connection),
         ):
             tables, members = self._members(connection, asked)
-            streamed = self._partitions.prove(connection, tables, on_record)
+            waiting = self._landing.sink.tables.needing_copy(list(on_record)) if on_record else set()
+            streamed = self._partitions.prove(connection, tables, on_record, waiting)
             carried = [table.table for table in tables if _is_carried(table)]
             ways = fingerprints(connection, self._source.publication, carried)
             forgets = may_forget(connection.info.server_version)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Final
 
 from bronze.drift.streamed_queries import has_all_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from typing import Any
 
     import psycopg
@@ -15,41 +16,61 @@ if TYPE_CHECKING:
     from bronze.catalog.source_table import SourceTable
     from bronze.drift.streamed import StreamedParts
     from bronze.identifiers import TableName
+    from bronze.lsn import Lsn
+
+
+_SECONDS: Final = 60.0
+"""Of one look for all proofs; a table with a partition that is left over is resnapshotted."""
 
 
 class NamedPartitions:
     """What looks proved of named partitions. Only looks, one at a time, touch this.
 
-    A proof speaks of a transaction that is over, so the proof stays true when rows change later.
+    A proof speaks of a transaction that is over, so the proof stays true when rows change later, and so does
+    a refusal. Both count for a partition and the transaction that named the partition.
     """
 
     def __init__(self) -> None:
-        self._whole: set[int] = set()
+        self._whole: set[tuple[int, Lsn]] = set()
+        self._refused: set[tuple[int, Lsn]] = set()
 
     def prove(
         self,
         connection: psycopg.Connection[Any],
         tables: Iterable[SourceTable],
         streamed: Mapping[TableName, StreamedParts],
+        waiting: Collection[TableName],
     ) -> dict[TableName, StreamedParts]:
         """Return the records, with the partitions that proved to have all rows that were streamed.
+
+        One partition without a proof has the table resnapshotted, so the others are not asked for then.
 
         Args:
             connection: in autocommit mode; asked only where one transaction created and filled a partition.
             tables: as this look saw them.
             streamed: records from before this look.
+            waiting: tables that need a snapshot anyway.
         """
-        if not streamed:
-            self._whole.clear()
-            return {}
-        storages = {table.table: table.storage for table in tables}
-        proved: set[int] = set()
+        storages = {table.table: table.storage for table in tables if table.table not in waiting}
+        on_record = {
+            (oid, named.commit_lsn) for parts in streamed.values() for oid, named in parts.named.items()
+        }
+        self._whole &= on_record
+        self._refused &= on_record
+        until = time.monotonic() + _SECONDS
         for root, parts in streamed.items():
             storage = storages.get(root)
             if storage is None:
                 continue
             for oid, named in parts.made_and_filled(storage).items():
-                if oid in self._whole or has_all_rows(connection, storage.parts[oid], named):
-                    proved.add(oid)
-        self._whole = proved
+                doubt = oid, named.commit_lsn
+                if doubt in self._whole:
+                    continue
+                if doubt in self._refused or time.monotonic() >= until:
+                    break
+                if not has_all_rows(connection, storage.parts[oid], named):
+                    self._refused.add(doubt)
+                    break
+                self._whole.add(doubt)
+        proved = {oid for oid, _ in self._whole}
         return {root: parts.with_whole(proved) for root, parts in streamed.items()}

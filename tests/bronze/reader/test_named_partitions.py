@@ -1,0 +1,48 @@
+"""How often the source is asked for the rows of partitions that the stream named."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from bronze.drift.storage import Part, Storage
+from bronze.drift.streamed import Named, StreamedParts
+from bronze.identifiers import TableName
+from bronze.lsn import Lsn
+from bronze.reader.named_partitions import NamedPartitions
+
+if TYPE_CHECKING:
+    import psycopg
+    import pytest
+
+    from bronze.catalog.source_table import SourceTable
+
+ROOT = TableName("public", "p")
+
+
+def test_a_refusal_is_remembered_and_ends_the_questions_of_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    lacking = {"p2"}
+
+    def has_all_rows(_connection: object, part: Part, _named: Named) -> bool:
+        asked.append(part.name)
+        return part.name not in lacking
+
+    monkeypatch.setattr("bronze.reader.named_partitions.has_all_rows", has_all_rows)
+    connection = cast("psycopg.Connection[Any]", None)
+    storage = Storage(1, {}, {oid: Part(f"p{oid}", oid, attached=7) for oid in (1, 2, 3)})
+    table = cast("SourceTable", SimpleNamespace(table=ROOT, storage=storage))
+    streamed = {ROOT: StreamedParts({oid: Named(Lsn(9), 7, 1) for oid in (1, 2, 3)})}
+    partitions = NamedPartitions()
+
+    assert partitions.prove(connection, [table], streamed, {ROOT})[ROOT].whole == set()
+    assert asked == [], "the table is copied anyway"
+    for _ in range(2):
+        assert partitions.prove(connection, [table], streamed, ())[ROOT].whole == {1}
+    assert asked == ["p1", "p2"]
+    partitions.prove(connection, [table], {}, ())
+    lacking.clear()
+    assert partitions.prove(connection, [table], streamed, ())[ROOT].whole == {1, 2, 3}
+    monkeypatch.setattr("bronze.reader.named_partitions._SECONDS", 0.0)
+    partitions = NamedPartitions()
+    assert partitions.prove(connection, [table], streamed, ())[ROOT].whole == set()
