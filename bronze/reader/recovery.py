@@ -30,11 +30,12 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.catalog.queries import tables_of
 from bronze.catalog.select import select_tables
-from bronze.errors import DefiniteError
+from bronze.errors import DefiniteError, TransientError
 from bronze.identifiers import quote_literal
 from bronze.lake import delta
 from bronze.lake.client import CommitFailedError, Transaction
@@ -44,7 +45,7 @@ from bronze.lsn import Lsn
 from bronze.postgres.connection import connect, identify, log_end, translated, until_stopped
 from bronze.postgres.conninfo import address_of
 from bronze.reader.session_start import SessionStart
-from bronze.setup.create_slot import ensure_slot
+from bronze.setup.create_slot import STARTING_OVER, ensure_slot, is_comparing
 from bronze.setup.publication import ensure_publication
 from bronze.setup.slot import read_slot, slot_problem
 from bronze.store.commits import commit_marks, lake_in_use
@@ -126,11 +127,9 @@ def start_over(
         SmeltError: the server cannot be asked, the lake not be written; it is given up.
     """
     uri = delta.location(lake, "bronze", CHANGES)
-    with (
-        connect(source) as connection,
-        translated(source),
-        until_stopped(stop or threading.Event(), connection),
-    ):
+    stop = stop or threading.Event()
+    say = partial(_say, stop, progress)
+    with connect(source) as connection, translated(source), until_stopped(stop, connection):
         identity = identify(connection)
         sink = DeltaSink(lake, pipeline, identity)
         relations = sink.relations()
@@ -144,7 +143,7 @@ def start_over(
             raise problem
         if slot is not None and slot.confirmed_flush > position.confirm and _is_given_up(changes, position):
             anew = False  # it was made after that: bronze confirms none beyond its own place
-        begin = SessionStart(pipeline, source, lake, "deltasmelt snapshot", progress or _unheard, reached)
+        begin = SessionStart(pipeline, source, lake, STARTING_OVER, say, reached)
         if not anew and _goes_on(connection, begin, position, identity.timeline):
             return None
         slot = read_slot(connection, source.slot)
@@ -159,7 +158,7 @@ def start_over(
         if slot is not None and (anew or problem is not None or slot.confirmed_flush <= newest):
             _drop(connection, slot, source)
         reached("slot-dropped")
-        slot = ensure_slot(connection, source, progress=progress)
+        slot = ensure_slot(connection, source, progress=say)
         reached("slot-made")
         lsn = Lsn(slot.confirmed_flush - 1)
         refuse_behind(lsn, newest, where=address_of(source))
@@ -175,11 +174,11 @@ def _goes_on(
 ) -> bool:
     """Check whether the stream goes on from bronze's place; a reader that streams has shown it.
 
-    The slot of a reader that was just refused is free within moments.
+    The slot of a reader that was just refused is free within moments. Another comparison is waited for.
     """
     for _ in range(_RELEASE_LOOKS):
         slot = read_slot(connection, begin.source.slot)
-        if slot is None or slot.active_pid is None:
+        if slot is None or slot.active_pid is None or is_comparing(connection, slot.active_pid):
             break
         connection.execute("SELECT pg_sleep(%s)", [begin.source.timing.slot_poll])  # ends with a stop, too
     else:
@@ -231,8 +230,17 @@ def _commit(changes: DeltaTable, uri: str, marks: Sequence[Transaction]) -> None
             raise lake_in_use(uri, _STOP_READER) from error
 
 
-def _unheard(_: str) -> None:
-    """Nobody listens."""
+def _say(stop: threading.Event, progress: Callable[[str], None] | None, said: str) -> None:
+    """Tell what is waited for; give the wait up where this is to stop."""
+    if stop.is_set():
+        raise TransientError(
+            f"stopped while {said}",
+            code="statement-cancelled",
+            where="the replication slot",
+            remedy="nothing to do if somebody stopped the command; otherwise run the command again",
+        )
+    if progress is not None:
+        progress(said)
 
 
 def _drop(connection: psycopg.Connection[Any], slot: SlotState, source: SourceSettings) -> None:

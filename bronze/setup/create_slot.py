@@ -6,7 +6,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from bronze.config.timing import Timing
 
 
+CHECKING: Final = "deltasmelt check"
+STARTING_OVER: Final = "deltasmelt snapshot"
+"""Application names of those that hold the slot for a comparison of logs, which ends by itself."""
+
+
 def ensure_slot(
     connection: psycopg.Connection[Any],
     source: SourceSettings,
@@ -38,7 +43,8 @@ def ensure_slot(
     Args:
         connection: in autocommit mode, outside a transaction.
         source: names the slot, and says by `manage` whether it may be made; its timing, how long another
-            reader may hold it and running transactions may keep it from being made.
+            reader may hold it, and how long running transactions may keep it from being made, or a
+            comparison of logs hold it.
         ours: how the application name of this pipeline's readers begins. The walsender of one of them that
             went without a goodbye is waited for as long as the server waits itself, or ended where its
             silence shows.
@@ -69,7 +75,8 @@ def ensure_slot(
             if slot.active_pid is None:
                 return _kept(slot, source)
             deadline = started + timing.slot_release
-            if slot.confirmed_flush == ZERO:  # it is still being made, by another start or by hand
+            # It is still being made, by another start or by hand, or a comparison that ends by itself.
+            if slot.confirmed_flush == ZERO or is_comparing(connection, slot.active_pid):
                 deadline = started + timing.slot_transactions
             elif ours is not None:
                 deadline = max(deadline, silence.deadline(connection, slot.active_pid, ours))
@@ -129,6 +136,15 @@ class _Silence:
         if now - self._since >= self._timing.reader_silence:
             connection.execute("SELECT pg_terminate_backend(%s)", [backend_pid])
         return self._since + self._timing.reader_silence + self._timing.walsender_end
+
+
+def is_comparing(connection: psycopg.Connection[Any], backend_pid: int) -> bool:
+    """Check whether a walsender serves a comparison of logs (`bronze.stream.same_log`), no reader."""
+    row = connection.execute(
+        "SELECT FROM pg_stat_activity WHERE pid = %s AND application_name = ANY (%s)",
+        [backend_pid, [CHECKING, STARTING_OVER]],
+    ).fetchone()
+    return row is not None
 
 
 def _in_use(connection: psycopg.Connection[Any], slot: SlotState, source: SourceSettings) -> DefiniteError:

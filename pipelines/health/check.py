@@ -29,6 +29,7 @@ from bronze.lake.folders import local_folder
 from bronze.postgres.connection import connect, identify, primary_log_end, translated
 from bronze.postgres.conninfo import address_of, conninfo
 from bronze.reader.session_start import SessionStart
+from bronze.setup.create_slot import CHECKING
 from bronze.setup.slot import read_slot
 from bronze.store.contract import (
     CHANGES,
@@ -258,7 +259,7 @@ def _broken(
                 pipeline.pipeline,
                 source,
                 pipeline.lake_address(),
-                "deltasmelt check",
+                CHECKING,
                 say=_give_up,
                 reached=lambda _: None,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from bronze.config.timing import Timing
 from bronze.errors import DefiniteError
 from bronze.lsn import ZERO
 from bronze.postgres.connection import connect
-from bronze.setup.create_slot import ensure_slot
+from bronze.setup.create_slot import CHECKING, STARTING_OVER, ensure_slot
 from bronze.stream.receiver import Receiver
 from bronze.stream.replication import ReplicationStream
 from tests.bronze.replaying import execute, fetch, source_of
@@ -70,3 +71,15 @@ def test_a_living_reader_is_left_alone_and_one_that_fell_silent_is_ended(
         slot = ensure_slot(looking, hasty, ours="deltasmelt shop ")
         assert slot.active_pid is None
     receiver.stop()
+
+
+@pytest.mark.parametrize("name", [CHECKING, STARTING_OVER])
+def test_a_comparison_of_logs_is_waited_for(source: SourceSettings, name: str) -> None:
+    hasty = source.with_timing(Timing(slot_release=0.2, slot_transactions=20.0))
+    connection = ReplicationStream(source, application_name=name)
+    connection.start(ZERO)
+    over = threading.Timer(1.5, connection.close)
+    over.start()
+    with connect(source) as looking:
+        assert ensure_slot(looking, hasty, ours="deltasmelt shop ").active_pid is None
+    over.join()
