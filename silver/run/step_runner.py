@@ -37,7 +37,7 @@ from silver.schema.clustering import clustered_again, is_optional
 from silver.schema.recreated import adopted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -58,14 +58,21 @@ Time would allow for ten times as many; but what a cycle writes is kept as long 
 """
 
 
-def reshaping(target: str, step: Step, stored: Stored, settings: SilverSettings) -> list[str]:
-    """Statements that bring a table to a step's shape.
+def reshaping(
+    target: str,
+    step: Step,
+    stored: Stored,
+    settings: SilverSettings,
+    finds: Callable[[str], bool] | None = None,
+) -> list[str]:
+    """Return the statements that bring a table to a step's shape.
 
     Args:
         target: the table.
         step: not of a table that is yet to be made.
         stored: the table as it is.
         settings: what becomes of columns.
+        finds: checks whether a query finds a row (`silver.schema.deleted_keys`).
 
     Raises:
         TableError: a column changed in a way that stored values do not survive.
@@ -73,7 +80,8 @@ def reshaping(target: str, step: Step, stored: Stored, settings: SilverSettings)
     emptied = step.mode == "load" or (step.mode == "versions" and step.window.snapshot is not None)
     statements, fields = adopted(target, step.table, stored.fields, stored.relation)
     statements += padding.unpadded(target, step.table, fields, stored.properties, emptied=emptied)
-    statements += deleted_keys.merged(target, step.table, fields, stored.properties)
+    finds = None if statements else finds  # statements before it change names or values
+    statements += deleted_keys.merged(target, step.table, fields, stored.properties, finds=finds)
     return statements + alter.steps(target, step.table, fields, settings, emptied=emptied)
 
 
@@ -291,7 +299,13 @@ class StepRunner:
             return stored
         else:
             alone = step.mode == "describe"
-            statements = [] if alone else reshaping(target, step, stored, self._settings)
+
+            def finds(query: str) -> bool:
+                if self._log.size(step.table.name)[0] > SMALL_TARGET:
+                    tune(session, small=False)  # the query reads all rows, whatever the window holds
+                return bool(session.sql(query).take(1))
+
+            statements = [] if alone else reshaping(target, step, stored, self._settings, finds)
         for statement in statements:
             if is_optional(target, statement):
                 self._optional(session, step.table, [statement])

@@ -9,6 +9,10 @@ property names other columns, a statement removes deleted rows whose new key ano
 stays, else the row that was deleted last. The property is set after that, before the next MERGE. If the
 process dies in between, the next cycle repeats the statement, which then finds no row. Deleted rows with
 NULL in the new key match no row of the source and stay.
+
+A table that an earlier version of deltasmelt made has no property, and mostly no such rows. The keys alone
+show whether some key has several rows. Only the rows of these keys are ranked, and without such keys the
+statement is left out.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from silver.schema.live_rows import IS_LIVE
 from silver.sql import as_json, block, literal, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from silver.schema.catalog import SilverTable
     from silver.schema.fields import DeltaColumn
@@ -40,7 +44,12 @@ def is_rekeyed(table: SilverTable, known: Mapping[str, str]) -> bool:
 
 
 def merged(
-    target: str, table: SilverTable, actual: Sequence[DeltaColumn], known: Mapping[str, str]
+    target: str,
+    table: SilverTable,
+    actual: Sequence[DeltaColumn],
+    known: Mapping[str, str],
+    *,
+    finds: Callable[[str], bool] | None = None,
 ) -> list[str]:
     """Return the statements after which rows are unique by the table's key.
 
@@ -49,6 +58,7 @@ def merged(
         table: the wanted shape.
         actual: the columns that the table has.
         known: the properties that the table has.
+        finds: checks whether a query finds a row in the table as it is; None: rows may change before.
     """
     wanted = properties(table)
     if not wanted.items() - known.items():
@@ -57,7 +67,8 @@ def merged(
     key = [quote(names[attnum]) for attnum in _attnums(table) if attnum in names]
     soft = any(field.attnum is None and field.name == DELETED for field in actual)
     statements = []
-    if soft and len(key) == len(table.key):
+    found = soft and len(key) == len(table.key)
+    if found and (finds is None or finds(_doubled(target, key))):
         statements.append(_removed(target, key, [quote(field.name) for field in actual]))
     said = f"{literal(KEY_PROPERTY)} = {literal(wanted[KEY_PROPERTY])}"
     return [*statements, f"ALTER TABLE {target} SET TBLPROPERTIES ({said})"]
@@ -67,18 +78,23 @@ def _attnums(table: SilverTable) -> list[int | None]:
     return [table.column(name).attnum for name in table.key]
 
 
+def _doubled(target: str, key: Sequence[str]) -> str:
+    """Return a query of the keys that several rows have; a key with NULL is none."""
+    listed, present = ", ".join(key), " AND ".join(f"{name} IS NOT NULL" for name in key)
+    return f"SELECT {listed} FROM {target} WHERE {present} GROUP BY {listed} HAVING count(*) > 1"
+
+
 def _removed(target: str, key: Sequence[str], columns: Sequence[str]) -> str:
     """Return a MERGE that deletes deleted rows whose key a live row has, or a row deleted later.
 
     A row is found again by all of its values: the former key is among them, so no two rows are the same.
     """
-    listed, present = ", ".join(key), " AND ".join(f"{name} IS NOT NULL" for name in key)
-    row = as_json(columns)
+    listed, row = ", ".join(key), as_json(columns)
     order = f"{IS_LIVE} DESC, {COMMIT_LSN} DESC, {row}"
     ranked = f"""\
 SELECT {listed}, {row} AS row, row_number() OVER (PARTITION BY {listed} ORDER BY {order}) AS place
 FROM {target}
-WHERE {present}"""
+WHERE ({listed}) IN ({_doubled(target, key)})"""
     same = " AND ".join(f"t.{name} = s.{name}" for name in key)
     return f"""\
 MERGE INTO {target} AS t

@@ -9,8 +9,9 @@ import pytest
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from silver.cycle import Silver
+from silver.run.table_log import SilverLog
 from silver.schema.catalog import silver_table
-from silver.schema.deleted_keys import KEY_PROPERTY
+from silver.schema.deleted_keys import KEY_PROPERTY, merged
 from silver.settings import SilverSettings
 from silver.verify.rows import doubled_query
 from tests.fix_spark import rows_of
@@ -31,7 +32,7 @@ DEAD = [("1", "a"), ("4", "d"), ("5", "d"), ("6", None), ("7", None)]
 def test_each_new_key_has_one_row(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
     lake = Lake(path=str(tmp_path_factory.mktemp("lake")))
     bronze, control = BronzeWriter(lake), ControlTables(lake)
-    silver = Silver(spark, lake, SilverSettings(deletes="soft"), control)
+    silver, log = Silver(spark, lake, SilverSettings(deletes="soft"), control), SilverLog(lake)
 
     def rows(name: str) -> list[tuple[Any, ...]]:
         query = f"SELECT id, email, _deleted FROM {lake.sql('silver', name)} ORDER BY id"
@@ -67,3 +68,26 @@ def test_each_new_key_has_one_row(spark: SparkSession, tmp_path_factory: pytest.
     assert rows_of(spark, doubled) == []
     properties = rows_of(spark, f"SHOW TBLPROPERTIES {lake.sql('silver', 'people')} ('{KEY_PROPERTY}')")
     assert properties[0]["value"] == "2"
+
+    # A table of an earlier version has no property, and its keys are unique: no row is compared as JSON.
+    target = lake.sql("silver", "people")
+    stored, before = log.read("people"), rows("people")
+    assert stored is not None
+    asked: list[str] = []
+    table = silver_table(by_email, SilverSettings(deletes="soft"))
+
+    def finds(query: str) -> bool:
+        asked.append(query)
+        return bool(rows_of(spark, query))
+
+    assert merged(target, table, stored.fields, {}, finds=finds) == [
+        f"ALTER TABLE {target} SET TBLPROPERTIES ('{KEY_PROPERTY}' = '2')"
+    ]
+    assert len(asked) == 1
+    spark.sql(f"ALTER TABLE {target} UNSET TBLPROPERTIES ('{KEY_PROPERTY}')")
+    bronze.add(65, [change(by_email, "insert", new=["9", "e"])])
+    bronze.commit(70)
+    assert silver.cycle() is not None
+    assert rows("people") == sorted([*before, (9, "e", False)])
+    newest = [row["operation"] for row in rows_of(spark, f"DESCRIBE HISTORY {target} LIMIT 2")]
+    assert newest == ["MERGE", "SET TBLPROPERTIES"]
