@@ -169,8 +169,11 @@ class TypeTrees:
     def written(self, type_: PgType) -> dict[str, int]:
         """Return traces that statements on a type, and on all that it is made of, leave in the catalog.
 
-        A label that is renamed, and renamed back, has another xmin in pg_enum; a label that is added changes
-        none of the others. An attribute of a composite that comes and goes counts in pg_class.relnatts.
+        A label that is renamed, and renamed back, has another xmin in pg_enum. A label that is added leaves
+        the others as they are, with one exception: after some dozen labels BEFORE or AFTER one and the same,
+        PostgreSQL has no number left between two and numbers all labels anew (RenumberEnumType). That looks
+        like a label renamed for a while, so the table is resnapshotted. An attribute of a composite that
+        comes and goes counts in pg_class.relnatts.
 
         Args:
             type_: a tree of this object.
