@@ -11,7 +11,7 @@ SELECT k0, collect_set(place) AS places FROM (
   SELECT try_cast(v0 AS BIGINT) AS k0, 1 AS place FROM (
     -- account.home: public.addresses
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-    FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+    FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`id`) AS v0
       FROM images_of_addresses AS t
@@ -24,7 +24,7 @@ SELECT k0, collect_set(place) AS places FROM (
   SELECT try_cast(v0 AS BIGINT) AS k0, 2 AS place FROM (
     -- country: public.countries
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-    FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+    FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`id`) AS v0
       FROM images_of_countries AS t
@@ -37,7 +37,7 @@ SELECT k0, collect_set(place) AS places FROM (
   SELECT try_cast(v0 AS BIGINT) AS k0, 3 AS place FROM (
     -- billing: public.addresses
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-    FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+    FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`id`) AS v0
       FROM images_of_addresses AS t
@@ -50,7 +50,7 @@ SELECT k0, collect_set(place) AS places FROM (
   SELECT try_cast(v0 AS BIGINT) AS k0, 4 AS place FROM (
     -- billing.country: public.countries
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-    FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+    FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
     LEFT SEMI JOIN (
       SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
       FROM public.addresses AS t
@@ -67,7 +67,7 @@ SELECT k0, collect_set(place) AS places FROM (
   SELECT try_cast(v0 AS BIGINT) AS k0, 5 AS place FROM (
     -- shipping: public.addresses
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-    FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+    FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`id`) AS v0
       FROM images_of_addresses AS t
@@ -80,7 +80,7 @@ SELECT k0, collect_set(place) AS places FROM (
   SELECT try_cast(v0 AS BIGINT) AS k0, 6 AS place FROM (
     -- referrer: public.customers
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-    FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+    FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`id`) AS v0
       FROM images_of_customers AS t

@@ -2,7 +2,7 @@ WITH
 -- rows of public.customers that belong to the roots
 r0_customers AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`billing_id`, `t`.`shipping_id`, `t`.`created_at`, `t`.`deleted_at`, `t`.`_deltasmelt_lost_deleted_at`
-  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+  FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT SEMI JOIN affected AS r ON `t`.`id` = `r`.`k0`
 ),
 -- rows of public.addresses that belong to r0_customers
@@ -32,13 +32,13 @@ r4_addresses AS (
 -- rows of public.customers that belong to r0_customers
 r5_customers AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`billing_id`, `t`.`shipping_id`, `t`.`created_at`, `t`.`deleted_at`, `t`.`_deltasmelt_lost_deleted_at`
-  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+  FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT SEMI JOIN r0_customers AS r ON `t`.`id` = `r`.`referred_by`
 ),
 -- rows of public.customers that belong to the roots
 r6_customers AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`billing_id`, `t`.`shipping_id`, `t`.`created_at`, `t`.`deleted_at`, `t`.`_deltasmelt_lost_deleted_at`
-  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+  FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT SEMI JOIN affected AS r ON `t`.`referred_by` = `r`.`k0`
 ),
 -- rows of public.orders that belong to the roots

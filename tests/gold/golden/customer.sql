@@ -40,7 +40,7 @@ n6_referrer AS (
   SELECT
     `t`.`id` AS k0,
     named_struct('id', `t`.`id`, 'mail', `t`.`email`) AS item
-  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+  FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
 ),
 -- referred: public.customers
 n7_referred AS (
@@ -52,7 +52,7 @@ n7_referred AS (
       `t`.`referred_by` AS k0,
       `t`.`id` AS o0,
       `t`.`id` AS item
-    FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+    FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
     WHERE (`t`.`referred_by` IS NOT NULL)
       AND ((`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`))
   ) AS s
@@ -283,7 +283,7 @@ SELECT
   coalesce(n17_placements.item, array()) AS `placements`,
   coalesce(n18_tag_count.m0, 0L) AS `tag_count`,
   coalesce(n13_first_order.several, false) AS `_deltasmelt_several`
-FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
 LEFT JOIN n1_home ON n1_home.k0 = `t`.`billing_id`
 LEFT JOIN n2_country ON n2_country.k0 = `t`.`country_id`
 LEFT JOIN n3_billing ON n3_billing.k0 = `t`.`billing_id`

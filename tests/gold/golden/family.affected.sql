@@ -12,7 +12,7 @@ walked0 AS (
 walked1 AS (
   SELECT DISTINCT * FROM (
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-    FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+    FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`id`) AS v0
       FROM images_of_countries AS t
@@ -35,7 +35,7 @@ walked2 AS (
 walked3 AS (
   SELECT DISTINCT * FROM (
     SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-    FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+    FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`customer_id`) AS v0
       FROM images_of_orders AS t
@@ -58,7 +58,7 @@ walked4 AS (
 walked5 AS (
   SELECT DISTINCT * FROM (
     SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-    FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+    FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
     LEFT SEMI JOIN (
       SELECT any_value(`t`.`customer_id`) AS v0
       FROM images_of_orders AS t
@@ -88,19 +88,19 @@ SELECT k0, collect_set(place) AS places FROM (
   SELECT try_cast(v0 AS BIGINT) AS k0, 1 AS place FROM (
     -- referrer: public.customers
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-    FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+    FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
     LEFT SEMI JOIN (
       SELECT DISTINCT v0 AS v0 FROM (
         SELECT * FROM walked0
         UNION ALL
         SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-        FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+        FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
         LEFT SEMI JOIN (
           SELECT v0 AS v0 FROM (
             SELECT * FROM walked0
             UNION ALL
             SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-            FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+            FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
             LEFT SEMI JOIN (
               SELECT v0 AS v0 FROM (
                 SELECT * FROM walked0
@@ -115,19 +115,19 @@ SELECT k0, collect_set(place) AS places FROM (
   SELECT try_cast(v0 AS BIGINT) AS k0, 2 AS place FROM (
     -- referrer.country: public.countries
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-    FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+    FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
     LEFT SEMI JOIN (
       SELECT DISTINCT v0 AS v0 FROM (
         SELECT * FROM walked1
         UNION ALL
         SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-        FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+        FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
         LEFT SEMI JOIN (
           SELECT v0 AS v0 FROM (
             SELECT * FROM walked1
             UNION ALL
             SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
-            FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+            FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
             LEFT SEMI JOIN (
               SELECT v0 AS v0 FROM (
                 SELECT * FROM walked1
@@ -145,19 +145,19 @@ SELECT k0, collect_set(place) AS places FROM (
       SELECT * FROM walked2
       UNION ALL
       SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-      FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+      FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
       LEFT SEMI JOIN (
         SELECT v0 AS v0 FROM (
           SELECT * FROM walked2
           UNION ALL
           SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-          FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+          FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
           LEFT SEMI JOIN (
             SELECT v0 AS v0 FROM (
               SELECT * FROM walked2
               UNION ALL
               SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-              FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+              FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
               LEFT SEMI JOIN (
                 SELECT v0 AS v0 FROM (
                   SELECT * FROM walked2
@@ -179,19 +179,19 @@ SELECT k0, collect_set(place) AS places FROM (
       SELECT * FROM walked3
       UNION ALL
       SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-      FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+      FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
       LEFT SEMI JOIN (
         SELECT v0 AS v0 FROM (
           SELECT * FROM walked3
           UNION ALL
           SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-          FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+          FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
           LEFT SEMI JOIN (
             SELECT v0 AS v0 FROM (
               SELECT * FROM walked3
               UNION ALL
               SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-              FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+              FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
               LEFT SEMI JOIN (
                 SELECT v0 AS v0 FROM (
                   SELECT * FROM walked3
@@ -213,7 +213,7 @@ SELECT k0, collect_set(place) AS places FROM (
       SELECT * FROM walked4
       UNION ALL
       SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-      FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+      FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
       LEFT SEMI JOIN (
         SELECT v0 AS v0 FROM (
           SELECT * FROM walked4
@@ -228,7 +228,7 @@ SELECT k0, collect_set(place) AS places FROM (
       SELECT * FROM walked5
       UNION ALL
       SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-      FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+      FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
       LEFT SEMI JOIN (
         SELECT v0 AS v0 FROM (
           SELECT * FROM walked5
@@ -243,7 +243,7 @@ SELECT k0, collect_set(place) AS places FROM (
       SELECT * FROM walked6
       UNION ALL
       SELECT /*+ BROADCAST(c) */ `t`.`referred_by` AS v0
-      FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+      FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
       LEFT SEMI JOIN (
         SELECT v0 AS v0 FROM (
           SELECT * FROM walked6

@@ -2,25 +2,25 @@ WITH
 -- rows of public.customers that belong to the roots
 r0_customers AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`, `t`.`_deltasmelt_lost_deleted_at`
-  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+  FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT SEMI JOIN affected AS r ON `t`.`id` = `r`.`k0`
 ),
 -- rows of public.customers that belong to r0_customers
 r1_customers AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`, `t`.`_deltasmelt_lost_deleted_at`
-  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+  FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT SEMI JOIN r0_customers AS r ON `t`.`id` = `r`.`referred_by`
 ),
 -- rows of public.customers that belong to r1_customers
 r2_customers AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`, `t`.`_deltasmelt_lost_deleted_at`
-  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+  FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT SEMI JOIN r1_customers AS r ON `t`.`id` = `r`.`referred_by`
 ),
 -- rows of public.customers that belong to r2_customers
 r3_customers AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`, `t`.`_deltasmelt_lost_deleted_at`
-  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+  FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT SEMI JOIN r2_customers AS r ON `t`.`id` = `r`.`referred_by`
 ),
 -- rows of r1_customers, r2_customers, r3_customers
@@ -53,25 +53,25 @@ r5_countries AS (
 -- rows of public.customers that belong to the roots
 r6_customers AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`, `t`.`_deltasmelt_lost_deleted_at`
-  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+  FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT SEMI JOIN affected AS r ON `t`.`referred_by` = `r`.`k0`
 ),
 -- rows of public.customers that belong to r6_customers
 r7_customers AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`, `t`.`_deltasmelt_lost_deleted_at`
-  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+  FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT SEMI JOIN r6_customers AS r ON `t`.`referred_by` = `r`.`id`
 ),
 -- rows of public.customers that belong to r7_customers
 r8_customers AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`, `t`.`_deltasmelt_lost_deleted_at`
-  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+  FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT SEMI JOIN r7_customers AS r ON `t`.`referred_by` = `r`.`id`
 ),
 -- rows of public.customers that belong to r8_customers
 r9_customers AS (
   SELECT /*+ BROADCAST(r), REPARTITION(1) */ `t`.`id`, `t`.`email`, `t`.`tier`, `t`.`balance`, `t`.`country_id`, `t`.`referred_by`, `t`.`created_at`, `t`.`deleted_at`, `t`.`_deltasmelt_lost_deleted_at`
-  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+  FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT SEMI JOIN r8_customers AS r ON `t`.`referred_by` = `r`.`id`
 ),
 -- rows of r6_customers, r7_customers, r8_customers, r9_customers

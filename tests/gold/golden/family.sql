@@ -12,7 +12,7 @@ n1_referrer_rows AS (
     `t`.`id` AS c0,
     `t`.`referred_by` AS c1,
     named_struct('id', `t`.`id`, 'mail', lower(trim(`t`.`email`)), 'country', n2_country.item) AS item
-  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+  FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT JOIN n2_country ON n2_country.k0 = `t`.`country_id`
 ),
 -- referrer: level 1
@@ -22,7 +22,7 @@ n1_referrer_1 AS (
     struct(s.*) AS r1,
     named_struct('k0', `p`.`id`) = named_struct('k0', s.c0) AS a1,
     array(named_struct('k0', `p`.`id`), named_struct('k0', s.c0)) AS p1
-  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS p
+  FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS p
   JOIN n1_referrer_rows AS s ON s.c0 = `p`.`referred_by`
 ),
 -- referrer: down to level 2
@@ -146,7 +146,7 @@ n3_referred_rows AS (
       'order_count', coalesce(n4_order_count.m0, 0L),
       'created_at', `t`.`created_at`
     ) AS item
-  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+  FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT JOIN n4_order_count ON n4_order_count.k0 = `t`.`id`
   WHERE (`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`)
 ),
@@ -157,7 +157,7 @@ n3_referred_1 AS (
     struct(s.*) AS r1,
     named_struct('k0', `p`.`id`) = named_struct('k0', s.c0) AS a1,
     array(named_struct('k0', `p`.`id`), named_struct('k0', s.c0)) AS p1
-  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS p
+  FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS p
   JOIN n3_referred_rows AS s ON s.c1 = `p`.`id`
 ),
 -- referred: down to level 2
@@ -345,7 +345,7 @@ n5_heir_rows AS (
     `t`.`email` AS c2,
     named_struct('id', `t`.`id`, 'first_order', n6_first_order.item) AS item,
     coalesce(n6_first_order.several, false) AS several
-  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+  FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
   LEFT JOIN n6_first_order ON n6_first_order.k0 = `t`.`id`
 ),
 -- heir: level 1
@@ -355,7 +355,7 @@ n5_heir_1 AS (
     struct(s.*) AS r1,
     named_struct('k0', `p`.`id`) = named_struct('k0', s.c0) AS a1,
     array(named_struct('k0', `p`.`id`), named_struct('k0', s.c0)) AS p1
-  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS p
+  FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS p
   JOIN n5_heir_rows AS s ON s.c1 = `p`.`id`
 ),
 -- heir: down to level 2
@@ -420,7 +420,7 @@ n7_by_tier_rows AS (
     `t`.`referred_by` AS c1,
     `t`.`tier` AS c2,
     named_struct('id', `t`.`id`) AS item
-  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+  FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
 ),
 -- by_tier: level 1
 n7_by_tier_1 AS (
@@ -429,7 +429,7 @@ n7_by_tier_1 AS (
     struct(s.*) AS r1,
     named_struct('k0', `p`.`id`) = named_struct('k0', s.c0) AS a1,
     array(named_struct('k0', `p`.`id`), named_struct('k0', s.c0)) AS p1
-  FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS p
+  FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS p
   JOIN n7_by_tier_rows AS s ON s.c1 = `p`.`id`
 ),
 -- by_tier: down to level 2
@@ -495,7 +495,7 @@ SELECT
   coalesce(n7_by_tier.item, map()) AS `by_tier`,
   coalesce(n5_heir.several, false) AS `_deltasmelt_several`,
   coalesce(n1_referrer.cut, false) OR coalesce(n3_referred.cut, false) OR coalesce(n5_heir.cut, false) OR coalesce(n7_by_tier.cut, false) AS `_deltasmelt_cut`
-FROM (SELECT *, coalesce(map_contains_key(_unrepresentable, 'deleted_at'), false) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
+FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
 LEFT JOIN n1_referrer ON n1_referrer.k0 = `t`.`id`
 LEFT JOIN n3_referred ON n3_referred.k0 = `t`.`id`
 LEFT JOIN n5_heir ON n5_heir.k0 = `t`.`id`
