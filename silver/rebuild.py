@@ -15,8 +15,9 @@ take that for a window done twice and skip the write.
 **History and soft deletes.** What ended before the snapshot is not in the changes since. So those rows alone
 are taken from the table: versions that began before the snapshot (as if still valid, if they ended after it),
 and rows deleted up to the snapshot. Of a table that somebody else wrote to, they are taken from the version
-before that (`_take_back`). Everything else is derived. That is not exact if the table's shape
-changed since the snapshot, or if it has columns from before it. Then nothing is done, and the error says so.
+before that (`_before_others`). Everything else is derived. That is not exact if the table's shape changed
+since the snapshot, or if it has columns from before it (`silver.plan.derivable`). Then nothing is done, and
+the error says so.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from pyarrow.fs import FileType
 
 from bronze.errors import DefiniteError, TableError, resnapshot_remedy
 from bronze.lake import objects
+from bronze.lake.client import DeltaError
 from bronze.lake.delta import checkpoint_interval, location, open_existing
 from bronze.lake.leases import still_writing
 from bronze.lake.location import Lake
@@ -44,8 +46,9 @@ from bronze.store.gaps import is_left_out, is_whole
 from bronze.store.marks import snapshot_of
 from silver.errors import cause
 from silver.plan.activity import activity_of, activity_query
+from silver.plan.derivable import obstacle
 from silver.plan.history_steps import plan_versions
-from silver.plan.steps import distinct_shapes, plan
+from silver.plan.steps import plan
 from silver.plan.work import Work
 from silver.run.bronze_window import whole
 from silver.run.marks import Mark, write
@@ -124,11 +127,9 @@ def rebuild(
             raise _incomplete(table)  # the snapshot is of a former table of this name
         versions = tuple(one for one in relations if one.relation_id == relation_id and one.from_lsn <= end)
         remove_scratch(lake)
-        if table.versioned:
-            _take_back(session, lake, table, own, snapshot)
         with _scratch(lake) as scratch:
             kept = table.versioned and _keep(
-                session, lake, scratch, table, versions=versions, snapshot=snapshot
+                session, lake, scratch, table, versions=versions, snapshot=snapshot, own=own
             )
             work = Work(table, versions, changes, activity, start, end, settings, fresh=not kept)
             steps = plan_versions(work) if table.versioned else plan(work)
@@ -177,32 +178,34 @@ def _incomplete(table: SilverTable) -> TableError:
     )
 
 
-def _take_back(session: SparkSession, lake: Lake, table: SilverTable, own: int, snapshot: Lsn) -> None:
-    """Take back what others did to a table of which some rows are to be kept, by a RESTORE.
+def _before_others(
+    log: SilverLog, table: SilverTable, newest: Stored, own: int, snapshot: Lsn
+) -> Stored | None:
+    """Return the version before the first one by others; None where there is none, or its rows are too few.
 
-    The version before theirs has the rows that ended up to its mark. What came since the snapshot is derived.
-    So nothing is taken back where the snapshot is newer than that mark: rows that ended between the two would
-    be lost. The rows are then kept as they are, and the log says so.
+    That version has the rows that ended up to its mark. What came since the snapshot is derived. So a version
+    whose mark is before the snapshot lacks the rows that ended between the two. The rows are then copied from
+    the newest version, as others left them, and the log says so.
     """
-    log = SilverLog(lake, writes=True)
-    stored = log.read(table.name)
-    found = None if stored is None else log.foreign(table.name, stored.version, own, table=table)
-    if found is None or is_named(lake.uri("silver", table.name)):
-        return
+    found = log.foreign(table.name, newest.version, own, table=table)
+    if found is None:
+        return None
     try:
         before = log.read_at(table.name, found.version - 1)
-        if before is not None and before.mark is not None and before.mark >= snapshot:
-            still_writing(lake, "silver")
-            target = lake.sql("silver", table.name)
-            session.sql(f"RESTORE TABLE {target} TO VERSION AS OF {found.version - 1}").collect()
-            return
-        why = "a snapshot is newer than the version before it"
-    except Exception as error:  # noqa: BLE001 - what that version needs may be removed
-        why = cause(error)
+    except DeltaError as error:
+        _warn_kept(table, f"the version before {found} is gone: {cause(error)}")
+        return None
+    if before is None or before.mark is None or before.mark < snapshot:
+        _warn_kept(table, f"a snapshot is newer than the version before {found}")
+        return None
+    return before
+
+
+def _warn_kept(table: SilverTable, why: str) -> None:
     _LOGGER.warning(
-        "%s of silver.%s, which is not deltasmelt's, cannot be taken back: %s. Rows that ended before the "
-        "newest snapshot are kept as they are",
-        found, table.name, why,
+        "what others did to silver.%s cannot be taken back: %s. Rows that ended before the newest snapshot "
+        "are kept as they are",
+        table.name, why,
     )  # fmt: skip
 
 
@@ -214,42 +217,60 @@ def _keep(
     *,
     versions: Sequence[Relation],
     snapshot: Lsn,
+    own: int,
 ) -> bool:
     """Put what ended before the snapshot into the scratch table; whether there was any.
 
     Raises:
         TableError: that cannot be done exactly.
     """
-    stored = SilverLog(lake, writes=True).read(table.name)
-    if stored is None:
+    log = SilverLog(lake, writes=True)
+    newest = log.read(table.name)
+    if newest is None:
         return False
-    shapes = distinct_shapes(versions)
-    changed = [shape for shape in shapes if shape.from_lsn > snapshot]
-    derived = {column.attnum for shape in [*shapes[: len(shapes) - len(changed)][-1:], *changed]
-               for column in shape.columns}  # fmt: skip
-    own = table.own_columns
-    former = [one.name for one in stored.fields if one.name not in own and one.attnum not in derived]
-    source, where = (
-        f"{lake.sql('silver', table.name)} VERSION AS OF {stored.version}",
-        _ended(table, snapshot),
-    )
+    before = None
+    if not is_named(lake.uri("silver", table.name)):
+        before = _before_others(log, table, newest, own, snapshot)
+    if before is not None:
+        try:
+            return _copied(session, lake, scratch, table, before, versions=versions, snapshot=snapshot)
+        except TableError:
+            raise
+        except Exception as error:  # noqa: BLE001 - files of that version may be removed
+            _warn_kept(table, f"version {before.version} cannot be read: {cause(error)}")
+    return _copied(session, lake, scratch, table, newest, versions=versions, snapshot=snapshot)
+
+
+def _copied(
+    session: SparkSession,
+    lake: Lake,
+    scratch: Lake,
+    table: SilverTable,
+    stored: Stored,
+    *,
+    versions: Sequence[Relation],
+    snapshot: Lsn,
+) -> bool:
+    """As `_keep`, from one version of the table."""
+    source = f"{lake.sql('silver', table.name)} VERSION AS OF {stored.version}"
+    where = _ended(table, snapshot)
     any_ended = bool(session.sql(f"SELECT 1 FROM {source} WHERE {where} LIMIT 1").collect())
-    if former or (any_ended and changed):
-        what = f"has the column {former[0]} from" if former else "has rows that ended, with other columns,"
+    if why := obstacle(table, stored.fields, versions, snapshot, ended=any_ended):
         raise TableError(
             table.table,
-            f"silver.{table.name} {what} before the newest snapshot, which would be lost",
+            f"silver.{table.name} {why}",
             code="rebuild-incomplete",
             remedy=resnapshot_remedy(table.table, "if its current rows are wrong"),
         )
     if not any_ended:
         return False
     target, uri = scratch.sql("silver", table.name), scratch.uri("silver", table.name)
-    if is_named(uri):
-        make_schema(uri)
-    for statement in ddl.create(target, table):
-        session.sql(statement)
-    names = [*(column.name for column in table.columns), *own]
+    if SilverLog(scratch).read(table.name) is None:
+        if is_named(uri):
+            make_schema(uri)
+        for statement in ddl.create(target, table):
+            session.sql(statement)
+    names = [*(column.name for column in table.columns), *table.own_columns]
     values = [_as_of(name, snapshot) if table.history else quote(name) for name in names]
     listed = ", ".join(quote(name) for name in names)
     session.sql(f"INSERT INTO {target} ({listed})\nSELECT {', '.join(values)}\nFROM {source}\nWHERE {where}")
