@@ -124,7 +124,7 @@ _FIELDS: Final[dict[str, tuple[str, str]]] = {
     "of_wei": ("{many: public.item, on: {wei: amount}, values: id}",
                "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.wei = t.amount"),
     "by_oid": ("{many: public.item, on: {whole: o}, values: id}",
-               "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.whole = t.o"),
+               "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.whole = t.o::int8"),
     "of_oid": ("{many: public.item, on: {o: i4}, values: id}",
                "SELECT json_agg(i.id ORDER BY i.id) FROM item i WHERE i.o = t.i4"),
     "by_uuid": ("{many: public.item, on: {u: u}, values: id}",
