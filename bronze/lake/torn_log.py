@@ -42,6 +42,7 @@ import fcntl
 import json
 import logging
 import os
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -60,6 +61,8 @@ DERIVED: Final = frozenset(("silver", "gold"))
 """Layers whose tables one process writes, under the layer's lock."""
 
 _ASIDE: Final = ".torn"
+_LOCK_SECONDS: Final = 10.0
+_LOCK_POLL: Final = 0.05
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
@@ -140,14 +143,30 @@ def _identity(path: Path) -> tuple[int, ...] | None:
 
 @contextmanager
 def _locked(log: Path, *, writes: bool) -> Iterator[None]:
-    """Hold the lock of a log's folder, where the file system has locks; a reader needs none."""
+    """Hold the lock of a log's folder, where the file system has locks; a reader needs none.
+
+    Raises:
+        TransientError: ``log-entry-torn``: another process has the lock for too long.
+    """
     handle = os.open(log, os.O_RDONLY)
+    deadline = time.monotonic() + _LOCK_SECONDS
     try:
-        if writes:
+        while writes:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX)
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() < deadline:
+                    time.sleep(_LOCK_POLL)
+                    continue
+                raise TransientError(
+                    f"another process sets a torn entry of the table's log aside since {_LOCK_SECONDS:.0f} s",
+                    code="log-entry-torn",
+                    where=str(log),
+                    remedy="end the process that hangs in this folder; until then it is tried again",
+                ) from None
             except OSError:
                 _LOGGER.warning("%s is on a file system without locks", log)
+            break
         yield
     finally:
         os.close(handle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from bronze.doors import Door, guarded
 from bronze.errors import DefiniteError, TransientError
 from bronze.identifiers import TableName
-from bronze.lake import delta
+from bronze.lake import delta, torn_log
 from bronze.lake.control import OpenError
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.delta import open_existing
@@ -169,6 +170,24 @@ def test_an_entry_that_was_written_whole_since_it_was_judged_stays(
     assert not set_torn_aside(uri)
     assert delta.open_existing(uri).version() == 1
     assert entry.stat().st_size > 0
+
+
+def test_a_process_that_hangs_with_the_lock_of_a_log_stops_no_other_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torn_log, "_LOCK_SECONDS", 0.2)
+    uri = Lake(str(tmp_path)).uri("bronze", "t")
+    write_deltalake(uri, rows(1, 2), mode="append")
+    entry = newest(str(tmp_path), "bronze/t")
+    entry.write_bytes(b"")
+    hanging = os.open(entry.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(hanging, fcntl.LOCK_EX)
+        with pytest.raises(TransientError, match="another process"):
+            set_torn_aside(uri)
+    finally:
+        os.close(hanging)
+    assert set_torn_aside(uri)
 
 
 def test_what_a_clean_up_commits_is_on_disk_before_it_returns(lake_path: str) -> None:
