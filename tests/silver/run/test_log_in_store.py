@@ -21,6 +21,7 @@ from silver.run.descriptions import Descriptions
 from silver.run.stored import SILVER_APP
 from silver.run.table_log import SilverLog
 from silver.schema.catalog import silver_table
+from silver.schema.ddl import FEED
 from silver.settings import SilverSettings
 from tests.silver.histories import INT, relation
 
@@ -49,6 +50,7 @@ class Shop:
             self.lake.uri("silver", name),
             pa.Table.from_pylist([{"id": mark}], schema=schema),
             mode="append",
+            configuration={FEED: "true"},  # of a table that is new
             commit_properties=CommitProperties(app_transactions=[Transaction(SILVER_APP, mark)]),
             storage_options=self.store.options(),
             **more,
