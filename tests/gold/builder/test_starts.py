@@ -379,7 +379,11 @@ def test_a_document_is_the_same_whatever_the_session_says(world: World) -> None:
 
 def test_what_is_pinned_is_known_to_spark_and_what_may_not_be_set_is_told(spark: SparkSession) -> None:
     fresh = spark.newSession()
-    ours = {"spark.sql.session.timeZone", "spark.sql.variable.substitute"}
+    ours = {
+        "spark.sql.session.timeZone",
+        "spark.sql.variable.substitute",
+        "spark.sql.parquet.outputTimestampType",
+    }
     for name, value in PINNED.items():
         if name not in ours:
             assert fresh.conf.get(name).lower() == value.lower(), name  # type: ignore[union-attr]
