@@ -26,7 +26,7 @@ from bronze.postgres.conninfo import SESSION_SETTINGS, address_of, conninfo
 from bronze.postgres.error_translation import translate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from psycopg.abc import RV, PQGen
     from psycopg.pq.abc import PGconn
@@ -129,13 +129,17 @@ def lock_timeout(seconds: float) -> str:
 
 
 @contextmanager
-def within(seconds: float, connection: psycopg.Connection[Any]) -> Iterator[None]:
+def within(
+    seconds: float,
+    connection: psycopg.Connection[Any],
+    end: Callable[[psycopg.Connection[Any]], None] | None = None,
+) -> Iterator[None]:
     """End the connection if the block takes longer: a thread that waits on it fails as on a lost connection.
 
     For short questions, which a living server answers in milliseconds. On a line that stands still, with both
-    ends alive, the kernel has nothing to notice.
+    ends alive, the kernel has nothing to notice. `end` may do less, as cancelling the statement that runs.
     """
-    timer = threading.Timer(seconds, abandon, [connection])
+    timer = threading.Timer(seconds, end or abandon, [connection])
     timer.daemon = True
     timer.start()
     try:

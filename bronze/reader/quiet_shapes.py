@@ -33,10 +33,8 @@ records the version. A call to the lake that fails leaves the same, or the versi
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -49,7 +47,8 @@ from bronze.postgres.heartbeat import write_heartbeat
 from bronze.shapes import same_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    import threading
+    from collections.abc import Sequence
     from typing import Any
 
     from bronze.config.sections import SourceSettings
@@ -154,7 +153,10 @@ class _Recorder:
         milliseconds = int(seconds * 1000)
         with self.shapes.held():
             try:
-                with self.connection.transaction(), _cancelled_after(seconds, self.connection):
+                with (
+                    self.connection.transaction(),
+                    within(seconds, self.connection, psycopg.Connection.cancel),
+                ):
                     self.connection.execute(
                         f"SET LOCAL idle_in_transaction_session_timeout = {milliseconds}; "
                         f"SET LOCAL statement_timeout = {milliseconds}; {lock_timeout(wait or 0)}".encode()
@@ -192,15 +194,3 @@ class _Recorder:
         except _GONE:
             return False
         return True
-
-
-@contextmanager
-def _cancelled_after(seconds: float, connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """Have the server cancel the statement that runs when the time is over."""
-    timer = threading.Timer(seconds, connection.cancel)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
