@@ -61,6 +61,7 @@ class Draft:
     Attributes:
         omitted: columns of the root that are left out, each with the reason.
         not_followed: joins that were one too many, as text.
+        unfollowed: foreign keys that no document can follow, each with the reason.
         deleted_at: the column that looks like a mark of deletion.
     """
 
@@ -69,6 +70,7 @@ class Draft:
     fields: list[DraftField]
     omitted: list[Omitted] = field(default_factory=list)
     not_followed: list[str] = field(default_factory=list)
+    unfollowed: list[str] = field(default_factory=list)
     deleted_at: str | None = None
 
     @property
@@ -106,6 +108,25 @@ class Proposal:
 
     drafts: tuple[Draft, ...]
     left_out: tuple[UndraftedTable, ...]
+
+
+def filled(fields: list[DraftField], omitted: list[Omitted]) -> list[DraftField]:
+    """Return fields without joins that show nothing: a child that consists of the columns it is joined by.
+
+    Of a child whose other columns are all left out, that is noted among those of its parent.
+    """
+    kept = []
+    for each in fields:
+        join = each.join
+        if join is not None:
+            join.fields[:] = filled(join.fields, join.omitted)
+            if not join.fields and not join.counted:
+                names = ", ".join(name for name, _ in (*join.omitted, *join.through_omitted))
+                if names:
+                    omitted.append((f"{each.name} ({join.table})", f"its only columns are: {names}"))
+                continue
+        kept.append(each)
+    return kept
 
 
 def _depth(fields: Iterable[DraftField]) -> int:

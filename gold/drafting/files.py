@@ -65,6 +65,9 @@ def draft_text(draft: Draft, schema: str | None = None) -> str:
     if draft.not_followed:
         lines.append("# Left out to keep the document readable, although foreign keys lead there:")
         lines += [f"#   {yaml_comment(each)}" for each in draft.not_followed]
+    if draft.unfollowed:
+        lines.append("# Left out because a document cannot join or choose these rows as PostgreSQL does:")
+        lines += [f"#   {yaml_comment(each)}" for each in draft.unfollowed]
     return "\n".join(lines) + "\n"
 
 

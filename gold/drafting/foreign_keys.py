@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from gold.drafting.secrets import is_secret
 from gold.language import types
+from gold.tree.comparisons import unjoined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,8 +64,31 @@ class Described:
         return self.table.table
 
 
+@dataclass(frozen=True, slots=True)
+class Unfollowed:
+    """A foreign key that documents cannot follow.
+
+    Attributes:
+        ends: the table that has the foreign key, and the table that the foreign key references.
+        columns: of the foreign key.
+        why: what `smelt check` would say of the join.
+    """
+
+    ends: tuple[TableName, TableName]
+    columns: tuple[str, ...]
+    why: str
+
+    def __str__(self) -> str:
+        """The foreign key and the reason, on one line."""
+        return f"{self.ends[0]} ({', '.join(self.columns)}) -> {self.ends[1]}: {self.why}"
+
+
 class Schema:
-    """Tables by name, the foreign keys that can be joined, from both ends, and the link tables."""
+    """Tables by name, the foreign keys that can be joined, from both ends, and the link tables.
+
+    Attributes:
+        unfollowed: the foreign keys between carried tables that `smelt check` would refuse to join by.
+    """
 
     def __init__(self, tables: Iterable[Described]) -> None:
         self.tables = {each.name: each for each in sorted(tables, key=lambda each: each.name)}
@@ -72,6 +96,7 @@ class Schema:
         self.incoming: dict[TableName, list[tuple[Described, ForeignKey]]] = {
             name: [] for name in self.tables
         }
+        self.unfollowed: list[Unfollowed] = []
         for name, each in self.tables.items():
             self.keys[name] = [key for key in dict.fromkeys(each.foreign_keys) if self._joins(each, key)]
             for key in self.keys[name]:
@@ -79,7 +104,7 @@ class Schema:
         self.links = {name for name, each in self.tables.items() if self._is_link(each)}
 
     def _joins(self, child: Described, key: ForeignKey) -> bool:
-        """Whether both tables are carried, in types that silver can compare."""
+        """Check whether both tables are carried, in types that documents can join by."""
         parent = self.tables.get(key.target)
         if parent is None:
             return False
@@ -87,10 +112,12 @@ class Schema:
             (_column(child.table, mine), _column(parent.table, theirs))
             for mine, theirs in zip(key.columns, key.referenced, strict=True)
         ]
-        return all(
-            mine is not None and theirs is not None and types.comparable(mine.spark_type, theirs.spark_type)
-            for mine, theirs in ends
-        )
+        found = [(mine, theirs) for mine, theirs in ends if mine is not None and theirs is not None]
+        said = (unjoined((child.name, mine), (parent.name, theirs)) for mine, theirs in found)
+        wrong = next(filter(None, said), None)
+        if wrong is not None:
+            self.unfollowed.append(Unfollowed((child.name, parent.name), key.columns, wrong))
+        return wrong is None and len(found) == len(ends)
 
     def _is_link(self, table: Described) -> bool:
         """Two foreign keys are its key, a unique index or all that is never NULL, and little is beside."""

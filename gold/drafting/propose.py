@@ -23,7 +23,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from gold.drafting.draft import Draft, DraftField, Join, Proposal, UndraftedTable
+from gold.drafting.draft import Draft, DraftField, Join, Proposal, UndraftedTable, filled
 from gold.drafting.foreign_keys import Schema, left_out
 from gold.drafting.names import (
     document_name,
@@ -36,12 +36,14 @@ from gold.drafting.names import (
     unique,
 )
 from gold.language import types
+from gold.language.pairs import rule_beside
+from gold.tree.comparisons import undecided
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
     from bronze.identifiers import TableName
-    from gold.drafting.draft import Omitted
+    from gold.drafting.draft import ColumnPairs, Omitted
     from gold.drafting.foreign_keys import Described, ForeignKey
     from silver.schema.catalog import SilverColumn, SilverTable
 
@@ -97,7 +99,10 @@ def _why_not(schema: Schema, name: TableName, ranked: Sequence[Described]) -> st
         return "small and only referenced, like a list of countries"
     if any(child is not table for child, _ in schema.incoming[name]):
         return "other tables reference it, but none depends on it"
-    return "no table depends on it" if schema.keys[name] else "no foreign key leads to it or from it"
+    if schema.keys[name]:
+        return "no table depends on it"
+    refused = next((each for each in schema.unfollowed if name in each.ends), None)
+    return "no foreign key leads to it or from it" if refused is None else f"left out: {refused}"
 
 
 @dataclass(slots=True)
@@ -150,11 +155,14 @@ class _Drafter:
     def draft(self) -> Draft:
         while self._waiting:
             self._expand(self._waiting.popleft())
-        self._draft.fields[:] = _filled(self._draft.fields, self._draft.omitted)
+        self._draft.fields[:] = filled(self._draft.fields, self._draft.omitted)
         return self._draft
 
     def _expand(self, place: _Place) -> None:
         top = not place.label
+        for each in self._schema.unfollowed:
+            if place.table.name in each.ends:
+                self._leave_out(str(each))
         taken: set[str] = set()
         columns = [column for column in place.table.table.columns if column.name not in place.hidden]
         kept = set(place.table.table.key) if top else set()  # what a document is found by is in it anyway
@@ -187,6 +195,23 @@ class _Drafter:
             candidate.next.label = label
             self._waiting.append(candidate.next)
 
+    def _leave_out(self, said: str) -> None:
+        if said not in self._draft.unfollowed:
+            self._draft.unfollowed.append(said)
+
+    def _chooses(self, target: SilverTable, parent: SilverTable, on: ColumnPairs) -> bool:
+        """Check whether a `one` of these pairs is valid: the key of its rows must tell which row comes first.
+
+        Only where the pairs cover the key there is no choice.
+        """
+        alone = {
+            mine for mine, theirs in on if not rule_beside(target.column(mine), parent.column(theirs)).merges
+        }
+        wrong = None if set(target.key) <= alone else undecided(target, ())
+        if wrong is not None:
+            self._leave_out(f"one row of {target.table} by {', '.join(mine for mine, _ in on)}: {wrong}")
+        return wrong is None
+
     def _candidates(self, place: _Place) -> Iterator[_Candidate]:
         if len(place.path) > MAX_DEPTH:
             return
@@ -208,6 +233,8 @@ class _Drafter:
                 continue
             target = self._schema.tables[key.target]
             join = Join("one", key.target, tuple(zip(key.referenced, key.columns, strict=True)))
+            if not self._chooses(target.table, place.table.table, join.on):
+                continue
             note = _several(times[key.target], f"by {', '.join(key.columns)}")
             yield _Candidate(
                 join, names_of_one(key, keys), note, _below(place, join, target, hidden=key.referenced)
@@ -226,6 +253,8 @@ class _Drafter:
             join = Join(
                 "one" if alone else "many", child.name, tuple(zip(key.columns, key.referenced, strict=True))
             )
+            if alone and not self._chooses(child.table, place.table.table, join.on):
+                continue
             note = _several(times[child.name], f"by {', '.join(key.columns)}")
             each = 1 if alone else _each(child.rows, place.table.rows)
             names = names_of_children(
@@ -321,25 +350,6 @@ def _add_columns(
             kept[name] = unique([clean, field_name(f"{beside}_{clean}")] if beside else [clean], taken)
             taken.add(kept[name].lower())
     fields += [DraftField(kept[name], column=name) for name in columns]
-
-
-def _filled(fields: list[DraftField], omitted: list[Omitted]) -> list[DraftField]:
-    """Without joins that show nothing: a child that consists of the columns it is joined by.
-
-    Of one whose other columns are all left out, that is said among those of its parent.
-    """
-    kept = []
-    for each in fields:
-        join = each.join
-        if join is not None:
-            join.fields[:] = _filled(join.fields, join.omitted)
-            if not join.fields and not join.counted:
-                names = ", ".join(name for name, _ in (*join.omitted, *join.through_omitted))
-                if names:
-                    omitted.append((f"{each.name} ({join.table})", f"its only columns are: {names}"))
-                continue
-        kept.append(each)
-    return kept
 
 
 def _deleted_at(table: SilverTable) -> str | None:

@@ -171,11 +171,11 @@ def _chosen(table: SilverTable, name: str) -> str:
 def _unordered(table: SilverTable, name: str) -> str:
     """Return why the server orders a column by another rule; empty where it does not."""
     column = table.column(at_source(table, name))
-    said = f"{table.table}.{column.name} is {{}}"
+    said = f"{table.table}.{column.name} is of "
     if comparison(column).order.refused and column.spark_type != "STRING":
-        return said.format("of a type that Spark orders in its own way")
+        return said + "a type that Spark orders in its own way"
     if _has_text(base_type(column.type)):
-        return said.format("a composite or array of texts, which PostgreSQL orders by their collation")
+        return said + "texts in a composite or array, which PostgreSQL orders by their collation"
     return _chosen(table, name)
 
 

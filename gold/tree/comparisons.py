@@ -15,14 +15,14 @@ from gold.language.pairs import rule_beside, unlike
 from gold.tree.derived import extended, key_of, lost_of, there_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
     from bronze.identifiers import TableName
     from gold.expressions.expressions import Expression
     from gold.language.comparing import Comparison, Rule
     from gold.tree.derived import Derived
     from gold.tree.nodes import Scope
-    from silver.schema.catalog import SilverColumn
+    from silver.schema.catalog import SilverColumn, SilverTable
 
 
 class Comparisons:
@@ -62,15 +62,10 @@ class Comparisons:
         Raises:
             ValueError: there are none.
         """
-        one, other = comparison(mine), comparison(theirs)
+        wrong = unjoined((this.table.table, mine), (that.table.table, theirs))
+        if wrong is not None:
+            raise ValueError(wrong)
         rules = rule_beside(mine, theirs), rule_beside(theirs, mine)
-        said = f"{this.table.table}.{mine.name} is {{}} and {that.table.table}.{theirs.name} is {{}}: "
-        if not types.comparable(mine.spark_type, theirs.spark_type):
-            raise ValueError(said.format(mine.spark_type, theirs.spark_type) + "they cannot be equal")
-        wrong = unlike(one, other) or rules[0].refused or rules[1].refused
-        if wrong:
-            remedy = next((way.remedy for way in (one, other) if way.equality.refused), "give both one type")
-            raise ValueError(said.format(_held(mine, one), _held(theirs, other)) + f"{wrong}; {remedy}")
         return self._equal(this, mine, rules[0]), self._equal(that, theirs, rules[1])
 
     def ordering(self, scope: Scope, name: str) -> str:
@@ -98,6 +93,33 @@ class Comparisons:
         self._derived.setdefault(scope.table.table, {})[derived.name] = derived
         scope.reads.add(derived.name)
         return derived.name
+
+
+def unjoined(this: tuple[TableName, SilverColumn], that: tuple[TableName, SilverColumn]) -> str | None:
+    """Return why two columns cannot be joined as PostgreSQL joins them; None where they can."""
+    (table, mine), (other_table, theirs) = this, that
+    if not types.comparable(mine.spark_type, theirs.spark_type):
+        kinds, wrong = (mine.spark_type, theirs.spark_type), "they cannot be equal"
+    else:
+        one, other = comparison(mine), comparison(theirs)
+        kinds = _held(mine, one), _held(theirs, other)
+        wrong = unlike(one, other) or rule_beside(mine, theirs).refused or rule_beside(theirs, mine).refused
+        remedy = next((way.remedy for way in (one, other) if way.equality.refused), "give both one type")
+        wrong = wrong and f"{wrong}; {remedy}"
+    said = f"{table}.{mine.name} is {kinds[0]} and {other_table}.{theirs.name} is {kinds[1]}: {wrong}"
+    return said if wrong else None
+
+
+def undecided(table: SilverTable, named: Container[str]) -> str | None:
+    """Return why a table's key cannot decide which rows are taken; None where it can.
+
+    Args:
+        table: of the rows.
+        named: columns by which an order has the rows already.
+    """
+    found = (unordered(table.column(name)) for name in table.key if name not in named)
+    wrong = next(filter(None, found), None)
+    return None if wrong is None else f"the key decides which rows are taken, and {wrong}"
 
 
 def unordered(column: SilverColumn) -> str | None:

@@ -35,7 +35,7 @@ from gold.language.model import (
     through_paths,
 )
 from gold.language.notation import OrderedColumn, parse_ordering
-from gold.tree.comparisons import Comparisons, unmeasured, unordered
+from gold.tree.comparisons import Comparisons, undecided, unmeasured, unordered
 from gold.tree.nodes import (
     Aggregate,
     Child,
@@ -383,12 +383,10 @@ class _Resolver:
             order.append(wanted)
         named = {wanted.column for wanted in order}
         # The key comes last. One without an order in Spark orders rows by its text, but decides nothing.
-        ties = [name for name in scope.table.key if name not in named]
-        for name in ties:
-            wrong = unordered(scope.table.column(name)) if takes else None
-            if wrong is not None:
-                self._problem(path, f"the key decides which rows are taken, and {wrong}")
-        order += [OrderedColumn(name) for name in ties]
+        wrong = undecided(scope.table, named) if takes else None
+        if wrong is not None:
+            self._problem(path, wrong)
+        order += [OrderedColumn(name) for name in scope.table.key if name not in named]
         return tuple(
             replace(wanted, column=self._comparisons.ordering(scope, wanted.column)) for wanted in order
         )
