@@ -32,6 +32,7 @@ from bronze.lake.stores import is_true, options_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from obstore import WritableFile
     from obstore.store import ObjectStore
@@ -178,6 +179,25 @@ def exists(root: str, name: str) -> bool:
         except FileNotFoundError:
             return False
     return True
+
+
+def newest_below(root: str, prefix: str) -> dict[str, datetime]:
+    """Return, for each folder just below a prefix, when the store got the newest of its objects.
+
+    Raises:
+        OSError, BaseError: the store cannot be reached, or refuses.
+    """
+    found: dict[str, datetime] = {}
+    below = f"{prefix.rstrip('/')}/"
+
+    def look() -> None:
+        for batch in obstore.list(_store(root), below):
+            for one in batch:
+                name = str(one["path"]).removeprefix(below).partition("/")[0]
+                found[name] = max(one["last_modified"], found.get(name, one["last_modified"]))
+
+    through(Door.LIST_FILES, f"{root}/{below}", look)
+    return found
 
 
 def delete_below(root: str, prefix: str) -> None:

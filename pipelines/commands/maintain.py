@@ -1,6 +1,7 @@
 """`smelt maintain`: maintenance of every table of silver and gold, now; one line for each.
 
 Beside a running pipeline it takes turns with the cycles, table by table. Bronze is maintained by its reader.
+Copies that killed comparisons left (`pipelines.proof.scratch`) are removed first.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from bronze.errors import SmeltError
 from bronze.lake.control_tables import ControlTables
 from pipelines.commands.context import documents_to_join, require_lake, spark_for
+from pipelines.proof.scratch import remove_left
 from pipelines.runtime.stages import maintenance, maintenance_text
 from pipelines.terminal.failures import TABLES_STOPPED, Failure, without_secrets
 from silver.errors import cause
@@ -31,7 +33,10 @@ def run_maintain(pipeline: Pipeline, output: Output) -> None:
         Failure: some tables could not be maintained; the others are.
     """
     require_lake(pipeline)
-    control = ControlTables(pipeline.lake_address())
+    lake = pipeline.lake_address()
+    for place in remove_left(lake):
+        output.say(f"removed the copy of a `smelt verify` that was killed: {place}")
+    control = ControlTables(lake)
     with spark_for(pipeline, output) as spark:
         documents = documents_to_join(pipeline, output)
         work = maintenance(spark, pipeline, control, ("silver", "gold"), documents)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +13,8 @@ import pytest
 from bronze.lake import objects
 from bronze.lake.location import Lake
 from bronze.lake.stores import register
-from pipelines.proof.scratch import scratch_lake
+from pipelines.proof import scratch as scratches
+from pipelines.proof.scratch import remove_left, scratch_lake
 from silver.fresh import _remove
 from silver.rebuild import SCRATCH, remove_scratch
 from tests.object_store import Faults
@@ -41,6 +46,56 @@ def test_the_copy_of_the_sources_rows(store: ObjectStore) -> None:
         for number in range(120):  # more than a page of the store's answers
             objects.replace(str(scratch.path), f"silver/t/{number}", b"1")
     assert names(store) == {"/lake/scratch/silver/kept"}
+
+
+@pytest.mark.parametrize("by", ["the next comparison", "maintenance"])
+def test_a_copy_in_the_store_whose_process_was_killed(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    monkeypatch.setattr(scratches, "_LEFT_SECONDS", 1.0)
+    objects.replace(ROOT, "_verify/killed/bronze/changes/1", b"1")
+    objects.replace(ROOT, "_verify/living/bronze/changes/1", b"1")
+    time.sleep(2.1)  # the store counts in seconds
+    objects.replace(ROOT, "_verify/living/alive", b"")
+    if by == "maintenance":
+        assert remove_left(Lake(ROOT)) == [f"{ROOT}/_verify/killed"]
+    else:
+        with scratch_lake(Lake(ROOT), tasks_are_local=False):
+            pass
+    assert set(objects.newest_below(ROOT, "_verify")) == {"living"}
+    objects.delete_below(ROOT, "_verify")
+
+
+def test_a_copy_on_this_machine_whose_process_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a local lake, and in the temporary folder for a lake elsewhere; others' folders stay."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    lake = Lake(str(tmp_path / "lake"))
+    copies = "lake/_verify/copy-killed", "lake/_verify/copy-living"
+    for name in ("smelt-verify-killed", *copies, "smelt-other"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "rows").write_bytes(b"1")
+        for one in (tmp_path / name / "rows", tmp_path / name):
+            os.utime(one, (1, 1))
+    with scratch_lake(Lake(catalog="c"), tasks_are_local=True) as own:
+        os.utime(tmp_path / "lake/_verify/copy-living")
+        assert remove_left(lake) == [str(tmp_path / "lake/_verify/copy-killed")]
+        assert Path(str(own.path)).is_dir()
+    assert {one.name for one in tmp_path.iterdir()} == {"lake", "smelt-other"}
+    assert [one.name for one in (tmp_path / "lake/_verify").iterdir()] == ["copy-living"]
+
+
+def test_a_living_process_touches_its_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scratches, "_TOUCH_SECONDS", 0.02)
+    with scratch_lake(Lake(str(tmp_path)), tasks_are_local=True) as own:
+        place = Path(str(own.path))
+        os.utime(place, (1, 1))
+        end = time.monotonic() + 10
+        while place.stat().st_mtime < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+        assert place.stat().st_mtime > 2
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_look_ahead_at_a_fresh_table(store: ObjectStore) -> None:
