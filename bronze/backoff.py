@@ -38,8 +38,8 @@ class Backoff:
         """An attempt failed: wait; whether `stop` was set meanwhile."""
         return stop.wait(self.seconds())
 
-    def reset(self) -> None:
-        """An attempt succeeded."""
+    def worked(self) -> None:
+        """Begin with the first pause again: what the attempts are for has been done, not only begun."""
         self._next = self._first
 
 

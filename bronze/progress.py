@@ -113,6 +113,7 @@ class Growth:
         self._durable = -1
         self._rows: dict[str, int] = {}
         self._done: set[str] = set()
+        self._stuck_since: float | None = None
 
     def streamed(self, counters: Mapping[str, Any]) -> bool:
         """Whether bronze holds more of the stream than ever before, from `Progress.read`'s counters."""
@@ -130,6 +131,13 @@ class Growth:
             if state["done"]:
                 self._done.add(name)
         return grown
+
+    def stuck(self, counters: Mapping[str, Any]) -> float:
+        """Seconds since the first of the calls that follow each other while nothing grows."""
+        grown = [self.streamed(counters), self.copied(counters)]
+        if any(grown) or self._stuck_since is None:
+            self._stuck_since = time.monotonic()
+        return time.monotonic() - self._stuck_since
 
 
 class Progress:

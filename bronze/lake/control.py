@@ -126,6 +126,11 @@ class OpenError:
     commit_lsn: Lsn | None = None
     opened_at: datetime | None = None
 
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells one error from another: scope, name and code."""
+        return (self.scope, self.name, self.code)
+
 
 @dataclass(slots=True)
 class Run:

@@ -7,11 +7,12 @@ and kept. A poll that finds nothing new lists the log and no more. Files that a 
 replaced are forgotten. Appends leave one small file each; once there are too many, the writer compacts them
 (`bronze.lake.compaction`), which changes no row and conflicts with no append.
 
-Closing an error and removing cuts and runs that are past their time (`bronze.lake.thinning`) change rows. The
-files that have them are written again, in one commit (runs file by file, for nobody needs them together). It
-carries the mark of compactions. So of two processes that rewrite at once one is refused, and runs again on
-the newer version, where the row is closed already. And no compaction brings a row back that an update closes
-at the same moment. Of a catalog's table the rows are changed in place (`bronze.lake.named.amend`).
+Closing errors, and removing what is past its time (cuts and runs, `bronze.lake.thinning`; closed errors),
+change rows. The files that have them are written again, in one commit (runs file by file, for nobody needs
+them together). It carries the mark of compactions. So of two processes that rewrite at once one is refused,
+and runs again on the newer version, where the row is closed already. And no compaction brings a row back that
+an update closes at the same moment. Of a catalog's table the rows are changed in place
+(`bronze.lake.named.amend`).
 
 A cycle reads no run: what it recorded last it remembers, so that `control.runs` costs a writer nothing,
 however long it is.
@@ -32,7 +33,16 @@ import pyarrow.compute as pc
 from bronze.lake import delta
 from bronze.lake.control import CUTS_SCHEMA, ERRORS_SCHEMA, RUNS_SCHEMA, Cut, Named, OpenError, Run
 from bronze.lake.control_table import ControlTable
-from bronze.lake.pruning import beyond, cuts_before, moment_of, nameless, runs_before, without
+from bronze.lake.pruning import (
+    beyond,
+    closed_before,
+    closing,
+    cuts_before,
+    moment_of,
+    nameless,
+    runs_before,
+    without,
+)
 from bronze.lake.stores import without_keys
 from bronze.lake.thinning import dense_until, lsns_kept, newest_runs
 from bronze.lsn import ZERO, Lsn
@@ -246,55 +256,65 @@ class ControlTables:
         return rows.filter(pc.equal(rows["layer"], layer))
 
     def open_error(self, error: OpenError) -> None:
-        """Record an error. The same one (scope, name, code) that is still open is not recorded twice.
+        """Record an error, as `record_errors` does."""
+        self.record_errors([error])
+
+    def record_errors(self, errors: Sequence[OpenError]) -> None:
+        """Record errors, in one commit; an error (scope, name, code) that is open is not recorded twice.
 
         Keys of stores, which a message of others may repeat, are left out.
         """
-        for known in self.open_errors():
-            if (known.scope, known.name, known.code) == (error.scope, error.name, error.code):
-                return
-        row = {
-            "opened_at": error.opened_at or datetime.now(UTC),
-            "closed_at": None,
-            "scope": error.scope,
-            "name": error.name,
-            "commit_lsn": None if error.commit_lsn is None else int(error.commit_lsn),
-            "code": error.code,
-            "message": without_keys(error.message),
-            "remedy": error.remedy,
-        }
-        self._errors.append([row])
+        known = {error.key for error in self.open_errors()} if errors else set()
+        new: dict[tuple[str, str, str], OpenError] = {}
+        for error in errors:
+            if error.key not in known:
+                new.setdefault(error.key, error)
+        now = datetime.now(UTC)
+        rows = [
+            {
+                "opened_at": error.opened_at or now,
+                "closed_at": None,
+                "scope": error.scope,
+                "name": error.name,
+                "commit_lsn": None if error.commit_lsn is None else int(error.commit_lsn),
+                "code": error.code,
+                "message": without_keys(error.message),
+                "remedy": error.remedy,
+            }
+            for error in new.values()
+        ]
+        if rows:
+            self._errors.append(rows)
 
     def restate_error(self, error: OpenError) -> None:
         """Record an error; the same one that is still open with another message is closed first."""
         for known in self.open_errors():
-            same = (known.scope, known.name, known.code) == (error.scope, error.name, error.code)
-            if same and known.message != error.message:
+            if known.key == error.key and known.message != error.message:
                 self.close_errors(error.scope, error.name, error.code)
         self.open_error(error)
 
     def close_errors(self, scope: str, name: str, code: str | None = None) -> None:
-        """Set `closed_at` on the open errors of a table, document or pipeline.
+        """Close the open errors of a table, document or pipeline: all of them, or of one code."""
+        self.close_all(
+            [
+                known
+                for known in self.open_errors()
+                if known.scope == scope and known.name == name and (code is None or known.code == code)
+            ]
+        )
 
-        All of them, or of one code.
-        """
+    def close_all(self, errors: Sequence[OpenError]) -> None:
+        """Set `closed_at` on errors (scope, name, code) that are open, in one commit."""
+        if errors:
+            self._errors.update(closing({error.key for error in errors}, datetime.now(UTC)))
 
-        def concerned(known: OpenError) -> bool:
-            return known.scope == scope and known.name == name and (code is None or known.code == code)
-
-        if not any(concerned(known) for known in self.open_errors()):
-            return
-        now = pa.scalar(datetime.now(UTC), ERRORS_SCHEMA.field("closed_at").type)
-
-        def close(rows: pa.Table) -> pa.Table:
-            still = pc.and_(pc.equal(rows["scope"], scope), pc.equal(rows["name"], name))
-            still = pc.and_(still, pc.is_null(rows["closed_at"]))
-            if code is not None:
-                still = pc.and_(still, pc.equal(rows["code"], code))
-            closed = pc.if_else(still, now, rows["closed_at"])
-            return rows.set_column(rows.column_names.index("closed_at"), "closed_at", closed)
-
-        self._errors.update(close)
+    def expire_errors(self, before: datetime) -> int:
+        """Remove errors that were closed before a moment, in one commit; returns how many."""
+        past = closed_before(before)
+        count = int(pc.sum(past(self._errors.rows())).as_py() or 0)
+        if count:
+            self._errors.update(without(past))
+        return count
 
     def open_errors(self) -> list[OpenError]:
         """Errors that have not healed, oldest first; one per scope, name and code."""
@@ -311,7 +331,7 @@ class ControlTables:
                 opened_at=row["opened_at"],
             )
             # Two processes may have recorded the same one at the same moment.
-            found.setdefault((error.scope, error.name, error.code), error)
+            found.setdefault(error.key, error)
         return list(found.values())
 
     def record_runs(self, runs: Sequence[Run]) -> None:

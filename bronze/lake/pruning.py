@@ -15,7 +15,7 @@ from bronze.lake.control import CUTS_SCHEMA
 from bronze.lake.thinning import RUNS_KEPT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from datetime import datetime
 
     from bronze.lake.location import Layer
@@ -86,6 +86,23 @@ def runs_before(now: datetime, before: datetime, staying: Iterable[str]) -> Mask
         return pc.fill_null(pc.and_(found, pc.invert(pc.is_in(rows["run_id"], value_set=stays))), False)
 
     return gone
+
+
+def closed_before(moment: datetime) -> Mask:
+    """Rows of errors that were closed before a moment."""
+    return lambda rows: pc.fill_null(pc.less(rows["closed_at"], moment_of(moment)), False)
+
+
+def closing(keys: Collection[tuple[str, str, str]], moment: datetime) -> Callable[[pa.Table], pa.Table]:
+    """The rows, of which open errors with one of these keys (scope, name, code) are closed at a moment."""
+
+    def change(rows: pa.Table) -> pa.Table:
+        found = zip(*(rows[name].to_pylist() for name in ("scope", "name", "code")), strict=True)
+        mask = pc.and_(pa.array([key in keys for key in found], pa.bool_()), pc.is_null(rows["closed_at"]))
+        closed = pc.if_else(mask, moment_of(moment), rows["closed_at"])
+        return rows.set_column(rows.column_names.index("closed_at"), rows.schema.field("closed_at"), closed)
+
+    return change
 
 
 def nameless(gone: Mask) -> Callable[[pa.Table], pa.Table]:

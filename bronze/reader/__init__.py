@@ -6,7 +6,7 @@ In reading order:
   stream);
 * `look` and `carried_tables` (which tables are selected, carried and in need of a snapshot),
   `changed_tables`, `named_partitions`, `unreadable`;
-* `copies` (the thread that copies these), `table_errors` (what is recorded of tables), `copy_trouble`,
-  `pauses`;
+* `copies` (the thread that copies these), `table_errors` (what is recorded of tables), `trouble` (pauses and
+  errors of the pipeline), `pauses`;
 * `watch` (changes of the catalog), `recovery` (a slot that is lost).
 """

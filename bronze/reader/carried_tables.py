@@ -108,6 +108,9 @@ class CarriedTables:
         landing: where rows go.
         errors: of tables.
         wait: is told while tables wait for transactions.
+
+    Attributes:
+        next_at: not before is another look made for news, by the monotonic clock; also after one that failed.
     """
 
     def __init__(self, source: SourceSettings, landing: Landing, errors: TableErrors, wait: Wait) -> None:
@@ -122,6 +125,7 @@ class CarriedTables:
         self._locked: dict[TableName, TableError] = {}
         self._lock = threading.Lock()
         self._newest = Look()
+        self.next_at = 0.0
         self._rejoin: frozenset[TableName] = frozenset()
         self._asked = _Asked(0, {})
         self._under_way: Mapping[TableName, UnderWay] = {}
@@ -222,11 +226,13 @@ class CarriedTables:
         """
         with self._looking:
             asked, started = self._asked, time.monotonic()
-            catalog = self._ask_server(stop, asked)
-            next_at = time.monotonic() + (time.monotonic() - started) / _LOOK_SHARE
-            look = self._compare(catalog, asked, next_at, stop)
+            try:
+                catalog = self._ask_server(stop, asked)
+            finally:
+                self.next_at = time.monotonic() + (time.monotonic() - started) / _LOOK_SHARE
+            look = self._compare(catalog, asked, stop)
             # Not before: whose error is closed is carried again, or its next change would be left out unsaid.
-            self._errors.looked({table.table: table.problems for table in catalog.tables})
+            self._errors.looked({table.table: table.problems for table in catalog.tables}, look.uncopied)
             self._say_what_waits(look, catalog.blockers)
             return look
 
@@ -300,11 +306,8 @@ class CarriedTables:
         if changed:
             # Seen once more, now as members; one that is new since is left to the next look.
             seen = {table.table for table in tables}
-            tables = [
-                table
-                for table in select_tables(connection, self._source, storage=True)
-                if table.table in seen
-            ]
+            tables = select_tables(connection, self._source, storage=True)
+            tables = [table for table in tables if table.table in seen]
         self._unreadable.release({table.table for table in tables}, before.carried)
         left_out = {**self._locked, **self._unreadable.errors()}
         tables = [
@@ -315,7 +318,7 @@ class CarriedTables:
         ]
         return tables, members - left_out.keys()
 
-    def _compare(self, catalog: _Catalog, asked: _Asked, next_at: float, stop: threading.Event) -> Look:
+    def _compare(self, catalog: _Catalog, asked: _Asked, stop: threading.Event) -> Look:
         """Hold what the server says against what bronze has, and make it the newest look.
 
         That follows the marks in bronze: where the lake fails on the way, the next look finds all once more.
@@ -371,10 +374,10 @@ class CarriedTables:
                 asked.times,
                 oids,
                 types,
-                next_at,
                 catalog.frontier,
                 shapes_at,
                 recorded.cut_short,
+                frozenset(needing),
             )
             return self._newest
 

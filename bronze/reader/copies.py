@@ -9,7 +9,8 @@ round after.
 A fault that heals (lost connection, lock) is retried with growing pauses; tables that were complete before it
 stay complete. A definite error of one table, and a lock that others hold on it, is recorded for that table
 alone. So are executors that a large table needs and that cannot be had. Its copy is tried again at later
-looks, ever more rarely, or when it is asked for. Any other error stops the reader, through `raise_failure`.
+looks, ever more rarely, or when it is asked for; its error stays open until it is copied. Any other error
+stops the reader, through `raise_failure`.
 
 With ``snapshot.mode: never`` a table starts empty, but one that was asked for is copied: whoever asks wants
 its rows.
@@ -23,7 +24,6 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from bronze.backoff import Backoff
 from bronze.errors import SmeltError, TableError, TransientError
 from bronze.lake.failures import lake_failures
 from bronze.lsn import ZERO
@@ -32,6 +32,7 @@ from bronze.postgres.connection import translated
 from bronze.postgres.error_rules import REFUSALS
 from bronze.reader.carried_tables import CarriedTables
 from bronze.reader.table_errors import TableErrors
+from bronze.reader.trouble import Trouble
 from bronze.reader.watch import Watch
 from bronze.snapshot.snapshot import Outcome, Snapshot
 
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     from bronze.config.sections import SnapshotSettings, SourceSettings
     from bronze.lake.control_tables import ControlTables
     from bronze.lsn import Lsn
-    from bronze.reader.copy_trouble import CopyTrouble
     from bronze.reader.look import Look
+    from bronze.reader.trouble import PipelineErrors
     from bronze.snapshot.executors import ExecutorsAtHand
     from bronze.store.landing import Landing
 
@@ -62,13 +63,14 @@ class InitialCopies:
 
     Attributes:
         tables: what the copies and the stream know of tables.
+        trouble: what kept rounds from their end since the last that came to it.
 
     Args:
         source: which server and tables.
         settings: of snapshots.
         landing: where rows go.
         control: where errors of tables are recorded.
-        trouble: where failures of a whole round are told.
+        errors: of the pipeline, where failures of whole rounds are recorded.
         executors: makes those ready that copy large tables; None: the reader's own workers do.
     """
 
@@ -78,7 +80,7 @@ class InitialCopies:
         settings: SnapshotSettings,
         landing: Landing,
         control: ControlTables,
-        trouble: CopyTrouble,
+        errors: PipelineErrors,
         *,
         executors: ExecutorsAtHand | None = None,
     ) -> None:
@@ -86,10 +88,10 @@ class InitialCopies:
         self._timing = source.timing
         self._settings = settings
         self._landing = landing
-        self._trouble = trouble
+        self.trouble = Trouble(errors, source.timing)
         self._wait = Wait()
         self._snapshot = Snapshot(source, settings, landing, wait=self._wait, executors=executors)
-        self._errors = TableErrors(control, source.timing)
+        self._errors = TableErrors(control, source.timing, strays=errors.strays)
         self.tables = CarriedTables(source, landing, self._errors, self._wait)
         self._watch = Watch(
             source,
@@ -97,6 +99,7 @@ class InitialCopies:
             lambda: self.tables.newest.oids,
             self._look_meanwhile,
             lambda: self._copying.is_set() and self._asked_since(self.tables.newest),
+            trouble=Trouble(errors, source.timing),
             types=lambda: self.tables.newest.types,
         )
         self._first: Look | None = None
@@ -167,14 +170,13 @@ class InitialCopies:
         """
         if not self._copying.is_set():
             return True
-        if time.monotonic() < self.tables.newest.next_at:
+        if time.monotonic() < self.tables.next_at:
             return False
         with translated(self._source), lake_failures("the lake"):
             self.tables.look(self._stop)
         return True
 
     def _run(self) -> None:
-        backoff = Backoff(self._timing.retry_first, self._timing.retry_longest)
         try:
             while not self._stop.is_set():
                 try:
@@ -182,8 +184,7 @@ class InitialCopies:
                     with translated(self._source), lake_failures("the lake"):
                         look = self.tables.look(self._stop) if look is None else look
                         self._copy(look)
-                        self._trouble.ended()
-                    backoff.reset()
+                        self.trouble.worked()
                     self._end_round(look)
                     self._pause(look)
                 except SmeltError as error:
@@ -194,10 +195,8 @@ class InitialCopies:
                         raise
                     _LOGGER.warning("copying tables is tried again: %s", error)
                     self._landing.progress.set(copies_wait=f"snapshots are tried again: {error.in_a_line()}")
-                    # Whatever of the lake fails in that is met again by the next round.
-                    with suppress(TransientError), lake_failures("the lake"):
-                        self._trouble.failed(error)
-                    if backoff.pause(self._stop):
+                    self.trouble.failed(error)
+                    if self.trouble.pause(self._stop):
                         return
         except BaseException as error:  # noqa: BLE001 - raised by `raise_failure`
             self._failure = error
@@ -213,7 +212,6 @@ class InitialCopies:
         if not tables:
             return
         self._finished = None  # who waits for all waits for these, too
-        self._errors.tried_again(table.table for table in tables)
 
         def fail(error: TableError) -> None:
             self._errors.copy_failed(error, look.requests.get(error.table))
@@ -227,7 +225,8 @@ class InitialCopies:
             self._copying.clear()
             if outcome.taken:
                 self._lsn = max(self._lsn, outcome.lsn, outcome.trace)
-            self._errors.copied(outcome.taken)
+            with suppress(TransientError), lake_failures("the lake"):  # a look closes what stays open
+                self._errors.copied(outcome.taken)
 
     def _end_round(self, look: Look) -> None:
         """Say what still waits, and whether all is copied.
@@ -251,7 +250,7 @@ class InitialCopies:
         deadline = time.monotonic() + (timing.look_joining if tables.newest.waiting else timing.look)
         marks_at = time.monotonic() + timing.look_marks
         while not self._stop.wait(min(timing.look_news, max(deadline - time.monotonic(), 0.0))):
-            if time.monotonic() >= tables.newest.next_at and self._has_news(look):
+            if time.monotonic() >= tables.next_at and self._has_news(look):
                 return
             if time.monotonic() < min(marks_at, deadline):
                 continue

@@ -30,11 +30,11 @@ class Look:
         asked: how often the stream had asked for tables when the look began.
         oids: of the selected tables and their partitions.
         types: OIDs of the enums and composites that their columns are made of.
-        next_at: not before is another look made for news, by the monotonic clock.
         frontier: bronze's before the look.
         shapes_at: up to where the stream has to come so that silver has the shapes that looks recorded: it
             takes over what begins before bronze's frontier, and looks when that moves.
         cut_short: shapes are left to the next look, which follows at once.
+        uncopied: tables without a problem that need a snapshot, due or not.
     """
 
     carried: Mapping[TableName, bool] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Look:
     asked: int = 0
     oids: frozenset[int] = frozenset()
     types: frozenset[int] = frozenset()
-    next_at: float = 0.0
     frontier: Lsn = ZERO
     shapes_at: Lsn = ZERO
     cut_short: bool = False
+    uncopied: frozenset[TableName] = frozenset()

@@ -11,9 +11,11 @@ Order of a start, and why each step is safe to die after:
 4. Tables without a snapshot are copied on a thread of their own (`bronze.reader.copies`) while the stream
    goes on.
 
-Faults that heal end the session, not the reader: it starts again at bronze's mark, after a growing pause, and
-`control.errors` shows what it waits for. Nothing of a failed session is kept but what was committed. Definite
-errors are recorded and raised. `Reader` says what is waited for, and for how long.
+Faults that heal end the session, not the reader: it starts again at bronze's mark, after a growing pause.
+`control.errors` shows what it waits for, until a session has made a commit (`bronze.reader.trouble`). A
+session after a failure asks the server for something to commit: an idle server has nothing. What a failed
+session has not committed is given up. Definite errors are recorded and raised. `Reader` says what is waited
+for, and for how long.
 
 Threads of one reader::
 
@@ -34,7 +36,6 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from bronze.backoff import Backoff
 from bronze.checks.server import require_fit
 from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.lake.control_tables import ControlTables
@@ -46,11 +47,11 @@ from bronze.postgres.error_rules import REFUSALS, UNCONVERTIBLE
 from bronze.postgres.liveness import walsender_is_idle
 from bronze.progress import Growth, Progress
 from bronze.reader.copies import InitialCopies
-from bronze.reader.copy_trouble import CopyTrouble, record_error
 from bronze.reader.nudge import Nudge
 from bronze.reader.recovery import is_starting_over, start_over
 from bronze.reader.session_decoder import session_decoder
 from bronze.reader.session_start import QUEUE_BYTES, SessionStart, feedback_seconds
+from bronze.reader.trouble import PipelineErrors, Trouble
 from bronze.store.landing import Landing
 from bronze.store.relations import ShapeLog
 from bronze.store.sink import DeltaSink
@@ -135,12 +136,13 @@ class Reader:
         self._met = 0.0
         self._let_in = self._streamed = False
         self._gave_up = False
-        self._trouble = CopyTrouble(ControlTables(lake), pipeline)
+        self._control = ControlTables(lake)
+        self._errors = PipelineErrors(lake, pipeline, self._control)
+        self._trouble = Trouble(self._errors, source.timing, stream=True)
         self._unconverted = self._converting = False
         self._refused_at = ZERO
         self._stop = threading.Event()
         self._growth = Growth()
-        self._failing_since: float | None = None
         self.progress = Progress()
 
     def run(self, *, until: Lsn | None = None, stop: threading.Event | None = None) -> None:
@@ -157,14 +159,12 @@ class Reader:
         """
         configure_allocators()
         stop = self._stop = stop or threading.Event()
-        control = ControlTables(self._lake)
-        backoff = Backoff(self._timing.retry_first, self._timing.retry_longest)
         self._met = time.monotonic()
         try:
             while not stop.is_set():
                 try:
                     with translated(self._source), lake_failures(self._lake.path or "the lake"):
-                        done = self._session(until, stop, control, backoff)
+                        done = self._session(until, stop)
                     if done:
                         return
                 except _StoppedError:
@@ -174,15 +174,15 @@ class Reader:
                         return  # what was waited for was given up
                     if not self._heals(error) or self._gave_up:
                         raise
-                    if until is not None and self._fails_for_long():
+                    if until is not None and self._growth.stuck(self.progress.read()) > self._timing.failing:
                         raise
-                    record_error(control, self._pipeline, error)
+                    self._trouble.failed(error)
                     _LOGGER.warning("the stream is started again: %s", error)
                     self.progress.set(phase="waiting", said=error.in_a_line())
                     self._report(now=True)
-                    backoff.pause(stop)
+                    self._trouble.pause(stop)
         except SmeltError as error:
-            record_error(control, self._pipeline, error)
+            self._trouble.failed(error)
             self.progress.set(said=error.in_a_line())
             raise
         finally:
@@ -218,14 +218,6 @@ class Reader:
             self._unconverted = False
         return self._unconverted
 
-    def _fails_for_long(self) -> bool:
-        """Whether nothing got on since the first of the failures that follow each other."""
-        counters = self.progress.read()
-        grown = [self._growth.streamed(counters), self._growth.copied(counters)]
-        if any(grown) or self._failing_since is None:
-            self._failing_since = time.monotonic()
-        return time.monotonic() - self._failing_since > self._timing.failing
-
     def _start_over(self, error: SmeltError) -> None:
         """The publication was dropped: the log since then cannot be decoded, so every table is resnapshotted.
 
@@ -249,9 +241,7 @@ class Reader:
         )
         self._undecodable = None
 
-    def _session(
-        self, until: Lsn | None, stop: threading.Event, control: ControlTables, backoff: Backoff
-    ) -> bool:
+    def _session(self, until: Lsn | None, stop: threading.Event) -> bool:
         """One connection's stream, from its start to its end; whether all that was wanted is done."""
         if self._undecodable is not None:
             self._start_over(self._undecodable)
@@ -264,7 +254,7 @@ class Reader:
                 )
                 return False
             with translated(self._source), until_stopped(stop, connection):
-                landing, copies, position = self._open(connection, control)
+                landing, copies, position = self._open(connection)
                 again = copies.tables.rejoining
                 if again:
                     landing.sink.tables.open_gaps(sorted(again), position.frontier, beyond=True)
@@ -281,7 +271,6 @@ class Reader:
                     silence_seconds=self._timing.line_silence,
                     line_is_dead=lambda: self._line_is_dead(connection, replication.backend_pid),
                 )
-                self._trouble.stream_began()
                 tables = copies.tables
                 tables.new_stream(position.confirm, again)
                 decoder = session_decoder(
@@ -294,13 +283,13 @@ class Reader:
             stream = Stream(receiver, decoder, position, landing, self._bronze, ask=tables.ask)
             try:
                 self.progress.connected(position.confirm)
-                control.close_errors("pipeline", self._pipeline)
                 self._streamed = True
                 copies.start()
-                backoff.reset()
                 self._met = time.monotonic()
                 done = self._follow(stream, receiver, copies, until=until, stop=stop)
                 stream.finish()
+                if stream.durable.frontier > position.frontier:
+                    self._trouble.worked()
             finally:
                 self._met = time.monotonic()
                 if isinstance(decoder, ConvertingDecoder):
@@ -311,14 +300,13 @@ class Reader:
                     receiver.stop()
         return done
 
-    def _open(
-        self, connection: psycopg.Connection[Any], control: ControlTables
-    ) -> tuple[Landing, InitialCopies, Position]:
+    def _open(self, connection: psycopg.Connection[Any]) -> tuple[Landing, InitialCopies, Position]:
         """Check what the server is, whose the lake is and where it ends; select tables at the first time."""
         require_fit(connection, self._source, say=self._landing is None)
         identity = identify(connection)
         # Another server may answer at the same address after a failover: its lake is compared each time.
         sink = DeltaSink(self._lake, self._pipeline, identity)
+        self._errors.of_this_pipeline = True
         if self._landing is not None:
             sink = self._landing.sink
         self._let_in |= sink.position is not None  # a comparison of logs may take longer than a first contact
@@ -329,7 +317,12 @@ class Reader:
                 sink, shapes, self.progress, self._reached, resnapshots=self._snapshot.mode != "never"
             )
             copies = InitialCopies(
-                self._source, self._snapshot, landing, control, self._trouble, executors=self._executors
+                self._source,
+                self._snapshot,
+                landing,
+                self._control,
+                self._errors,
+                executors=self._executors,
             )
             copies.first_look(self._stop)
             self._landing, self._copies, self._let_in = landing, copies, True
@@ -355,8 +348,12 @@ class Reader:
     ) -> bool:
         """Step until stopped or done; whether the target was reached. Not done: a new session is wanted."""
         nudge, tables = Nudge(self._source, receiver), copies.tables
+        begun, works = stream.durable.frontier, False
         while not stop.is_set():
             copies.raise_failure()
+            if not works and stream.durable.frontier > begun:
+                works = True
+                self._trouble.worked()
             if tables.wants_new_stream:
                 return False
             complete = copies.complete  # before `lsn`: a snapshot that completes them has set that
@@ -366,11 +363,13 @@ class Reader:
             if until is not None:
                 self._give_up_copies(copies)
             if done:
+                self._trouble.worked()
                 return True
             wanted, ahead = tables.wants_stream_from, stream.durable.frontier < shapes_at
             if wanted is not None and stream.durable.frontier >= wanted:
                 return False
-            goals = [target, wanted, shapes_at if ahead else None]
+            proof = Lsn(begun + 1) if self._trouble.is_open() else None
+            goals = [target, wanted, shapes_at if ahead else None, proof]
             target = max((goal for goal in goals if goal is not None), default=None)
             patience = self._timing.report if target is None else nudge.patience
             came = stream.step(target=target, patience=patience)
@@ -381,7 +380,7 @@ class Reader:
 
     def _give_up_copies(self, copies: InitialCopies) -> None:
         """A job that must end does not wait for ever for copies that are refused, or held up by others."""
-        for found in (self._trouble.refused(), copies.held_up):
+        for found in (copies.trouble.refused(), copies.held_up):
             if found is not None and found[1] > self._timing.refused:
                 self._gave_up = True
                 raise found[0]

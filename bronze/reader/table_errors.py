@@ -1,22 +1,28 @@
 """What `control.errors` says of the source's tables, and which of them could not be copied.
 
 Looks find problems of tables (`bronze.reader.carried_tables`), copies fail (`bronze.reader.copies`). An error
-is recorded once and closed when a look no longer finds it, or with the copy that follows. The error of a copy
-that failed stays open until the table is tried again, for no look finds it.
+is recorded once. What a look found is closed by the look that finds it no more. What ended a copy is closed
+when the table is copied, by whichever process: no look finds such an error, and neither a new attempt nor a
+restart shows that it is gone.
+
+A copy that fails once more is recorded anew only where a newer request was made of it: whoever requested it
+is to see that this attempt failed, too.
+
+What one look opens is one commit, and so is what it closes.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from bronze.lake.control import OpenError
 from bronze.reader.pauses import Pause
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from bronze.config.timing import Timing
     from bronze.errors import TableError
@@ -62,6 +68,21 @@ SOURCE_CODES: Final = frozenset(
 """Errors of a table that are found at the source; the others are silver's to close."""
 
 
+_OF_COPIES: Final = frozenset(
+    {
+        "character-not-convertible",
+        "copy-failed",
+        "executors-unfit",
+        "permission-denied",
+        "server-error",
+        "table-changed",
+        "table-gone",
+        "table-locked",
+    }
+)
+"""Errors that end a copy. A look that does not find one proves nothing while the table is not copied."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Failure:
     """A table that could not be copied, or not be made a member of the publication.
@@ -86,35 +107,50 @@ class TableErrors:
     Args:
         control: where errors are recorded.
         timing: how long a table that failed is left alone.
+        strays: which of the open errors are the pipeline's and another process's; looks close them.
     """
 
-    def __init__(self, control: ControlTables, timing: Timing) -> None:
+    def __init__(
+        self,
+        control: ControlTables,
+        timing: Timing,
+        *,
+        strays: Callable[[Sequence[OpenError]], Sequence[OpenError]] = lambda _: (),
+    ) -> None:
         self._control = control
         self._timing = timing
+        self._strays = strays
         self._lock = threading.Lock()
         self._failed: dict[TableName, _Failure] = {}
         self._of_stream: dict[TableName, Lsn | None] = {}
 
-    def looked(self, problems: Mapping[TableName, Sequence[TableError]]) -> None:
+    def looked(
+        self, problems: Mapping[TableName, Sequence[TableError]], uncopied: Collection[TableName] = ()
+    ) -> None:
         """Record what a look found.
 
         Args:
-            problems: of each selected table; of a table without any, and of one that is not selected any
-                more, errors are closed.
+            problems: of each selected table; what is not among them is closed, as is all of a table that is
+                not selected any more.
+            uncopied: tables without a problem that need a copy; what ended one stays open.
 
         Raises:
             OSError, DeltaError: the lake cannot be read or written.
         """
+        found = [_recorded(problem) for each in problems.values() for problem in each]
+        keys = {error.key for error in found}
+        not_copied = {str(table) for table in uncopied} | {error.name for error in found}
         with self._lock:
-            open_errors = self._control.open_errors()
-            for table, found in problems.items():
-                self._open(found)
-                if found or table not in self._failed:
-                    self._close(table, SOURCE_CODES - {problem.code for problem in found}, open_errors)
-            selected = {str(table) for table in problems}
-            for error in open_errors:
-                if error.scope == "table" and error.name not in selected and error.code in SOURCE_CODES:
-                    self._control.close_errors("table", error.name, error.code)
+            failed = {str(table) for table in self._failed if not problems.get(table)}
+            known = self._control.open_errors()
+            healed = [
+                error
+                for error in known
+                if error.scope == "table" and error.code in SOURCE_CODES and error.key not in keys
+                if error.name not in not_copied or (error.code not in _OF_COPIES and error.name not in failed)
+            ]
+            self._control.record_errors(found)
+            self._control.close_all([*healed, *self._strays(known)])
 
     def cannot_join(self, error: TableError, mark: Lsn | None) -> None:
         """A table cannot be made a member of the publication yet; the look that found so records it.
@@ -133,35 +169,35 @@ class TableErrors:
         Args:
             error: why.
             mark: the table's resnapshot mark as the look had it that asked for this copy. One that was set
-                since then asks for another.
+                since then asks for another. With a mark that the open error does not have, the error is
+                recorded anew.
 
         Raises:
             OSError, DeltaError: the lake cannot be read or written.
         """
         _LOGGER.error("%s", error)
+        failed = replace(_recorded(error), commit_lsn=mark)
         with self._lock:
             self._note(error.table, mark)
-            open_errors = self._control.open_errors()
-            self._open([error])
-            self._close(error.table, SOURCE_CODES - {error.code}, open_errors)
+            before = [one for one in self._control.open_errors() if one.key == failed.key]
+            self._control.close_all([one for one in before if one.commit_lsn != mark])
+            self._control.record_errors([failed])
 
-    def tried_again(self, tables: Iterable[TableName]) -> None:
-        """Close the errors of those of these tables that failed, so that a second failure is seen as one.
+    def copied(self, tables: Collection[TableName]) -> None:
+        """These tables are complete in bronze: their errors are closed.
 
         Raises:
-            OSError, DeltaError: the lake cannot be read or written.
+            OSError, DeltaError: the lake cannot be read or written; the next look closes them.
         """
-        with self._lock:
-            open_errors = self._control.open_errors()
-            for table in tables:
-                if table in self._failed:
-                    self._close(table, SOURCE_CODES, open_errors)
-
-    def copied(self, tables: Iterable[TableName]) -> None:
-        """These tables are complete in bronze."""
+        names = {str(table) for table in tables}
         with self._lock:
             for table in tables:
                 self._failed.pop(table, None)
+            if names:
+                known = [one for one in self._control.open_errors() if one.scope == "table"]
+                self._control.close_all(
+                    [one for one in known if one.name in names and one.code in SOURCE_CODES]
+                )
 
     def may_be_tried(self, table: TableName, mark: Lsn | None, *, by_stream: bool) -> bool:
         """Whether a table did not fail, or its pause is over, or it was asked for since.
@@ -183,13 +219,6 @@ class TableErrors:
         pause = Pause.after(None if before is None else before.pause, self._timing)
         self._failed[table] = _Failure(pause, mark)
 
-    def _open(self, problems: Iterable[TableError]) -> None:
-        for problem in problems:
-            self._control.open_error(
-                OpenError("table", str(problem.table), problem.code, problem.message, problem.remedy)
-            )
 
-    def _close(self, table: TableName, codes: Collection[str], open_errors: Iterable[OpenError]) -> None:
-        for known in open_errors:
-            if known.scope == "table" and known.name == str(table) and known.code in codes:
-                self._control.close_errors("table", str(table), known.code)
+def _recorded(error: TableError) -> OpenError:
+    return OpenError("table", str(error.table), error.code, error.message, error.remedy)

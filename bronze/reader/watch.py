@@ -5,7 +5,9 @@
 * The slot comes near its limit (`bronze.checks.slot_risk`): said in the log and in `status`, once for each
   level, also while tables are copied, which may take hours.
 
-It decides nothing. When something fails it connects again; the stream and the copies tell of the server.
+It decides nothing. When something fails it connects again, after a pause that grows until a whole turn has
+worked (`bronze.reader.trouble`). The stream and the copies tell of a server that is away. What does not heal
+by itself is recorded by the watch, for nobody else may look for hours.
 """
 
 from __future__ import annotations
@@ -15,11 +17,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.backoff import Backoff
 from bronze.checks.slot_risk import CALM, RiskLevel, SlotRisk, slot_risk
 from bronze.checks.wal_budget import read_budget
 from bronze.drift.fingerprint import ColumnsFingerprint, catalog_fingerprint
-from bronze.errors import SmeltError
+from bronze.errors import SmeltError, TransientError
 from bronze.postgres.connection import connect, translated, within
 from bronze.progress import snapshot_view
 from bronze.setup.slot import read_slot
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from bronze.checks.wal_budget import WalBudget
     from bronze.config.sections import SourceSettings
     from bronze.progress import Progress
+    from bronze.reader.trouble import Trouble
     from bronze.setup.slot import SlotState
 
 _SHARE: Final = 0.01
@@ -48,6 +50,7 @@ class Watch:
         source: server, slot and publication.
         progress: of the reader; how far copies are is read there, a slot in danger is said there.
         oids: of the tables that are read, with their partitions, as they are known at the moment.
+        trouble: what kept the watch from a whole turn.
         types: OIDs of the types that can be defined anew in place, likewise.
         meanwhile: is called every second since the catalog changed, until it says that it has looked.
         wanted: whether a look is wanted although the catalog did not change.
@@ -61,9 +64,11 @@ class Watch:
         meanwhile: Callable[[], bool],
         wanted: Callable[[], bool] = lambda: False,
         *,
+        trouble: Trouble,
         types: Callable[[], Collection[int]] = lambda: (),
     ) -> None:
         self._source = source
+        self._trouble = trouble
         self._timing = source.timing
         self._progress = progress
         self._oids = oids
@@ -98,15 +103,16 @@ class Watch:
         return changed
 
     def _run(self) -> None:
-        backoff = Backoff(self._timing.retry_first, self._timing.retry_longest)
         while not self._stop.is_set():
             try:
                 with connect(self._source, application_name="deltasmelt watch") as connection:
-                    backoff.reset()
                     self._watch(connection)
             except SmeltError as error:
-                _LOGGER.debug("the watch connects again: %s", error)
-                if backoff.pause(self._stop):
+                lasts = not isinstance(error, TransientError)
+                level = logging.WARNING if lasts else logging.DEBUG
+                _LOGGER.log(level, "the watch connects again: %s", error)
+                self._trouble.failed(error, recorded=lasts)
+                if self._trouble.pause(self._stop):
                     return
             except BaseException as error:  # noqa: BLE001 - raised by who asks; nothing is looked at any more
                 self.failure = error
@@ -120,6 +126,7 @@ class Watch:
             # Before `_meanwhile`: the full look that this may make has a share of its own.
             asked = time.monotonic() - started
             self._pending = (self._pending or self._wanted()) and not self._meanwhile()
+            self._trouble.worked()
             if self._stop.wait(max(self._timing.watch, asked / _SHARE)):
                 return
 

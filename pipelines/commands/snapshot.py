@@ -166,7 +166,7 @@ def _await(pipeline: Pipeline, request: Request, output: Output, command: str) -
         waiting = _waiting(changes.newest(), request)
         if not waiting:
             return
-        _raise_failed(control, waiting, before)
+        _raise_failed(control, waiting, request.lsn, before)
         taken = len(request.tables) - len(waiting)
         if not reader_runs(pipeline) and read_until(pipeline, request.lsn, output, command):
             _raise_gone(pipeline, waiting)
@@ -189,7 +189,9 @@ def _waiting(changes: DeltaTable | None, request: Request) -> list[TableName]:
     return [table for table in request.tables if (snapshot_of(changes, table) or 0) <= request.lsn]
 
 
-def _raise_failed(control: ControlTables, waiting: Sequence[TableName], before: set[tuple[Any, ...]]) -> None:
+def _raise_failed(
+    control: ControlTables, waiting: Sequence[TableName], asked: Lsn, before: set[tuple[Any, ...]]
+) -> None:
     names = {str(table) for table in waiting}
     failed = [
         error
@@ -197,7 +199,7 @@ def _raise_failed(control: ControlTables, waiting: Sequence[TableName], before: 
         if error.scope == "table"
         and error.name in names
         and error.code in SOURCE_CODES
-        and _key(error) not in before
+        and (_key(error) not in before or error.commit_lsn == asked)
     ]
     if failed:
         lines = [f"{error.name} could not be snapshotted: {error.message}" for error in failed]

@@ -125,7 +125,7 @@ class ReaderProcess:
             return
         if self._progressed():
             self._silent_ends = 0
-            self._backoff.reset()
+            self._backoff.worked()
         self._silent_ends += 1
         ended = (
             f"signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"

@@ -161,7 +161,7 @@ class Stages:
                     _LOGGER.info("%s", maintenance_text(done))
             if self._after_cycle is not None and self.silver_cut is not None and not stop.is_set():
                 self._after_cycle(self._spark.get())
-            backoff.reset()
+            backoff.worked()
             failing_since = math.inf
             if goal is not None and self.reached(goal):
                 return

@@ -11,7 +11,7 @@ def test_pauses_double_up_to_the_longest_and_begin_anew_after_a_success() -> Non
     backoff = Backoff(1.0, 4.0)
     for whole in (1, 2, 4, 4):
         assert whole / 2 <= backoff.seconds() <= whole
-    backoff.reset()
+    backoff.worked()
     assert backoff.seconds() <= 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from bronze.lake.control import Cut, Run
+from bronze.lake.control import Cut, OpenError, Run
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake, Layer
 from bronze.lsn import Lsn
@@ -104,6 +104,20 @@ def test_runs_expire_but_the_newest_of_each_table_and_for_a_while_those_that_wer
     assert control.expire_runs(NOW, before) == 0
     control.record_runs([])
     assert control.just_recorded() == []
+
+
+def test_errors_that_were_closed_expire_and_open_ones_stay(lake_path: str) -> None:
+    control = ControlTables(Lake(lake_path))
+    assert control.expire_errors(NOW) == 0
+    names = ("past", "closed", "open")
+    control.record_errors([OpenError("table", name, "no-key", "none", opened_at=NOW) for name in names])
+    control.close_errors("table", "past")
+    between = datetime.now(UTC)
+    control.close_errors("table", "closed")
+    assert control.expire_errors(between) == 1
+    assert sorted(control._errors.rows()["name"].to_pylist()) == ["closed", "open"]
+    assert control.expire_errors(between) == 0
+    assert [error.name for error in ControlTables(Lake(lake_path)).open_errors()] == ["open"]
 
 
 def test_a_day_of_dense_cuts_as_an_earlier_release_leaves_them_comes_down_to_one_a_minute(

@@ -14,6 +14,7 @@ from bronze.errors import TableError
 from bronze.identifiers import TableName
 from bronze.lake.control import OpenError
 from bronze.lake.delta import open_existing
+from bronze.lake.location import Lake
 from bronze.lsn import ZERO, Lsn
 from bronze.postgres.connection import connect
 from bronze.progress import Progress
@@ -21,6 +22,7 @@ from bronze.reader.carried_tables import CarriedTables
 from bronze.reader.copies import InitialCopies
 from bronze.reader.look import Look
 from bronze.reader.table_errors import TableErrors
+from bronze.reader.trouble import PipelineErrors
 from bronze.reader.unreadable import UnreadableTables
 from bronze.store.gaps import is_open
 from tests.bronze.replaying import (
@@ -34,7 +36,7 @@ from tests.bronze.replaying import (
 from tests.bronze.running import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from bronze.config.sections import SourceSettings
 
@@ -61,12 +63,13 @@ class Control:
         meanwhile()
         return found
 
-    def open_error(self, error: OpenError) -> None:
-        if (error.name, error.code) not in [(known.name, known.code) for known in self.errors]:
-            self.errors.append(error)
+    def record_errors(self, errors: Sequence[OpenError]) -> None:
+        known = [one.key for one in self.errors]
+        self.errors += [error for error in errors if error.key not in known]
 
-    def close_errors(self, scope: str, name: str, code: str) -> None:
-        self.errors = [one for one in self.errors if (one.scope, one.name, one.code) != (scope, name, code)]
+    def close_all(self, errors: Sequence[OpenError]) -> None:
+        closed = [error.key for error in errors]
+        self.errors = [one for one in self.errors if one.key not in closed]
 
 
 def test_a_look_does_not_close_the_error_of_a_copy_that_fails_while_it_records() -> None:
@@ -80,7 +83,7 @@ def test_a_look_does_not_close_the_error_of_a_copy_that_fails_while_it_records()
         copies.join(0.3)
 
     control.meanwhile = fail
-    errors.looked({A: (), B: ()})
+    errors.looked({A: (), B: ()}, {B})
     copies.join()
     assert [(error.name, error.code) for error in control.errors] == [(str(B), "copy-failed")]
 
@@ -142,7 +145,8 @@ def copies(database: str) -> InitialCopies:
         progress=Progress(), shapes=SimpleNamespace(unknown_columns=dict), sink=None, reached=lambda _: None
     )
     nothing: Any = None
-    return InitialCopies(source_of(database), SnapshotSettings(), landing, nothing, nothing)
+    errors = PipelineErrors(Lake(""), "shop", nothing)
+    return InitialCopies(source_of(database), SnapshotSettings(), landing, nothing, errors)
 
 
 def look(copies: InitialCopies, **found: Any) -> Look:
@@ -189,6 +193,7 @@ class EndingCopies:
     def __init__(self) -> None:
         self.complete = False
         self.held_up = None
+        self.trouble = SimpleNamespace(refused=lambda: None)
         self.tables = SimpleNamespace(wants_new_stream=False, wants_stream_from=None, newest=Look())
         self._lsn = ZERO
 

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,9 +17,11 @@ from bronze.config.timing import Timing
 from bronze.drift.fingerprint import ColumnsFingerprint, catalog_fingerprint
 from bronze.identifiers import TableName
 from bronze.lake.delta import open_existing
+from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from bronze.postgres.connection import connect
 from bronze.progress import Progress
+from bronze.reader.trouble import PipelineErrors, Trouble
 from bronze.reader.watch import SlotWatch, Watch
 from bronze.setup.slot import SlotState, read_slot
 from bronze.store.gaps import is_open
@@ -282,7 +284,9 @@ def test_a_long_look_does_not_keep_the_watch_from_looking(source: SourceSettings
         return True
 
     hasty = source.with_timing(Timing(watch=0.05))
-    watch = Watch(hasty, Progress(), list, meanwhile, lambda: True)
+    nothing: Any = None
+    trouble = Trouble(PipelineErrors(Lake(""), "shop", nothing), hasty.timing)
+    watch = Watch(hasty, Progress(), list, meanwhile, lambda: True, trouble=trouble)
     watch.start()
     try:
         wait_for(lambda: len(looks) >= 3, 15)

@@ -1,0 +1,314 @@
+"""A fault that lasts for hours costs few attempts and one row; only what has worked ends it."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from deltalake.exceptions import DeltaError
+
+from bronze.config.sections import SnapshotSettings
+from bronze.config.timing import Timing
+from bronze.doors import Door, guarded
+from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
+from bronze.identifiers import TableName
+from bronze.lake.control import OpenError
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.delta import open_existing
+from bronze.lake.location import Lake
+from bronze.lsn import Lsn
+from bronze.progress import Progress
+from bronze.reader import pauses
+from bronze.reader.copies import InitialCopies
+from bronze.reader.look import Look
+from bronze.reader.table_errors import TableErrors
+from bronze.reader.trouble import PipelineErrors, Trouble
+from bronze.reader.watch import Watch
+from tests.bronze.replaying import execute, make_reader, read_all, source_of
+from tests.bronze.running import Running, wait_for
+from tests.bronze.simulated import TWO_HOURS, SimulatedHours, most_attempts
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+TIMING = Timing(retry_longest=3600.0, first_contact=1e9, copy_plan=30.0)
+A = TableName("public", "a")
+
+
+def transient(code: str) -> TransientError:
+    return TransientError("it passes", code=code)
+
+
+def rows_of(lake_path: str) -> list[dict[str, Any]]:
+    """All rows of `control.errors`, open and closed."""
+    found: list[dict[str, Any]] = ControlTables(Lake(lake_path))._errors.rows().to_pylist()
+    return found
+
+
+def codes(lake_path: str) -> list[str]:
+    return [error.code for error in ControlTables(Lake(lake_path)).open_errors()]
+
+
+@contextmanager
+def lasting(at: Door, place: str, error: Exception) -> Iterator[None]:
+    """Each effect at a door fails at places that hold a text, instead of coming about."""
+
+    def fails(door: Door, where: str, effect: Callable[[], Any]) -> Any:
+        if door is at and place in where:
+            raise error
+        return effect()
+
+    with guarded(fails):
+        yield
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> int:
+    return sum(record.levelno >= logging.WARNING for record in caplog.records)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    "fault",
+    [
+        (Door.RECEIVE, "", TransientError("could not write: No space left", code="server-resources")),
+        (Door.WRITE_PART, "/bronze/changes/", OSError(errno.ENOSPC, "No space left on device")),
+        (Door.COMMIT, "/bronze/changes", DeltaError("403 Forbidden: AccessDenied")),
+        (
+            Door.CONNECT,
+            "deltasmelt shop",
+            psycopg.OperationalError("FATAL:  sorry, too many clients already"),
+        ),
+        (Door.START_STREAM, "", TransientError("catalog is out of shape", code="server-error")),
+    ],
+    ids=["disk full at the source", "disk full at the lake", "denied", "no free connection", "catalog error"],
+)
+def test_two_hours_of_a_fault_of_the_stream_are_few_attempts_and_one_row(
+    database: str, lake_path: str, caplog: pytest.LogCaptureFixture, fault: tuple[Door, str, Exception]
+) -> None:
+    source = source_of(database, timing=TIMING)
+    execute(source, "CREATE TABLE a (id int PRIMARY KEY)")
+    read_all(source, lake_path)
+    execute(source, "INSERT INTO a VALUES (1)")
+    before, reader, most = rows_of(lake_path), make_reader(source, lake_path), most_attempts(TIMING)
+    stop = SimulatedHours(most=most)
+    with lasting(*fault):
+        reader.run(stop=stop)
+    assert stop.passed >= TWO_HOURS
+    assert len(stop.pauses) <= most
+    assert lines(caplog) <= 2 * most
+    assert len(rows_of(lake_path)) == len(before) + 1
+    assert len(codes(lake_path)) == 1, "it lasts"
+    with Running(source, lake_path):
+        wait_for(lambda: codes(lake_path) == [])
+
+
+@pytest.mark.postgres
+def test_an_idle_stream_that_starts_again_shows_that_it_works(database: str, lake_path: str) -> None:
+    source = source_of(database)
+    execute(source, "CREATE TABLE a (id int PRIMARY KEY)")
+    read_all(source, lake_path)
+    ControlTables(Lake(lake_path)).open_error(OpenError("pipeline", "shop", "server-resources", "of before"))
+    with Running(source, lake_path) as running:
+        wait_for(lambda: codes(lake_path) == [])
+        # Of a process that was started by mistake; a look closes it.
+        ControlTables(Lake(lake_path)).open_error(OpenError("pipeline", "shop", "password-rejected", "wrong"))
+        execute(source, "CREATE TABLE b (id int PRIMARY KEY)")
+        running.reader._copies.tables.ask([A])  # type: ignore[union-attr]
+        wait_for(lambda: codes(lake_path) == [])
+
+
+def copies_of(
+    lake_path: str, rounds: Callable[[], Look], monkeypatch: pytest.MonkeyPatch, timing: Timing
+) -> InitialCopies:
+    """Copies whose looks are played."""
+    sink = SimpleNamespace(tables=SimpleNamespace(requests=lambda _: {}))
+    landing: Any = SimpleNamespace(
+        progress=Progress(), shapes=SimpleNamespace(unknown_columns=dict), sink=sink, reached=lambda _: None
+    )
+    source = source_of("postgresql://nobody@127.0.0.1:1/none", timing=timing)
+    control = ControlTables(Lake(lake_path))
+    copies = InitialCopies(source, SnapshotSettings(), landing, control, errors_of(lake_path))
+
+    def look(_: threading.Event) -> Look:
+        copies.tables._newest = rounds()
+        return copies.tables.newest
+
+    monkeypatch.setattr(copies.tables, "look", look)
+    monkeypatch.setattr(copies._watch, "start", lambda: None)
+    return copies
+
+
+def errors_of(lake_path: str) -> PipelineErrors:
+    errors = PipelineErrors(Lake(lake_path), "shop", ControlTables(Lake(lake_path)))
+    errors.of_this_pipeline = True
+    return errors
+
+
+@pytest.mark.parametrize("code", ["server-resources", "too-many-connections", "concurrent-change"])
+def test_two_hours_of_a_fault_of_the_copies_are_few_attempts_and_one_row(
+    lake_path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: str
+) -> None:
+    def rounds() -> Look:
+        raise transient(code)
+
+    most = most_attempts(TIMING)
+    copies = copies_of(lake_path, rounds, monkeypatch, TIMING)
+    copies._stop = hours = SimulatedHours(most=most)
+    copies._run()
+    assert hours.passed >= TWO_HOURS
+    assert len(hours.pauses) <= most
+    assert lines(caplog) <= most
+    assert [row["code"] for row in rows_of(lake_path)] == [code]
+    assert codes(lake_path) == [code]
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("error", [DefiniteError("it stays", code="server-error"), transient("lock-timeout")])
+def test_two_hours_of_a_look_that_fails_while_tables_are_copied_are_few_attempts(
+    database: str, lake_path: str, caplog: pytest.LogCaptureFixture, error: SmeltError
+) -> None:
+    def look() -> bool:
+        raise error
+
+    source, most = source_of(database, timing=TIMING), most_attempts(TIMING)
+    execute(source, "CREATE TABLE a (id int PRIMARY KEY)")
+    trouble = Trouble(errors_of(lake_path), TIMING)
+    watch = Watch(source, Progress(), list, look, trouble=trouble)
+    watch._stop = hours = SimulatedHours(most=most)
+    watch._run()
+    assert watch.failure is None
+    assert hours.passed >= TWO_HOURS
+    assert len(hours.pauses) <= most
+    assert lines(caplog) <= most
+    assert codes(lake_path) == (["server-error"] if isinstance(error, DefiniteError) else [])
+    assert len(rows_of(lake_path)) == len(codes(lake_path))
+    trouble.worked()
+    assert codes(lake_path) == []
+
+
+def test_two_hours_of_a_table_that_cannot_be_copied_are_few_attempts_and_one_row(
+    lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(pauses, "time", SimpleNamespace(monotonic=lambda: now))
+    errors, attempts = TableErrors(ControlTables(Lake(lake_path)), Timing()), 0
+    while now < TWO_HOURS:
+        if errors.may_be_tried(A, Lsn(5), by_stream=False):
+            attempts += 1
+            errors.copy_failed(TableError(A, "a bad block", code="copy-failed"), Lsn(5))
+        errors.looked({A: ()}, {A})
+        now += 30.0
+    assert attempts <= 6 + TWO_HOURS / (0.9 * 600)
+    assert len(rows_of(lake_path)) == 1
+    TableErrors(ControlTables(Lake(lake_path)), Timing()).looked({A: ()}, {A})
+    assert codes(lake_path) == ["copy-failed"], "a restart shows nothing"
+    errors.copy_failed(TableError(A, "a bad block", code="copy-failed"), Lsn(9))
+    assert {row["commit_lsn"] for row in rows_of(lake_path)} == {5, 9}, "whoever asked anew sees it"
+    errors.copied([A])
+    assert codes(lake_path) == []
+
+
+def test_what_a_look_opens_is_one_commit_and_so_is_what_it_closes(lake_path: str) -> None:
+    errors = TableErrors(ControlTables(Lake(lake_path)), Timing())
+    tables = [TableName("public", f"t{number}") for number in range(150)]
+    found = {table: [TableError(table, "it has no key", code="table-without-key")] for table in tables}
+    errors.looked(found)
+    uri = f"{lake_path}/control/errors"
+    made = open_existing(uri).version()
+    assert made <= 1
+    assert len(codes(lake_path)) == 150
+    errors.looked(found)
+    assert open_existing(uri).version() == made
+    errors.looked(dict.fromkeys(tables[:100], ()) | {table: found[table] for table in tables[100:120]})
+    assert open_existing(uri).version() == made + 1
+    assert len(codes(lake_path)) == 20
+
+
+def test_an_error_that_could_not_be_closed_is_closed_by_what_works_next(lake_path: str) -> None:
+    trouble = Trouble(errors_of(lake_path), TIMING)
+    trouble.failed(transient("connection-lost"))
+    with lasting(Door.COMMIT, "/control/errors", OSError("the lake is down")):
+        trouble.failed(transient("lake-unwritable"))
+        with pytest.raises(TransientError):
+            trouble.worked()
+    assert codes(lake_path) == ["connection-lost"]
+    trouble.failed(transient("lock-timeout"))
+    assert codes(lake_path) == ["connection-lost", "lock-timeout"], "another failure shows nothing"
+    trouble.worked()
+    assert codes(lake_path) == []
+
+
+def test_an_error_that_two_lines_met_is_one_row_until_both_work(lake_path: str) -> None:
+    errors = errors_of(lake_path)
+    stream, copies = Trouble(errors, TIMING, stream=True), Trouble(errors, TIMING)
+    ControlTables(Lake(lake_path)).open_error(OpenError("pipeline", "shop", "slot-lost", "of before"))
+    for line in (stream, copies):
+        line.failed(transient("connection-lost"))
+    copies.failed(transient("too-many-connections"))
+    assert errors.strays(ControlTables(Lake(lake_path)).open_errors()) == []
+    stream.worked()
+    assert codes(lake_path) == ["connection-lost", "too-many-connections"]
+    copies.worked()
+    assert codes(lake_path) == []
+    assert len(rows_of(lake_path)) == 3
+
+
+def test_a_round_that_fails_while_the_lake_does_is_tried_again_when_both_are_back(
+    lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = iter(["connection-lost", "lake-unwritable", "lake-unwritable"])
+    down = False
+
+    def rounds() -> Look:
+        nonlocal down
+        code = next(failures, None)
+        down = code == "lake-unwritable"
+        if code is not None:
+            raise transient(code)
+        return Look()
+
+    def lake(door: Door, where: str, effect: Callable[[], Any]) -> Any:
+        if down and door is Door.COMMIT:
+            raise OSError("the lake is down")
+        return effect()
+
+    with guarded(lake):
+        copies = copies_of(lake_path, rounds, monkeypatch, Timing(retry_first=0.01))
+        copies.start()
+        try:
+            wait_for(lambda: copies.complete or copies._failure is not None, 5)
+            copies.raise_failure()
+            wait_for(lambda: codes(lake_path) == [], 5)
+        finally:
+            copies.stop()
+
+
+@pytest.mark.postgres
+def test_a_start_that_is_refused_writes_nothing(
+    database: str, database18: str, lake_path: str, tmp_path: Path
+) -> None:
+    source = source_of(database)
+    execute(source, "CREATE TABLE a (id int PRIMARY KEY)")
+    with Running(source, lake_path):
+        wait_for(lambda: codes(lake_path) == [])
+        before = rows_of(lake_path)
+        away = source_of("postgresql://nobody@127.0.0.1:1/none", timing=Timing(first_contact=0.1))
+        hasty = source.with_timing(Timing(slot_release=0.5))
+        for settings, pipeline in (
+            (source, "other"), (away, "other"), (source_of(database18), "shop"), (hasty, "shop"),
+        ):  # fmt: skip
+            with pytest.raises(SmeltError):
+                make_reader(settings, lake_path, pipeline=pipeline).run()
+            assert rows_of(lake_path) == before, (settings, pipeline)
+        fresh = tmp_path / "fresh"
+        with pytest.raises(SmeltError):
+            make_reader(away, str(fresh)).run()
+        assert not fresh.exists()
