@@ -7,6 +7,7 @@ later change in order.
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
 
+    from bronze.shapes import Relation
     from bronze.snapshot.executors import ExecutorsAtHand
 
 
@@ -149,10 +151,16 @@ def assert_each_change_once(rows: Sequence[dict[str, Any]]) -> None:
         assert [row["end_of_tx"] for row in changes] == [False] * (len(changes) - 1) + [True]
 
 
-def replay(lake_path: str, table: TableName, changes: Sequence[dict[str, Any]]) -> list[Row]:
-    """The rows that bronze's changes say a table has."""
+def replay(
+    lake_path: str,
+    table: TableName,
+    changes: Sequence[dict[str, Any]],
+    shapes: Sequence[Relation] | None = None,
+) -> list[Row]:
+    """The rows that bronze's changes say a table has; the shapes are read where they are not given."""
     rows = [row for row in changes if (row["table_schema"], row["table_name"]) == (table.schema, table.name)]
-    key = next(each.key for each in reversed(read_relations(Lake(lake_path))) if each.table == table)
+    shapes = read_relations(Lake(lake_path)) if shapes is None else shapes
+    key = next(each.key for each in reversed(shapes) if each.table == table)
     ends = [row["commit_lsn"] for row in rows if row["op"] == "snapshot_end"]
     assert ends, f"no complete snapshot of {table}"
     taken = max(ends)
@@ -193,9 +201,11 @@ def _named(row: dict[str, Any], values: list[str | None] | None) -> Row | None:
     return None if values is None else dict(zip(row["columns"], values, strict=True))
 
 
-def source_rows(source: SourceSettings, table: TableName) -> list[Row]:
+def source_rows(
+    source: SourceSettings, table: TableName, session: psycopg.Connection[Any] | None = None
+) -> list[Row]:
     """The rows of a table as PostgreSQL prints them."""
-    with connect(source) as connection:
+    with nullcontext(session) if session is not None else connect(source) as connection:
         columns = [
             row[0]
             for row in connection.execute(
@@ -215,28 +225,33 @@ def source_rows(source: SourceSettings, table: TableName) -> list[Row]:
         ]
 
 
-def added_defaults(source: SourceSettings, table: TableName) -> Row:
+def added_defaults(connection: psycopg.Connection[Any], table: TableName) -> Row:
     """What rows from before an ADD COLUMN hold there: PostgreSQL gives them the default without an event."""
-    with connect(source) as connection:
-        rows = connection.execute(
-            "SELECT attname, (attmissingval::text::text[])[1] FROM pg_attribute "
-            "WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped AND atthasmissing",
-            [table.quoted],
-        )
-        return dict(rows.fetchall())
+    rows = connection.execute(
+        "SELECT attname, (attmissingval::text::text[])[1] FROM pg_attribute "
+        "WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped AND atthasmissing",
+        [table.quoted],
+    )
+    return dict(rows.fetchall())
 
 
 def assert_bronze_equals_source(
-    source: SourceSettings, lake_path: str, *tables: str, changes: Sequence[dict[str, Any]] | None = None
+    source: SourceSettings,
+    lake_path: str,
+    *tables: str,
+    changes: Sequence[dict[str, Any]] | None = None,
+    shapes: Sequence[Relation] | None = None,
+    session: psycopg.Connection[Any] | None = None,
 ) -> None:
-    """Every table, folded from bronze (whose rows may be given), is what PostgreSQL holds."""
+    """Every table, folded from bronze (whose rows and shapes may be given), is what PostgreSQL holds."""
     changes = bronze_rows(lake_path) if changes is None else changes
-    for name in tables:
-        table = TableName.parse(name)
-        defaults = added_defaults(source, table)
-        folded = [{**defaults, **row} for row in replay(lake_path, table, changes)]
-        expected = source_rows(source, table)
-        assert sorted(folded, key=_spelling) == sorted(expected, key=_spelling), name
+    with nullcontext(session) if session is not None else connect(source) as connection:
+        for name in tables:
+            table = TableName.parse(name)
+            defaults = added_defaults(connection, table)
+            folded = [{**defaults, **row} for row in replay(lake_path, table, changes, shapes)]
+            expected = source_rows(source, table, connection)
+            assert sorted(folded, key=_spelling) == sorted(expected, key=_spelling), name
 
 
 def _spelling(row: Row) -> str:
