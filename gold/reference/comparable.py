@@ -97,7 +97,16 @@ def _rest(
             continue
         kept[node.id] = replace(node, fields=inner, children=below)
     found = _fields(fields, kept, reasons, left_out, within)
-    return tuple(found), tuple(kept.values())
+    used = _nodes(found)
+    # An aggregate without a measure is a join: it would repeat the row once for each of its own rows.
+    rest = [node for node in kept.values() if node.id in used or not isinstance(node, Aggregate)]
+    return tuple(found), tuple(rest)
+
+
+def _nodes(fields: Sequence[TreeField]) -> set[int]:
+    """Return the nodes from which fields of a row come."""
+    inner = [_nodes(one.fields) for one in fields if isinstance(one, Nested)]
+    return {one.node.id for one in fields if isinstance(one, Child)}.union(*inner)
 
 
 def _fields(

@@ -68,10 +68,12 @@ def pipeline_of(dsn: str, folder: Path) -> Pipeline:
     return load_pipeline(file)
 
 
-def computed(pipeline: Pipeline, *names: str, stall: Proxy | None = None) -> dict[str, ServerDocument]:
-    """Return the documents of tables, each of all columns, as the server computed them."""
+def computed(
+    pipeline: Pipeline, *names: str, stall: Proxy | None = None, more: str = ""
+) -> dict[str, ServerDocument]:
+    """Return the documents of tables, each of all columns and more, as the server computed them."""
     texts = [
-        f"{{document: {name}, root: public.{name}, fields: [id{', v' * (name != 'empty')}]}}"
+        f"{{document: {name}, root: public.{name}, fields: [id{', v' * (name != 'empty')}{more}]}}"
         for name in names
     ]
     with connect(pipeline.source) as holder:
@@ -115,6 +117,14 @@ def test_what_ends_one_document_is_its_reason_and_the_others_are_computed(
     found = computed(pipeline_of(dsn, tmp_path), "parent", "wide")
     assert (found["parent"].reason, found["parent"].compared) == ("RuntimeError: broken", 0)
     assert found["wide"].compared == 2
+
+
+def test_a_measure_that_is_left_out_leaves_one_answer_for_each_root(dsn: str, tmp_path: Path) -> None:
+    kept = "{count: public.stale, on: {v: v}}"
+    left = kept.replace("}}", "}, where: \"lower(v) = 'v'\"}")
+    for fields in (f"{{n: {left}}}", f"{{m: {kept}}}, {{n: {left}}}"):
+        found = computed(pipeline_of(dsn, tmp_path), "stale", more=f", {fields}")["stale"]
+        assert (found.compared, len(found.left_out)) == (5, 1)
 
 
 def test_a_line_that_swallows_answers_ends_within_a_bound(
