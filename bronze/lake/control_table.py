@@ -224,6 +224,6 @@ class ControlTable:
                 },
             )
             delta.widen(self._handle, self._schema)
-            self._flushed = True
+            self._flushed, self._read_version = True, -1  # another handle may have read another entry
             self._is_brought_up()
         return self._handle

@@ -79,22 +79,27 @@ def open_table(uri: str) -> DeltaTable | None:
 
 
 def open_existing(uri: str) -> DeltaTable:
-    """The table at its newest version.
+    """Return the table at its newest version, of bronze or control without a torn entry at the log's end.
+
+    Delta takes an empty entry, and one that breaks off after a line, for whole. A handle that had read the
+    entry would never read what the writer commits in its place.
 
     Raises:
         TableNotFoundError: there is none.
-        DeltaError, OSError: it cannot be read; not for a torn entry at the end of bronze's or control's,
-            which is set aside.
+        DefiniteError: ``log-entry-torn``: an entry is torn that others follow.
+        DeltaError, OSError: it cannot be read.
         TransientError: ``log-entry-torn``: the table is silver's or gold's, whose writer sets the entry
             aside.
     """
+    folder = local_folder(uri)
+    writes = folder is None or folder.parent.name not in DERIVED
+    if writes:
+        set_torn_aside(uri, thorough=False)
     try:
         return open_at(uri, None)
     except TableNotFoundError:
         raise
     except DeltaError as error:
-        folder = local_folder(uri)
-        writes = folder is None or folder.parent.name not in DERIVED
         if not set_torn_aside(uri, writes=writes):
             error.add_note(f"the table {uri} cannot be opened")  # what is said names no file
             raise

@@ -11,13 +11,15 @@ pipeline writes an entry is torn that is empty, or has a line that is no JSON. C
 state in their first line how many actions follow. Spark's commits do not: one that breaks off exactly at the
 end of a line is not recognised, which of 500 entries torn inside is about one.
 
-**What is done.** Whoever opens a table to write it looks at its newest entry (`set_torn_aside`). A torn one
-gets another name, by which Delta passes it over: it is as if the commit had failed. Tables of silver and gold
-have one writer, under the lock of the layer: a process that only reads such a table leaves the entry and
-raises a temporary error. Bronze and control have writers in several processes. So every process judges and
-renames under a lock of the log's folder. No process can write an entry of the same number before the torn
-one is gone, and that takes the lock. Where a file system has no locks, the file that is renamed must still be
-the file that was judged. Nothing that relied on the entry is misled:
+**What is done.** Whoever opens a table of bronze or control, or any table to write it, looks at its newest
+entry (`set_torn_aside`). A torn one gets another name, by which Delta passes it over: it is as if the commit
+had failed. Tables of silver and gold have one writer, under the lock of the layer: a process that only reads
+such a table leaves the entry and raises a temporary error. Bronze and control have writers in several
+processes, and handles that live for long: a handle that had read the torn entry would pass over the entry
+that takes its number. So every process judges and renames under a lock of the log's folder, before the entry
+is read. No process can write an entry of the same number before the torn one is gone, and that takes the
+lock. Where a file system has no locks, the file that is renamed must still be the file that was judged.
+Nothing that relied on the entry is misled:
 
 * the reader confirms the slot after the flush alone, so the server sends the rows again. Should a disk have
   lost what it acknowledged, bronze's position is then before the slot's: an error of its own

@@ -22,9 +22,10 @@ from bronze.lake.retention import tidy
 from bronze.lake.torn_log import set_torn_aside
 from bronze.store.commits import commit_changes
 from bronze.store.marks import gap_app
+from bronze.store.relations import RelationsWatch
 from silver.run.stored import SILVER_APP
 from silver.run.table_log import SilverLog
-from tests.bronze.store.test_sink import at, contents, open_sink, rows
+from tests.bronze.store.test_sink import at, contents, open_sink, rows, shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,13 +99,30 @@ def test_every_commit_says_how_many_actions_it_has(lake_path: str) -> None:
     assert not list(newest(lake_path, "control/errors").parent.glob("*.torn"))
 
 
-def test_a_torn_entry_of_a_control_table_is_set_aside_by_whoever_reads_it(lake_path: str) -> None:
-    control = ControlTables(Lake(lake_path))
+@pytest.mark.parametrize("tear", [in_pages(0), at_a_line, lambda whole: whole[:-10]])
+def test_who_reads_a_table_before_its_writer_sees_what_comes_in_the_place_of_a_torn_entry(
+    lake_path: str, tear: Callable[[bytes], bytes]
+) -> None:
+    """Delta takes the first two for whole entries, and reads no version twice."""
+    lake, sink = Lake(lake_path), open_sink(lake_path)
+    control = ControlTables(lake)
     control.open_error(OpenError("table", "a", "some-code", "said", None))
+    sink.add_relations([shape(100, "id")])
     control.open_error(OpenError("table", "b", "some-code", "said", None))
-    entry = newest(lake_path, "control/errors")
-    entry.write_bytes(entry.read_bytes()[:-10])
-    assert [each.name for each in ControlTables(Lake(lake_path)).open_errors()] == ["a"]
+    sink.add_relations([shape(200, "id", "a")])
+    for table in ("control/errors", "bronze/relations"):
+        entry = newest(lake_path, table)
+        entry.write_bytes(tear(entry.read_bytes()))
+
+    read, watch = ControlTables(lake), RelationsWatch(lake)
+    assert [each.name for each in read.open_errors()] == ["a"]
+    assert [each.from_lsn for each in watch.read()] == [100]
+    ControlTables(lake).open_error(OpenError("table", "b", "some-code", "said", None))
+    open_sink(lake_path).add_relations([shape(200, "id", "a")])
+    assert [each.name for each in read.open_errors()] == ["a", "b"]
+    assert [each.from_lsn for each in watch.read()] == [100, 200]
+    read.close_errors("table", "b")
+    assert [each.name for each in ControlTables(lake).open_errors()] == ["a"]
 
 
 @pytest.mark.parametrize("tear", [in_pages(0), in_pages(50), bytes_of_zero, lambda whole: whole[:-10]])
