@@ -4,8 +4,8 @@ A mark is Delta's ``txn`` action: an id and a version, which a commit sets toget
 mark says became true with the rows that it speaks of. All stand on `bronze.changes` but `COMPACTION_APP`,
 which any table may have (`bronze.lake.compaction`).
 
-Of the stream: `STREAM_APP`, `CONFIRM_APP`, `TIME_APP`, `SENT_APP`, `SENT_TIME_APP`, `TIMELINE_APP`,
-`SERVER_START_APP`, `READER_APP`, `STARTING_OVER_APP`.
+Of the stream: `STREAM_APP`, `CONFIRM_APP`, `TIME_APP`, `SENT_APP`, `SENT_TIME_APP`,
+`SENT_FRONTIER_APP`, `TIMELINE_APP`, `SERVER_START_APP`, `READER_APP`, `STARTING_OVER_APP`.
 Of what lies beside it: `COMMENTS_APP`.
 Of one table each: `snapshot_app`, `resnapshot_app`, `gap_app`, `healed_app`, `resnapshotted_app`,
 `fingerprint_app`.
@@ -32,6 +32,7 @@ __all__ = [
     "CONFIRM_APP",
     "READER_APP",
     "SENT_APP",
+    "SENT_FRONTIER_APP",
     "SENT_TIME_APP",
     "SERVER_START_APP",
     "STARTING_OVER_APP",
@@ -61,6 +62,9 @@ SENT_APP: Final = "deltasmelt.sent"
 
 SENT_TIME_APP: Final = "deltasmelt.sent-time"
 """Commit time of that transaction in microseconds since 1970; 0 where it has none."""
+
+SENT_FRONTIER_APP: Final = "deltasmelt.sent-frontier"
+"""The frontier that the marks of that transaction were set with; beside another frontier they say nothing."""
 
 TIMELINE_APP: Final = "deltasmelt.timeline"
 """The server's timeline that bronze has followed (`bronze.stream.timeline`)."""

@@ -16,7 +16,14 @@ from bronze.lake.kept import KeptTable
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from bronze.store.contract import CHANGES
-from bronze.store.marks import CONFIRM_APP, SENT_APP, SENT_TIME_APP, STREAM_APP, TIME_APP
+from bronze.store.marks import (
+    CONFIRM_APP,
+    SENT_APP,
+    SENT_FRONTIER_APP,
+    SENT_TIME_APP,
+    STREAM_APP,
+    TIME_APP,
+)
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -57,7 +64,7 @@ class Position:
         version: version of `bronze.changes` that was read.
         commit_ts: commit time at the frontier; None before the first change.
         sent: the newest transaction at or before the frontier that the server sent, also one of which bronze
-            keeps no row; None in a lake that was written without.
+            keeps no row; None where a release moved the frontier that records no such transaction.
     """
 
     frontier: Lsn
@@ -80,6 +87,7 @@ class Position:
         if self.sent is not None:
             marks.append(Transaction(SENT_APP, int(self.sent.lsn)))
             marks.append(Transaction(SENT_TIME_APP, self.sent.time))
+            marks.append(Transaction(SENT_FRONTIER_APP, int(self.frontier)))
         return marks
 
 
@@ -90,9 +98,18 @@ def position_of(table: DeltaTable) -> Position | None:
         return None
     time = transaction_version(table, TIME_APP)
     commit_ts = None if time is None else _EPOCH + time * _MICROSECOND
-    sent, sent_time = transaction_version(table, SENT_APP), transaction_version(table, SENT_TIME_APP)
-    newest = None if sent is None or sent_time is None else SentTransaction(Lsn(sent), sent_time)
-    return Position(Lsn(frontier), Lsn(confirm), table.version(), commit_ts, newest)
+    return Position(Lsn(frontier), Lsn(confirm), table.version(), commit_ts, _sent(table, frontier))
+
+
+def _sent(table: DeltaTable, frontier: int) -> SentTransaction | None:
+    """Return the newest transaction as recorded with a frontier.
+
+    A release that records no such transaction moves the frontier and leaves the marks of an earlier one.
+    """
+    lsn, time = transaction_version(table, SENT_APP), transaction_version(table, SENT_TIME_APP)
+    if lsn is None or time is None or transaction_version(table, SENT_FRONTIER_APP) != frontier:
+        return None
+    return SentTransaction(Lsn(lsn), time)
 
 
 class PositionWatch:

@@ -24,7 +24,7 @@ from bronze.lsn import Lsn
 from bronze.postgres.connection import ServerIdentity
 from bronze.shapes import Column, PgType, Relation
 from bronze.store.contract import CHANGES_SCHEMA, ROWS_SCHEMA
-from bronze.store.position import Position, read_position
+from bronze.store.position import Position, SentTransaction, read_position
 from bronze.store.relations import ShapeLog, read_relations
 from bronze.store.sink import DeltaSink
 from tests.bronze.replaying import read_snapshot
@@ -78,6 +78,20 @@ def test_rows_and_place_become_visible_in_one_version(lake_path: str) -> None:
     assert read_position(Lake(lake_path)) == done
     assert [action["txn"] for action in _log(lake_path, 1) if "txn" in action]
     assert len([action for action in _log(lake_path, 1) if "add" in action]) == 1
+
+
+def test_a_newest_transaction_counts_beside_the_frontier_alone_that_it_was_recorded_with(
+    lake_path: str,
+) -> None:
+    sink = open_sink(lake_path)
+    sent = SentTransaction(Lsn(9), 5)
+    assert sink.commit(replace(at(10), sent=sent)) == read_position(Lake(lake_path))
+    sink.commit(at(20))  # as a release does that records no such transaction
+    assert (found := read_position(Lake(lake_path))) is not None
+    assert (found.frontier, found.sent) == (20, None)
+    sink.commit(replace(at(30), sent=sent))
+    assert (found := read_position(Lake(lake_path))) is not None
+    assert found.sent == sent
 
 
 def test_marks_alone_are_a_commit_without_files(lake_path: str) -> None:
