@@ -19,7 +19,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from bronze.catalog.select import select_tables
-from bronze.lake.delta import location
+from bronze.errors import DefiniteError
+from bronze.lake.delta import location, open_existing
+from bronze.lsn import ZERO, Lsn
 from bronze.postgres.connection import identify, log_end
 from bronze.postgres.conninfo import address_of
 from bronze.postgres.conversion import server_encoding
@@ -28,8 +30,10 @@ from bronze.setup.create_slot import ensure_slot
 from bronze.setup.slot import read_slot
 from bronze.store.contract import CHANGES
 from bronze.store.position import Position
+from bronze.store.relations import read_relations
 from bronze.store.resnapshot import request_snapshots
 from bronze.stream.continuity import check_start, refuse_behind, slot_gone
+from bronze.stream.evidence import counting_relations, newest_counting
 from bronze.stream.receiver import Receiver
 from bronze.stream.replication import ReplicationStream
 from bronze.stream.same_log import LogComparison
@@ -44,9 +48,9 @@ if TYPE_CHECKING:
     from bronze.config.sections import SourceSettings
     from bronze.config.timing import Timing
     from bronze.lake.location import Lake
-    from bronze.lsn import Lsn
     from bronze.setup.slot import SlotState
     from bronze.store.landing import Landing
+    from bronze.store.position import SentTransaction
     from bronze.store.sink import DeltaSink
 
 QUEUE_BYTES: Final = 8 * 1024 * 1024
@@ -149,15 +153,13 @@ class SessionStart:
         if position.sent is None or slot.confirmed_flush == position.confirm:
             return
         comparison = LogComparison(position, position.sent, slot.confirmed_flush, where=where)
-        # Without a conversion no text of the transaction that comes again can fail.
-        encoding = server_encoding(connection)
-        replication = self._started(connection, position, comparison.start, encoding)
-        walsender = replication.backend_pid
         try:
-            self._compare(connection, replication, comparison, slot, position if confirm else None)
-        finally:
-            replication.close()
-        self._wait_for_release(connection, walsender)
+            self._compare(connection, comparison, slot, position, confirm=confirm)
+        except DefiniteError as error:
+            if error.code != "server-history-differs":
+                raise
+            comparison = self._by_evidence(connection, position, position.sent, slot.confirmed_flush)
+            self._compare(connection, comparison, slot, position, confirm=confirm)
         self.reached("log-compared")
 
     def stream(
@@ -195,14 +197,20 @@ class SessionStart:
         """Request new snapshots of tables of which bronze has more than the stream, at a restarted server.
 
         The comparison of logs covers a snapshot, or the shape of a quiet table, as soon as the stream has
-        passed the message in the log that follows. Before that point nothing proves that this server's log
+        received the message in the log that follows. Before that point nothing proves that this server's log
         includes the LSN of the snapshot, the shape or the look: its files may be of an older state.
 
         A table that is gone or not selected gets no request, for no snapshot would meet that. Such a table
         is copied when it comes back (`bronze.store.gaps`).
         """
         newest = sink.tables.newest(sink.relations())
-        ahead = {table: lsn for table, lsn in newest.items() if lsn > position.frontier}
+        proved = position.frontier if position.sent is None else position.sent.lsn
+        taken = sink.tables.snapshots(list(newest))
+        ahead = {
+            table: lsn
+            for table, lsn in newest.items()
+            if lsn > position.frontier or taken.get(table, ZERO) > proved
+        }
         if ahead:
             end = log_end(connection)
             refuse_behind(end, max(ahead.values()), where=address_of(self.source))
@@ -235,7 +243,36 @@ class SessionStart:
             raise
         return replication
 
+    def _by_evidence(
+        self, connection: psycopg.Connection[Any], position: Position, sent: SentTransaction, confirmed: Lsn
+    ) -> LogComparison:
+        """Return the comparison by the transactions alone that the server sends whenever it decodes them."""
+        changes, relations = open_existing(self._changes), read_relations(self.lake)
+        counts = counting_relations(connection, self.source.publication, changes, relations, sent)
+        newest = newest_counting(changes, counts, sent, confirmed)
+        return LogComparison(position, newest, confirmed, where=address_of(self.source), counts=counts)
+
     def _compare(
+        self,
+        connection: psycopg.Connection[Any],
+        comparison: LogComparison,
+        slot: SlotState,
+        position: Position,
+        *,
+        confirm: bool,
+    ) -> None:
+        """Have the server send its log from the slot's place on until the comparison is complete."""
+        # Without a conversion no text of the transaction that comes again can fail.
+        encoding = server_encoding(connection)
+        replication = self._started(connection, position, comparison.start, encoding)
+        walsender = replication.backend_pid
+        try:
+            self._receive(connection, replication, comparison, slot, position if confirm else None)
+        finally:
+            replication.close()
+            self._wait_for_release(connection, walsender)
+
+    def _receive(
         self,
         connection: psycopg.Connection[Any],
         replication: ReplicationStream,

@@ -22,6 +22,10 @@ server sent nothing, so any transaction there is a difference. Three cases:
 
 If both histories have no published transaction in the range, bronze lacks nothing and holds nothing wrong.
 
+**A difference is looked at twice.** A server may send one log in two ways where a table joined or left the
+publication. So after a difference the log is compared again by the transactions alone that prove something
+(`bronze.stream.evidence`).
+
 **The evidence lasts.** During the comparison the feedback confirms the slot's own `confirmed_flush` and no
 more. A refused start writes neither to the lake nor to the slot, so each later start finds the difference
 again, until a person heals the pipeline (`bronze.reader.recovery`).
@@ -40,12 +44,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from bronze.errors import DefiniteError
-from bronze.lsn import Lsn
-from bronze.pgoutput.framing import slices
+from bronze.lsn import ZERO, Lsn
+from bronze.pgoutput.framing import DELETE, HEADER, INSERT, MESSAGE, TRUNCATE, UPDATE, slices
 from bronze.pgoutput.transactions import Transactions
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bronze.pgoutput.framing import Frames
     from bronze.pgoutput.transactions import OpenTransaction
     from bronze.store.position import Position, SentTransaction
     from bronze.stream.receiver import Batch
@@ -58,9 +67,11 @@ class LogComparison:
 
     Args:
         position: of bronze.
-        sent: the newest transaction of bronze.
+        sent: the newest transaction of bronze, of those that are compared.
         confirmed: the slot's place, at or before the position.
         where: the server, for messages.
+        counts: OIDs of the tables whose transactions are compared, and messages after bronze's newest
+            transaction; None: all transactions are.
 
     Attributes:
         start: where the stream is to start.
@@ -69,8 +80,17 @@ class LogComparison:
         complete: whether the log was compared up to bronze's position.
     """
 
-    def __init__(self, position: Position, sent: SentTransaction, confirmed: Lsn, *, where: str) -> None:
+    def __init__(
+        self,
+        position: Position,
+        sent: SentTransaction,
+        confirmed: Lsn,
+        *,
+        where: str,
+        counts: frozenset[int] | None = None,
+    ) -> None:
         self._position = position
+        self._counts = counts
         self._sent = sent
         self._where = where
         self._missing = sent.lsn >= confirmed
@@ -93,8 +113,11 @@ class LogComparison:
             self._open = transactions.still_open
             self._last = max(self._last, int(transactions.commit_lsn[-1]))
             times = transactions.commit_ts * transactions.timed
-            for lsn, time in zip(transactions.commit_lsn[1:].tolist(), times[1:].tolist(), strict=True):
-                self._compare(Lsn(lsn), time)
+            counted = self._counted(frames, transactions)
+            for lsn, time, counts in zip(
+                transactions.commit_lsn.tolist(), times.tolist(), counted.tolist(), strict=True
+            ):
+                self._compare(Lsn(lsn), time, counts=counts)
                 if self.complete:
                     return
         if batch.keepalive is not None and batch.keepalive.wal_end > self._position.frontier:
@@ -102,11 +125,31 @@ class LogComparison:
         elif batch.keepalive is not None:
             self.reached = max(self.reached, batch.keepalive.wal_end)
 
-    def _compare(self, lsn: Lsn, time: int) -> None:
+    def _counted(self, frames: Frames, transactions: Transactions) -> NDArray[np.bool_]:
+        """Check which transactions a slice shows to count, by number; the first may have begun before it."""
+        if self._counts is None:
+            return np.arange(len(transactions.commit_lsn)) > 0
+        counted = np.zeros(len(transactions.commit_lsn), np.bool_)
+        changes = np.isin(frames.types, (INSERT, UPDATE, DELETE))
+        relations = frames.uint32(frames.at[:-1][changes] + (HEADER + 1))
+        counted[transactions.number[changes][np.isin(relations, list(self._counts))]] = True
+        for message in np.flatnonzero(frames.types == TRUNCATE).tolist():
+            first = frames.at[message] + HEADER
+            number = int(frames.uint32(np.array([first + 1]))[0])
+            truncated = frames.uint32(first + 6 + 4 * np.arange(number))
+            counted[transactions.number[message]] |= not self._counts.isdisjoint(truncated.tolist())
+        with_message = transactions.number[frames.types == MESSAGE]
+        newest = ZERO if self._position.sent is None else self._position.sent.lsn
+        counted[with_message] |= transactions.commit_lsn[with_message] > newest
+        return counted
+
+    def _compare(self, lsn: Lsn, time: int, *, counts: bool) -> None:
         if lsn > self._position.frontier:
             self._end()
             return
-        self.reached = lsn
+        self.reached = max(self.reached, lsn)
+        if not counts:
+            return
         if lsn > self._sent.lsn:
             raise self._differs(f"has a transaction that committed at {lsn}, which bronze never received")
         if lsn == self._sent.lsn:

@@ -13,7 +13,7 @@ from bronze.store.position import Position, SentTransaction
 from bronze.stream.receiver import Batch
 from bronze.stream.replication import Keepalive
 from bronze.stream.same_log import LogComparison
-from tests.bronze.wire import begin, commit, insert, message, plain_relation
+from tests.bronze.wire import begin, commit, insert, message, plain_relation, truncate
 
 START = datetime(2000, 1, 1, tzinfo=UTC)
 """PostgreSQL's zero of time."""
@@ -27,11 +27,19 @@ def transaction(lsn: int, ts: int = 5) -> list[bytes]:
 
 
 def compared(
-    *batches: list[bytes], confirmed: int = 100, sent: SentTransaction = SENT, until: int = 400
+    *batches: list[bytes],
+    confirmed: int = 100,
+    sent: SentTransaction = SENT,
+    until: int = 400,
+    counts: frozenset[int] | None = None,
+    newest: SentTransaction = SENT,
 ) -> LogComparison:
-    """Compare batches of messages and a last keepalive with a bronze that ends at 0/190."""
-    position = Position(Lsn(399), Lsn(400), 0, None, sent)
-    comparison = LogComparison(position, sent, Lsn(confirmed), where="here")
+    """Compare batches of messages and a last keepalive with a bronze that ends at 0/190.
+
+    With `counts` transactions of these relations alone, of which bronze's newest is `sent`.
+    """
+    position = Position(Lsn(399), Lsn(400), 0, None, sent if counts is None else newest)
+    comparison = LogComparison(position, sent, Lsn(confirmed), where="here", counts=counts)
     for messages in batches:
         comparison.take(Batch([Block.of(messages)]))
     if not comparison.complete:
@@ -97,3 +105,46 @@ def test_nothing_is_decided_before_the_server_has_sent_everything() -> None:
     comparison = compared(transaction(200), until=399)
     assert not comparison.complete
     assert comparison.reached == Lsn(399)
+
+
+OTHER = [begin(300), plain_relation(2, "u", ["id"]), insert(2, ["1"]), commit(300)]
+BOTH = [*OTHER[:3], *transaction(300)[1:]]
+TRUNCATED = [begin(300), truncate([3, 1]), commit(300)]
+
+
+@pytest.mark.parametrize(
+    "batches", [[transaction(200)], [transaction(200), OTHER], [transaction(200), OTHER[:2], OTHER[2:]]]
+)
+def test_a_transaction_of_tables_that_are_copied_again_proves_nothing(batches: list[list[bytes]]) -> None:
+    newest = SentTransaction.of(Lsn(300), START)
+    for confirmed in (100, 201):
+        sent = SENT if confirmed <= SENT.lsn else SentTransaction(Lsn(confirmed - 1), 0)
+        given = batches[confirmed > SENT.lsn :]
+        assert compared(*given, confirmed=confirmed, sent=sent, counts=frozenset({1}), newest=newest).complete
+
+
+@pytest.mark.parametrize(
+    ("how", "batches"),
+    [
+        pytest.param("lacks", [OTHER], id="the newest of those that count is missing"),
+        pytest.param("never received", [transaction(200), BOTH], id="a change of both"),
+        pytest.param("never received", [transaction(200), BOTH[:3], BOTH[3:]], id="cut before what counts"),
+        pytest.param("never received", [transaction(200), TRUNCATED], id="truncated with another"),
+        pytest.param(
+            "never received",
+            [transaction(200), [message("a", b"b", transactional=False, lsn=300)]],
+            id="a message after bronze's newest",
+        ),
+    ],
+)
+def test_what_bronze_relies_on_is_compared_among_transactions_that_prove_nothing(
+    how: str, batches: list[list[bytes]]
+) -> None:
+    with pytest.raises(DefiniteError, match=how):
+        compared(*batches, counts=frozenset({1}))
+
+
+def test_a_message_before_bronze_s_newest_transaction_may_be_one_that_leaves_no_row() -> None:
+    newest = SentTransaction.of(Lsn(350), START)
+    log = [*transaction(200), message("a", b"b", transactional=False, lsn=300)]
+    assert compared(log, counts=frozenset({1}), newest=newest).complete
