@@ -60,24 +60,21 @@ def inheritance_findings(
         children[parent].append(TableName(schema, name))
     for parent, found in children.items():
         outside = [child for child in found if child not in selected]
-        if outside:
-            yield Finding(
-                level="warning",
-                code="inherited-rows",
-                subject=str(parents[parent]),
-                message="a query of this table also shows the rows of tables that inherit from the table; of "
-                f"these the patterns leave out {_some(outside)}, and silver lacks their rows",
-                remedy=f"select them as tables of their own, each with a key: add {_patterns(outside)} to "
-                "source.tables, and unite them with this table where documents or queries need all rows",
-            )
-        else:
-            yield Finding(
-                level="info",
-                code="inherited-rows",
-                subject=str(parents[parent]),
-                message="silver's table has the rows of this table alone; the rows of tables that inherit "
-                f"from the table are in silver tables of their own: {_some(found)}",
-            )
+        yield Finding(
+            level="warning" if outside else "info",
+            code="inherited-rows",
+            subject=str(parents[parent]),
+            message="a query of this table also shows the rows of tables that inherit from the table; "
+            + (
+                f"of these the patterns leave out {_some(outside)}, and silver lacks their rows"
+                if outside
+                else f"silver has these rows in tables of their own: {_some(found)}"
+            ),
+            remedy=f"select them as tables of their own, each with a key: add {_patterns(outside)} to "
+            "source.tables, and unite them with this table where documents or queries need all rows"
+            if outside
+            else None,
+        )
 
 
 def _some(tables: Sequence[TableName]) -> str:
