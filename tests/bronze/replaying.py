@@ -204,8 +204,12 @@ def _named(row: dict[str, Any], values: list[str | None] | None) -> Row | None:
 def source_rows(
     source: SourceSettings, table: TableName, session: psycopg.Connection[Any] | None = None
 ) -> list[Row]:
-    """The rows of a table as PostgreSQL prints them."""
+    """The rows of a table as PostgreSQL prints them, without those of tables that inherit from it."""
     with nullcontext(session) if session is not None else connect(source) as connection:
+        row = connection.execute(
+            "SELECT relkind FROM pg_class WHERE oid = %s::regclass", [table.quoted]
+        ).fetchone()
+        only = "" if row == ("p",) else "ONLY "
         columns = [
             row[0]
             for row in connection.execute(
@@ -215,7 +219,7 @@ def source_rows(
             )
         ]
         names = ", ".join(quote_identifier(column) for column in columns)
-        result = connection.pgconn.exec_(f"SELECT {names} FROM {table.quoted}".encode())
+        result = connection.pgconn.exec_(f"SELECT {names} FROM {only}{table.quoted}".encode())
         return [
             {
                 column: None if (value := result.get_value(row, at)) is None else value.decode()

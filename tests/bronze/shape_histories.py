@@ -28,12 +28,22 @@ column's name changes its case alone; ``passed on``: a column is dropped and its
 with the same rows takes the name.
 """
 
-UNLOGGED_KINDS: Final = ("attributes", "labels", "parts", "publication", "third", "unlogged", "vacuum")
+UNLOGGED_KINDS: Final = (
+    "attributes", "children", "filter", "labels", "operations", "parts", "publication", "schema", "third",
+    "type name", "unlogged", "vacuum", "volatile",
+)  # fmt: skip
 """Statements of which the log says nothing, each of which can be left out.
 
-``parts``: a partition is attached or emptied; ``third``: another one comes and goes; ``publication``: the
-table is out of it while rows change; ``unlogged``: likewise, and its rows are not logged.
+``children``: a table inherits from it, has rows of its own outside the patterns, and leaves; ``parts``: a
+partition is attached, emptied or rewritten; ``third``: another one comes and goes; ``publication``: the table
+is out of it while rows change; ``filter``: it is in it for some rows; ``operations``: the publication lacks
+updates; ``schema``: the table is in another schema; ``type name``: its type is called otherwise;
+``unlogged``: out of the publication, and its rows are not logged; ``volatile``: a column comes with a value
+for each row.
 """
+
+ELSEWHERE: Final = "elsewhere"
+"""A schema that the pipeline's patterns leave out; the test makes it."""
 
 AWAY: Final = "away_"
 """Begins the names that the pipeline's patterns leave out."""
@@ -44,6 +54,8 @@ _TYPES: Final = ("text", "text", "int", "numeric(8,2)")
 _FREE_IDS: Final = range(1, 13)
 _THIRD: Final = 9
 """The least id of the partition that comes and goes."""
+_OF_CHILD: Final = 100
+"""What ids of a child's rows begin after."""
 
 
 def stories() -> dict[str, list[list[str]]]:
@@ -77,6 +89,9 @@ class History:
         labels: of the enum that its column ``mood`` has, those that a transaction may use; empty: no column.
         added: labels that the next transaction may use.
         attributes: of the composite that its column ``pair`` has.
+        mood: name of the enum.
+        child: rows of the table that inherits from it; None where none does.
+        everywhere: the publication is one of all tables.
         statements: of the present transaction.
     """
 
@@ -94,6 +109,9 @@ class History:
     labels: list[str] = field(default_factory=list)
     added: list[str] = field(default_factory=list)
     attributes: list[str] = field(default_factory=list)
+    mood: str = ""
+    child: int | None = None
+    everywhere: bool = False
     statements: list[str] = field(default_factory=list)
     codes: int = 0
 
@@ -108,8 +126,10 @@ class History:
         types = []
         if "labels" in self.kinds:
             self.labels = ["low", "mid", "high"]
-            types.append(f"CREATE TYPE {self.name}_mood AS ENUM ('low', 'mid', 'high')")
-            columns += f", mood {self.name}_mood, moods {self.name}_mood[]"
+            self.mood = f"{self.name}_mood"
+            types.append(f"CREATE TYPE {self.mood} AS ENUM ('low', 'mid', 'high')")
+            types.append(f"CREATE DOMAIN {self.name}_felt AS {self.mood}")
+            columns += f", mood {self.mood}, moods {self.mood}[], felt {self.name}_felt"
         if "attributes" in self.kinds:
             self.attributes = ["x", "y"]
             types.append(f"CREATE TYPE {self.name}_pair AS (x int, y int)")
@@ -138,7 +158,8 @@ class History:
                 self._to(self.name)
             found.append(f"BEGIN; {'; '.join(self.statements)}; COMMIT")
             if "vacuum" in self.kinds and self.rng.random() < 0.1:
-                found.append(f"VACUUM FULL {self.name}")
+                part = f"{self.name}_p0" if self.partitioned and self.rng.random() < 0.5 else self.name
+                found.append(f"VACUUM FULL {part}")
         self.statements = []
         self.labels, self.added = self.labels + self.added, []
         if "tables" in self.kinds and not self.partitioned and self.rng.random() < 0.1:
@@ -154,6 +175,8 @@ class History:
             "rename": self._rename, "retype": self._retype, "swap": self._swap, "truncate": self._truncate,
             "widen": self._widen, "attributes": self._attributes, "labels": self._labels,
             "parts": self._parts, "publication": self._unpublished, "unlogged": self._unlogged,
+            "children": self._children, "filter": self._filtered, "operations": self._operations,
+            "schema": self._move_away, "type name": self._call_type, "volatile": self._add_volatile,
         }  # fmt: skip
         if self.partitioned and "parts" in self.kinds and self.rng.random() < 0.15:
             self._parts()
@@ -192,7 +215,8 @@ class History:
         found = {}
         if self.labels and self.rng.random() < 0.6:
             one, other = (self.rng.choice(self.labels) for _ in range(2))
-            found = {"mood": f"'{one}'", "moods": f"ARRAY['{one}', '{other}']::{self.name}_mood[]"}
+            found = {"mood": f"'{one}'", "moods": f"ARRAY['{one}', '{other}']::{self.mood}[]"}
+            found["felt"] = f"'{other}'"
         if self.attributes and self.rng.random() < 0.6:
             values = ", ".join(str(self.rng.randint(0, 99)) for _ in self.attributes)
             found["pair"] = f"ROW({values})::{self.name}_pair"
@@ -267,6 +291,14 @@ class History:
         if type_ == "text":
             self._out_of_line(name)
 
+    def _add_volatile(self) -> None:
+        """PostgreSQL writes the table anew with a value for each row, and the log has none of it."""
+        free = [one for one in _NAMES if one not in {known.lower() for known in self.columns}]
+        if free:
+            name = self.rng.choice(free)
+            self.columns[name] = "int"
+            self._alter(f"ADD {name} int DEFAULT (random() * 99)::int")
+
     def _drop(self) -> None:
         self._drop_one()
 
@@ -328,7 +360,7 @@ class History:
 
     def _labels(self) -> None:
         """Labels trade their names, or one is added, or is called otherwise for good or for a while."""
-        alter = f"ALTER TYPE {self.name}_mood"
+        alter = f"ALTER TYPE {self.mood}"
         one, other = self.rng.sample(self.labels, 2)
         self.codes += 1
         new = f"l{self.codes}"
@@ -373,7 +405,7 @@ class History:
         high = str(_THIRD) if number == 1 and several else "MAXVALUE"
         low = "5" if number == 1 else str(_THIRD)
         part = f"{self.name}_p{number}"
-        match self.rng.choice(["attach", "empty", *(["third"] * 3 if several else [])]):
+        match self.rng.choice(["attach", "empty", "rewrite", *(["third"] * 3 if several else [])]):
             case "attach":
                 self.statements += [
                     f"ALTER TABLE {self.here} DETACH PARTITION {part}",
@@ -384,6 +416,13 @@ class History:
                 kept = range(_THIRD, _FREE_IDS.stop) if number == 1 and several else range(0)
                 self.ids = {one for one in self.ids if one < int(low) or one in kept}
                 self.statements.append(f"TRUNCATE {part}")
+            case "rewrite":
+                index = f"{part}_rewritten"
+                self.statements += [
+                    f"CREATE INDEX {index} ON {part} (id)",
+                    f"CLUSTER {part} USING {index}",
+                    f"DROP INDEX {index}",
+                ]
             case _ if self.third:
                 self._remove_third()
             case _:
@@ -416,29 +455,97 @@ class History:
         self.statements.append(f"DROP TABLE {self.name}_p2")
 
     def _unpublished(self) -> None:
-        self.statements.append(f"ALTER PUBLICATION smelt DROP TABLE {self.here}")
+        if self.everywhere:
+            return
+        self.statements.append(f"ALTER PUBLICATION smelt DROP TABLE ONLY {self.here}")
         self.rng.choice([self._insert, self._update, self._delete])()
-        self.statements.append(f"ALTER PUBLICATION smelt ADD TABLE {self.here}")
+        self.statements.append(f"ALTER PUBLICATION smelt ADD TABLE ONLY {self.here}")
+
+    def _filtered(self) -> None:
+        if self.everywhere:
+            return
+        publication = "ALTER PUBLICATION smelt"
+        self.statements += [
+            f"{publication} DROP TABLE ONLY {self.here}",
+            f"{publication} ADD TABLE ONLY {self.here} WHERE (id > 6)",
+        ]
+        self._insert()
+        self.statements += [
+            f"{publication} DROP TABLE ONLY {self.here}",
+            f"{publication} ADD TABLE ONLY {self.here}",
+        ]
+
+    def _operations(self) -> None:
+        """Every table of the publication is copied again, so it happens rarely."""
+        if self.rng.random() > 0.1:
+            return
+        self.statements.append("ALTER PUBLICATION smelt SET (publish = 'insert')")
+        self.rng.choice([self._insert, self._update, self._delete])()
+        self.statements.append("ALTER PUBLICATION smelt SET (publish = 'insert, update, delete, truncate')")
 
     def _unlogged(self) -> None:
         if self.partitioned:
             return
-        self.statements += [
-            f"ALTER PUBLICATION smelt DROP TABLE {self.here}",
-            f"ALTER TABLE {self.here} SET UNLOGGED",
-        ]
+        if not self.everywhere:
+            self.statements.append(f"ALTER PUBLICATION smelt DROP TABLE ONLY {self.here}")
+        self.statements.append(f"ALTER TABLE {self.here} SET UNLOGGED")
         self._insert()
-        self.statements += [
-            f"ALTER TABLE {self.here} SET LOGGED",
-            f"ALTER PUBLICATION smelt ADD TABLE {self.here}",
-        ]
+        self.statements.append(f"ALTER TABLE {self.here} SET LOGGED")
+        if not self.everywhere:
+            self.statements.append(f"ALTER PUBLICATION smelt ADD TABLE ONLY {self.here}")
+
+    def _call_type(self) -> None:
+        new = f"{self.name}_mode" if self.mood.endswith("mood") else f"{self.name}_mood"
+        self.statements.append(f"ALTER TYPE {self.mood} RENAME TO {new}")
+        self.mood = new
+
+    def _children(self) -> None:
+        """A child comes, gets rows, leaves and returns, or is gone; statements on the table reach it, too."""
+        child = f"{AWAY}{self.name}_child"
+        if self.partitioned:
+            return
+        if self.child is None:
+            self.child = 0
+            self.statements.append(f"CREATE TABLE {child} () INHERITS ({self.here})")
+            if self.everywhere:
+                self.statements.append(f"ALTER TABLE {child} REPLICA IDENTITY FULL")
+        for _ in range(2):
+            self.child += 1
+            self.statements.append(
+                f"INSERT INTO {child} (id, code) VALUES ({_OF_CHILD + self.child}, {self.child})"
+            )
+        if self.rng.random() < 0.5:
+            return
+        if self.rng.random() < 0.5:
+            self.statements += [
+                f"ALTER TABLE {child} NO INHERIT {self.here}",
+                f"UPDATE {child} SET code = code + 1000",
+                f"ALTER TABLE {child} INHERIT {self.here}",
+            ]
+            self._update()
+        self._drop_child()
+
+    def _drop_child(self) -> None:
+        self.child = None
+        self.statements.append(f"DROP TABLE {AWAY}{self.name}_child")
 
     # -- the table
     # -------------------------------------------------------------------------------------------------
 
     def _to(self, name: str) -> None:
-        self._alter(f"RENAME TO {name}")
-        self.here = name
+        if self.here.startswith(ELSEWHERE):
+            self._alter("SET SCHEMA public")
+            self.here = self.name
+        if self.here != name:
+            self._alter(f"RENAME TO {name}")
+            self.here = name
+
+    def _move_away(self) -> None:
+        """To another schema; back at the end of the transaction, if not before."""
+        self._to(self.name)
+        if self.rng.random() < 0.7:
+            self._alter(f"SET SCHEMA {ELSEWHERE}")
+            self.here = f"{ELSEWHERE}.{self.name}"
 
     def _away(self) -> None:
         self._to(f"{self.name}_b" if self.here == self.name else self.name)
@@ -449,9 +556,13 @@ class History:
     def _swap_tables(self) -> list[str]:
         """Another table is filled and takes the name."""
         self.made_again = True
+        dropped = []
+        if self.child is not None:
+            self.child, dropped = None, [f"DROP TABLE {AWAY}{self.name}_child"]
         new, old = f"{self.name}_new", f"{self.name}_old"
         swap = f"ALTER TABLE {self.name} RENAME TO {old}; ALTER TABLE {new} RENAME TO {self.name}"
         return [
+            *dropped,
             f"DROP TABLE IF EXISTS {old}",
             f"CREATE TABLE {new} (LIKE {self.name} INCLUDING ALL)",
             f"INSERT INTO {new} SELECT * FROM {self.name}",

@@ -27,7 +27,7 @@ from bronze.store.relations import read_relations
 from tests.bronze.attnums import Fold
 from tests.bronze.replaying import bronze_rows, execute, read_all, session, source_of, source_rows
 from tests.bronze.running import Running, wait_for
-from tests.bronze.shape_histories import AWAY, KINDS, UNLOGGED_KINDS, History
+from tests.bronze.shape_histories import AWAY, ELSEWHERE, KINDS, UNLOGGED_KINDS, History
 
 if TYPE_CHECKING:
     from bronze.config.sections import SourceSettings
@@ -198,9 +198,19 @@ def test_rows_in_doubt_are_in_bronze_with_the_gap_that_they_are(
 
 
 def play_histories(source: SourceSettings, lake_path: str, seed: int, *, tables: int, rounds: int) -> None:
-    """Play so many tables in so many rounds, each of both a history; in every other round a reader runs."""
-    chance, kinds = random.Random(seed), (*KINDS, *UNLOGGED_KINDS)
-    histories = [History(f"t{number}", random.Random(chance.random()), kinds) for number in range(tables)]
+    """Play so many tables in so many rounds, each of both a history; in every other round a reader runs.
+
+    By odd seeds the publication is one of all tables.
+    """
+    chance, kinds, everywhere = random.Random(seed), (*KINDS, *UNLOGGED_KINDS), bool(seed % 2)
+    histories = [
+        History(f"t{number}", random.Random(chance.random()), kinds, everywhere=everywhere)
+        for number in range(tables)
+    ]
+    execute(source, f"CREATE SCHEMA {ELSEWHERE}")
+    if everywhere:
+        options = "WITH (publish_via_partition_root = true)"
+        execute(source, f"CREATE PUBLICATION {source.publication} FOR ALL TABLES {options}")
     for history in histories:
         execute(source, *history.begin())
     read_all(source, lake_path)
