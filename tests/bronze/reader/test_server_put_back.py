@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 
 from bronze.config.sections import BronzeSettings
 from bronze.errors import DefiniteError
 from bronze.identifiers import TableName
+from bronze.lake.client import Transaction
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.delta import open_existing
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from bronze.reader.recovery import start_over
+from bronze.store.commits import commit_marks
+from bronze.store.marks import snapshot_app
 from bronze.store.position import read_position
 from bronze.store.relations import read_relations
 from bronze.store.resnapshot import request_snapshots, resnapshot_of
@@ -40,6 +42,7 @@ from tests.bronze.replaying import (
 )
 from tests.bronze.running import Running, confirmed, wait_for
 from tests.bronze.twin import Twin
+from tests.fix_postgres import make_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -109,9 +112,7 @@ class Pipelines:
 
     def __getitem__(self, name: str) -> Pipeline:
         if name not in self._made:
-            with psycopg.connect(self.twin.server.dsn(), autocommit=True) as connection:
-                connection.execute(f'CREATE DATABASE "{name}"'.encode())
-            source = source_of(make_conninfo(self.twin.server.dsn(), dbname=name), exclude=["public.unread"])
+            source = source_of(make_database(self.twin.server.dsn()), exclude=["public.unread"])
             execute(source, *TABLES)
             self._made[name] = Pipeline(source, str(self._folder / name))
             self._made[name].read()
@@ -196,8 +197,11 @@ def write_what_the_copy_undoes(pipelines: Pipelines) -> None:
     execute(shaped.source, "ALTER TABLE items ADD COLUMN old int DEFAULT 5")
     for each in (lost, copied, shaped):
         each.read()
-    for name in ("idle", "unseen"):
+    for name in ("idle", "unseen", "silent"):
         move_by_keepalives(pipelines[name])
+    silent, uri = pipelines["silent"].lake, f"{pipelines['silent'].lake}/bronze/changes"
+    as_copied = Transaction(snapshot_app(ITEMS), int(position_of(silent).frontier))
+    commit_marks(open_existing(uri), uri, [as_copied])  # as a copy whose message the stream had not received
     execute(ahead.source, *OLD, "CREATE TABLE gone (id int PRIMARY KEY)")
     request_snapshots(f"{ahead.lake}/bronze/changes", [ITEMS], end_of(ahead.source))
     twice = dies_at("snapshot-committed", 2)
@@ -229,7 +233,7 @@ def test_a_log_that_went_back_and_grew_again_is_refused_at_each_start_until_it_i
         execute(each.source, "SELECT pg_logical_emit_message(false, 'outside', 'of transactions')")
         each.read()
     parted = [pipelines[name] for name in ("lost", "copied", "shaped", "live", "unseen")]
-    alike = [pipelines[name] for name in ("idle", "stopped", "ahead", "looked")]
+    alike = [pipelines[name] for name in ("idle", "stopped", "ahead", "looked", "silent")]
     pipelines.twin.copy(running=running)
     write_what_the_copy_undoes(pipelines)
 
@@ -260,9 +264,13 @@ def test_a_log_that_went_back_and_grew_again_is_refused_at_each_start_until_it_i
         each.read()
         each.assert_whole()
         assert start_over(each.source, Lake(each.lake), "shop") is None
-    rows = bronze_rows(pipelines["looked"].lake)
-    copies = [row for row in rows if (row["op"], row["table_name"]) == ("snapshot_end", "items")]
-    assert len(copies) == 2, "the shape of a column that was not dropped is in no cut"
+    for name, why in (
+        ("looked", "the shape of a column that was not dropped is in no cut"),
+        ("silent", "nothing proves that the server had what was copied"),
+    ):
+        rows = bronze_rows(pipelines[name].lake)
+        copies = [row for row in rows if (row["op"], row["table_name"]) == ("snapshot_end", "items")]
+        assert len(copies) == 2, why
     changes = open_existing(f"{pipelines['ahead'].lake}/bronze/changes")
     assert resnapshot_of(changes, GONE) is None, "nobody can meet a request for a table that is gone"
     copied = pipelines["copied"]
@@ -311,11 +319,8 @@ def is_compared(server: EmbeddedServer, source: SourceSettings, lake: str, *last
 def test_the_log_of_a_server_that_was_restarted_is_compared_and_is_bronze_s(
     own_server: EmbeddedServer, lake_path: str
 ) -> None:
-    with psycopg.connect(own_server.dsn(), autocommit=True) as connection:
-        connection.execute(
-            "CREATE DATABASE shop TEMPLATE template0 ENCODING 'WIN1252' LC_COLLATE 'C' LC_CTYPE 'C'"
-        )
-    source = source_of(own_server.dsn("shop"))
+    options = "TEMPLATE template0 ENCODING 'WIN1252' LC_COLLATE 'C' LC_CTYPE 'C'"
+    source = source_of(make_database(own_server.dsn(), options))
     execute(source, *TABLES, "CREATE TABLE odd (id int PRIMARY KEY, note text)")
     read_all(source, lake_path)
     for last in REPEATABLE:
