@@ -29,17 +29,17 @@ with the same rows takes the name.
 """
 
 UNLOGGED_KINDS: Final = (
-    "attributes", "children", "filter", "labels", "operations", "parts", "publication", "schema", "third",
-    "type name", "unlogged", "vacuum", "volatile",
+    "attributes", "children", "filter", "grant", "labels", "not null", "operations", "parts", "publication",
+    "schema", "third", "type name", "unlogged", "vacuum", "volatile",
 )  # fmt: skip
 """Statements of which the log says nothing, each of which can be left out.
 
 ``children``: a table inherits from it, has rows of its own outside the patterns, and leaves; ``parts``: a
 partition is attached, emptied or rewritten; ``third``: another one comes and goes; ``publication``: the table
 is out of it while rows change; ``filter``: it is in it for some rows; ``operations``: the publication lacks
-updates; ``schema``: the table is in another schema; ``type name``: its type is called otherwise;
-``unlogged``: out of the publication, and its rows are not logged; ``volatile``: a column comes with a value
-for each row.
+updates; ``grant`` and ``not null``: columns' rows in the catalog are new, and no value is; ``schema``: the
+table is in another schema; ``type name``: its type is called otherwise; ``unlogged``: out of the publication,
+and its rows are not logged; ``volatile``: a column comes with a value for each row.
 """
 
 ELSEWHERE: Final = "elsewhere"
@@ -91,7 +91,7 @@ class History:
         attributes: of the composite that its column ``pair`` has.
         mood: name of the enum.
         child: rows of the table that inherits from it; None where none does.
-        everywhere: the publication is one of all tables.
+        everywhere: the publication is one of all tables, or of the schema, and names none.
         statements: of the present transaction.
     """
 
@@ -176,7 +176,8 @@ class History:
             "widen": self._widen, "attributes": self._attributes, "labels": self._labels,
             "parts": self._parts, "publication": self._unpublished, "unlogged": self._unlogged,
             "children": self._children, "filter": self._filtered, "operations": self._operations,
-            "schema": self._move_away, "type name": self._call_type, "volatile": self._add_volatile,
+            "grant": self._grant, "not null": self._not_null, "schema": self._move_away,
+            "type name": self._call_type, "volatile": self._add_volatile,
         }  # fmt: skip
         if self.partitioned and "parts" in self.kinds and self.rng.random() < 0.15:
             self._parts()
@@ -493,6 +494,23 @@ class History:
         self.statements.append(f"ALTER TABLE {self.here} SET LOGGED")
         if not self.everywhere:
             self.statements.append(f"ALTER PUBLICATION smelt ADD TABLE ONLY {self.here}")
+
+    def _grant(self) -> None:
+        if self.columns:
+            name = _quoted(self.rng.choice(sorted(self.columns)))
+            self.statements.append(f"GRANT SELECT ({name}) ON {self.here} TO PUBLIC")
+
+    def _not_null(self) -> None:
+        """For a while: rows that come later may lack a value."""
+        if self.columns:
+            name = self.rng.choice(sorted(self.columns))
+            value = "'0'" if self.columns[name] == "text" else "0"
+            quoted = _quoted(name)
+            self.statements.append(f"UPDATE {self.here} SET {quoted} = {value} WHERE {quoted} IS NULL")
+            self._alter(f"ALTER {quoted} SET NOT NULL")
+            if self.ids:
+                self.statements.append(f"UPDATE {self.here} SET {quoted} = {value} WHERE {self._some_rows()}")
+            self._alter(f"ALTER {quoted} DROP NOT NULL")
 
     def _call_type(self) -> None:
         new = f"{self.name}_mode" if self.mood.endswith("mood") else f"{self.name}_mood"
