@@ -11,7 +11,9 @@ two cases:
 * The version that holds at the look has another shape. What an older deltasmelt did not record of a shape
   is no difference (`bronze.shapes.as_recorded`).
 * The catalog's row of a column is new, and the stream has not read all from before the look. The stream may
-  still bring versions from between two looks, after which the table may have its former shape again.
+  still bring versions from between two looks, after which the table may have its former shape again. The
+  catalog does not tell a column that was renamed and back from one that got a GRANT. So a GRANT, too, adds an
+  equal version while the stream is behind.
 
 The version lies ahead of messages that the stream has not read, and describes no row of these: versions count
 by place, and the stream compares a message with the version before the message's own place
