@@ -250,7 +250,8 @@ class SessionStart:
         changes, relations = open_existing(self._changes), read_relations(self.lake)
         counts = counting_relations(connection, self.source.publication, changes, relations, sent)
         newest = newest_counting(changes, counts, sent, confirmed)
-        return LogComparison(position, newest, confirmed, where=address_of(self.source), counts=counts)
+        where = address_of(self.source)
+        return LogComparison(position, newest, confirmed, where=where, counts=frozenset(counts))
 
     def _compare(
         self,

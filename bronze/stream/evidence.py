@@ -1,23 +1,27 @@
-"""Which transactions prove that a server's log is the log that bronze followed, where a doubt arose.
+"""Select the transactions that prove a server's log to be bronze's log, once a comparison found a difference.
 
-**The doubt.** A server does not always send one log alike. A transaction T writes a table and is open while
-the table joins or leaves the publication. A later transaction writes the table, too, and commits before T.
-The walsender keeps what it found out about a table, and decodes in the order of commits. So it judges T's
-first changes by the later publication, if it decoded the later transaction before. A walsender that starts in
-between judges them by the publication of their own time. One sends T, and the other sends nothing of T.
-Newer minor releases (`bronze.drift.joining`) tell T of the publication's change at the change's own place,
-which leaves T's changes before that place as they were.
+**A server may send one log in two ways.** A transaction T writes a table and stays open while the table joins
+or leaves the publication. Another transaction writes the table afterwards and commits before T. A walsender
+caches whether the publication carries a table, and decodes transactions in the order of commits. A walsender
+that decodes both judges T's first changes by the later publication. A walsender that starts in between judges
+these changes by the publication of their time. So one walsender sends T, and the other sends nothing of T.
+Newer minor releases (`bronze.drift.joining`) apply the publication's change inside T at the change's own
+place, so T's changes before that place are sent as before.
 
-**What proves something.** A change counts if bronze relies on the change: its table has a snapshot from
-before bronze's newest transaction, needs no other one, and is carried as at the last look
-(`bronze.drift.membership`). Every other table is copied again, or not read at all, or has a snapshot after
-T's end. Such a snapshot waits for the transactions that run at its beginning. The message that follows it is
-sent in any case, and proves the log from there on. Until then a server that was started again could be
-another one, so such a table is copied again, too (`bronze.reader.session_start`). So bronze keeps no row of
-T, whichever way T was sent, and whichever history the server has.
+**Changes that count.** Bronze relies on the stream for a table if three conditions hold: the table's snapshot
+is older than bronze's newest transaction; no newer snapshot is requested; the publication carries the table
+as at the last look (`bronze.drift.membership`). All changes of such tables count. The reader copies every
+other table again, or does not read the table at all, or took the snapshot after T's end: a snapshot waits for
+the transactions that run at the snapshot's beginning. So bronze keeps no row of T, however T was sent and
+whichever history the server has.
 
-**Messages** count after bronze's newest transaction alone: bronze has no row of the messages of deltasmelt,
-and cannot tell whether it received an earlier one.
+**Snapshots** are proved by the message that follows each of them, which a server always sends. Until bronze
+has received the message, a server that was started again may be another server, and the reader copies the
+table again (`bronze.reader.session_start`). Bronze keeps no row of the message. So no transaction before a
+snapshot is taken for evidence in place of bronze's newest transaction.
+
+**Messages** count after bronze's newest transaction alone. Bronze keeps no row of deltasmelt's own messages,
+and cannot tell whether an earlier message was received.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ from bronze.store.position import SentTransaction
 from bronze.store.resnapshot import needs_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     import psycopg
     from deltalake import DeltaTable
@@ -53,8 +57,8 @@ def counting_relations(
     changes: DeltaTable,
     relations: Iterable[Relation],
     sent: SentTransaction,
-) -> frozenset[int]:
-    """Return the OIDs of the tables of which bronze relies on the stream's changes.
+) -> dict[int, Lsn]:
+    """Return the tables, by OID, of which bronze relies on the stream's changes, with the LSNs of snapshots.
 
     Args:
         connection: idle, in autocommit mode.
@@ -65,25 +69,26 @@ def counting_relations(
     """
     tables = {relation.relation_id: relation.table for relation in relations}
     carried = fingerprints(connection, publication, set(tables.values()))
-    found = set()
+    found = {}
     for relation_id, table in tables.items():
         taken = snapshot_of(changes, table)
-        relied = taken is not None and taken <= sent.lsn and not needs_snapshot(changes, table)
-        if relied and transaction_version(changes, fingerprint_app(table)) == carried[table]:
-            found.add(relation_id)
-    return frozenset(found)
+        if taken is None or taken > sent.lsn or needs_snapshot(changes, table):
+            continue
+        if transaction_version(changes, fingerprint_app(table)) == carried[table]:
+            found[relation_id] = taken
+    return found
 
 
 def newest_counting(
-    changes: DeltaTable, counts: frozenset[int], sent: SentTransaction, confirmed: Lsn
+    changes: DeltaTable, counts: Mapping[int, Lsn], sent: SentTransaction, confirmed: Lsn
 ) -> SentTransaction:
-    """Return the newest transaction of bronze that proves something, from the slot's place on.
+    """Return the newest transaction of bronze, from the slot's place on, that proves bronze's log.
 
     Args:
         changes: `bronze.changes`.
-        counts: OIDs of the tables whose changes count.
-        sent: the newest transaction that bronze received. It counts where bronze has no row of it: a message.
-        confirmed: the slot's place; what lies before it needs no proof.
+        counts: snapshots of the tables whose changes count, by OID.
+        sent: bronze's newest transaction; a message, where bronze keeps no row of the transaction.
+        confirmed: the slot's place; the log before needs no proof.
     """
     newest, kept = SentTransaction(Lsn(confirmed - 1), 0), sent.lsn < confirmed
     for batch in delta.batches(changes, _COLUMNS, after=("commit_lsn", confirmed - 1)):
@@ -98,7 +103,8 @@ def newest_counting(
             last = rows.take(pc.select_k_unstable(rows, 1, sort_keys=[("commit_lsn", "descending")]))
             lsn, time = Lsn(last["commit_lsn"][0].as_py()), last["commit_ts"][0].as_py()
             newest = max(newest, SentTransaction.of(lsn, time), key=lambda one: one.lsn)
-    return newest if kept else sent
+    unproved = any(taken > newest.lsn for taken in counts.values())
+    return newest if kept and not unproved else sent
 
 
 def _streamed(batch: pa.RecordBatch) -> pa.RecordBatch:
