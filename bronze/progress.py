@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.lsn import ZERO, Lsn
@@ -25,6 +25,7 @@ class TableProgress:
         chunks: ranges of the table, of which `chunks_done` are written.
         started: seconds since 1970.
         done: it is complete in bronze.
+        failed: it has ended and is not complete. A new attempt begins a new entry.
     """
 
     rows: int = 0
@@ -34,6 +35,7 @@ class TableProgress:
     chunks_done: int = 0
     started: float = field(default_factory=time.time)
     done: bool = False
+    failed: bool = False
 
 
 @dataclass(slots=True)
@@ -49,7 +51,8 @@ class ProgressState:
         changes: rows committed to bronze since the start, without snapshots.
         commits: Delta commits since the start.
         connections: streams opened since the start.
-        snapshots: by table name.
+        copied: rows of snapshots since the start.
+        snapshots: by table name: those under way, and those that ended since the others of them began.
     """
 
     phase: str = "starting"
@@ -60,6 +63,7 @@ class ProgressState:
     changes: int = 0
     commits: int = 0
     connections: int = 0
+    copied: int = 0
     snapshots: dict[str, TableProgress] = field(default_factory=dict)
 
 
@@ -82,14 +86,19 @@ class SnapshotView:
     tables: tuple[str, ...]
 
 
+def is_under_way(state: Mapping[str, Any]) -> bool:
+    """Whether the snapshot of a table, one of `Progress.read`'s ``snapshots``, has begun and not ended."""
+    return not (state["done"] or state.get("failed"))
+
+
 def snapshot_view(snapshots: Mapping[str, Mapping[str, Any]], now: float) -> SnapshotView | None:
     """How far snapshots are, from `Progress.read`'s ``snapshots``; None where none is under way. Pure."""
-    waiting = tuple(sorted(name for name, state in snapshots.items() if not state["done"]))
+    waiting = tuple(sorted(name for name, state in snapshots.items() if is_under_way(state)))
     if not waiting:
         return None
     # Those that were complete before the first of these began say nothing about these.
     begun = min(snapshots[name]["started"] for name in waiting)
-    states = [state for state in snapshots.values() if state["started"] >= begun - 1]
+    states = [one for one in snapshots.values() if one["started"] >= begun - 1 and not one.get("failed")]
     weights = [max(state["rows_estimate"], state["rows"], 1) for state in states]
     parts = [weight * _fraction(state) for weight, state in zip(weights, states, strict=True)]
     fraction = sum(parts) / sum(weights)
@@ -104,6 +113,10 @@ def _fraction(state: Mapping[str, Any]) -> float:
     by_chunks: float = state["chunks_done"] / max(state["chunks"], 1)
     by_rows: float = min(state["rows"] / state["rows_estimate"], 0.99) if state["rows_estimate"] else 0.0
     return max(by_chunks * 0.99, by_rows)
+
+
+_FIELDS: Final = tuple(each.name for each in fields(ProgressState))
+_FIELDS_OF_TABLE: Final = tuple(each.name for each in fields(TableProgress))
 
 
 class Growth:
@@ -177,6 +190,7 @@ class Progress:
             progress = self._state.snapshots.setdefault(table, TableProgress())
             progress.rows += rows
             progress.bytes += size
+            self._state.copied += rows
 
     def chunk_copied(self, table: str) -> None:
         """A chunk of a snapshot is complete."""
@@ -194,7 +208,39 @@ class Progress:
         with self._lock:
             self._state.snapshots.setdefault(table, TableProgress()).done = True
 
+    def copy_failed(self, table: str) -> None:
+        """The snapshot of a table has ended and is not complete."""
+        with self._lock:
+            if table in self._state.snapshots:
+                self._state.snapshots[table].failed = True
+
+    def copies_ended(self) -> None:
+        """No snapshot is under way: what is not complete has failed."""
+        with self._lock:
+            for progress in self._state.snapshots.values():
+                progress.failed = not progress.done
+
     def read(self) -> dict[str, Any]:
         """All fields as plain values that JSON can hold; LSNs as numbers."""
         with self._lock:
-            return asdict(self._state)
+            return self._read()
+
+    def report(self) -> dict[str, Any]:
+        """As `read`, for whoever is told all; snapshots that have ended are forgotten with the last of them.
+
+        So each of them is reported as ended once, and a reader of thousands of tables has nothing to tell of
+        them for the rest of its life.
+        """
+        with self._lock:
+            values = self._read()
+            if not any(map(is_under_way, values["snapshots"].values())):
+                self._state.snapshots.clear()
+        return values
+
+    def _read(self) -> dict[str, Any]:
+        values = {name: getattr(self._state, name) for name in _FIELDS}
+        values["snapshots"] = {
+            table: {name: getattr(one, name) for name in _FIELDS_OF_TABLE}
+            for table, one in self._state.snapshots.items()
+        }
+        return values

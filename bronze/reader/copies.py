@@ -214,6 +214,7 @@ class InitialCopies:
         self._finished = None  # who waits for all waits for these, too
 
         def fail(error: TableError) -> None:
+            self._landing.progress.copy_failed(str(error.table))
             self._errors.copy_failed(error, look.requests.get(error.table))
 
         outcome = Outcome(tell=fail)
@@ -223,6 +224,7 @@ class InitialCopies:
                 self._snapshot.take(tables, self._stop, outcome)
         finally:
             self._copying.clear()
+            self._landing.progress.copies_ended()
             if outcome.taken:
                 self._lsn = max(self._lsn, outcome.lsn, outcome.trace)
             with suppress(TransientError), lake_failures("the lake"):  # a look closes what stays open

@@ -309,7 +309,7 @@ class _Observer:
             layer.meter.add(sum(run.inserts + run.updates + run.deletes for run in runs))
 
     def reader(self, event: dict[str, Any]) -> None:
-        rows = event["changes"] + sum(state["rows"] for state in event["snapshots"].values())
+        rows = event["changes"] + event["copied"]
         if rows < self._last:  # of a reader that was started again
             self._earlier += self._last
         self._last = rows

@@ -98,7 +98,8 @@ def error_fields(error: SmeltError) -> dict[str, str | None]:
 
 
 def _read(file: str, until: Lsn | None, stop: threading.Event, events: TextIO) -> None:
-    from bronze.reader.reader import Reader  # noqa: PLC0415 - `main` has loaded them
+    from bronze.progress import is_under_way  # noqa: PLC0415 - `main` has loaded them
+    from bronze.reader.reader import Reader  # noqa: PLC0415
     from pipelines.runtime.reader_progress import write_progress  # noqa: PLC0415
     from pipelines.settings import load_pipeline  # noqa: PLC0415
     from pipelines.spark.executors import executors_of  # noqa: PLC0415 - loads no Spark yet
@@ -117,7 +118,7 @@ def _read(file: str, until: Lsn | None, stop: threading.Event, events: TextIO) -
 
     def tell(counters: dict[str, Any]) -> None:
         nonlocal copying
-        copies = any(not state["done"] for state in counters["snapshots"].values())
+        copies = any(map(is_under_way, counters["snapshots"].values()))
         if copies or copying:
             write_progress(pipeline.lake_address(), counters)
         copying = copies

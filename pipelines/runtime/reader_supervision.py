@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bronze.backoff import Backoff
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
-from bronze.progress import Growth
+from bronze.progress import Growth, is_under_way
 from pipelines.runtime.reader_spawn import send_orders, spawn
 from pipelines.terminal import lines
 from pipelines.terminal.logs import log_folder, open_log
@@ -187,7 +187,7 @@ class ReaderProcess:
         elif kind == "progress":
             self._streamed |= self._growth.streamed(event)
             self._copied |= self._growth.copied(event)
-            self._copying = any(not table["done"] for table in event["snapshots"].values())
+            self._copying = any(map(is_under_way, event["snapshots"].values()))
             if self._on_progress is not None:
                 try:
                     self._on_progress(event)

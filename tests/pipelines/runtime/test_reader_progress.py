@@ -49,6 +49,29 @@ def test_the_time_left_is_that_of_the_tables_under_way() -> None:
     assert snapshot_view(progress.read()["snapshots"], time.time()) is None
 
 
+def test_a_copy_that_failed_is_not_under_way_and_what_ended_is_reported_once() -> None:
+    progress = Progress()
+    for name in ("good", "bad", "lost"):
+        progress.copying(f"public.{name}", 1000)
+        progress.copied(f"public.{name}", 500)
+    progress.copy_failed("public.bad")
+    view = snapshot_view(progress.report()["snapshots"], time.time())
+    assert view is not None
+    assert (view.tables, view.rows) == (("public.good", "public.lost"), 1000)
+    progress.copy_done("public.good")
+    assert len(progress.report()["snapshots"]) == 3, "of one round"
+    progress.copies_ended()
+    told = progress.report()
+    assert snapshot_view(told["snapshots"], time.time()) is None
+    assert {name: state["failed"] for name, state in told["snapshots"].items()} == {
+        "public.good": False, "public.bad": True, "public.lost": True,
+    }  # fmt: skip
+    assert progress.report()["snapshots"] == {}
+    assert progress.report()["copied"] == 1500
+    progress.copying("public.bad", 1000)
+    assert list(progress.report()["snapshots"]) == ["public.bad"], "it is tried again"
+
+
 def test_another_process_sees_it_while_it_is_fresh(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     progress = Progress()
