@@ -11,12 +11,19 @@ for a sign of life long before anybody looks here. Its silence is the line's.
 **A COPY.** A backend that reads a cold table or waits for a lock may send nothing for minutes, and there is
 no way to ask it. One that waits for its client has sent something that never came, or has sent all of it.
 
+**Three answers.** The backend is over (gone, or waiting for us), it works, or that is unknown. A server
+without a free connection, or with a changed password, still decodes for the stream that it has, and would not
+give another one. So *unknown* waits. A server that cannot be reached at all serves no stream either: that is
+*over*.
+
 PostgreSQL docs: https://www.postgresql.org/docs/current/monitoring-stats.html (Wait Events).
 """
 
 from __future__ import annotations
 
+import logging
 import time
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import SmeltError, TransientError
@@ -30,18 +37,27 @@ if TYPE_CHECKING:
 
     from bronze.config.sections import SourceSettings
 
+_LOGGER = logging.getLogger("deltasmelt.reader")
+
+_AWAY: Final = frozenset({"connection-lost", "server-starting", "server-unreachable"})
+"""Of a new connection: the server is not there, or was started again."""
+
 _ALL_QUIET: Final = 0.8
 """Of `Timing.copy_poll`: so long lies between two calls of `CopyLine.nothing_came` where really nothing came;
 what comes wakes its caller."""
 
 
-def walsender_is_idle(source: SourceSettings, backend_pid: int) -> bool:
-    """Whether the walsender waits for log or for us, or is gone; also where the server cannot be asked.
+class Liveness(Enum):
+    """What is known of the backend behind a silent line."""
 
-    Asked over a connection of its own: an older one may share the fate of the silent line.
-    """
-    event = _waits_for(source, backend_pid)
-    return event is None or event.startswith("WalSender")
+    OVER = "it is gone, or waits for us"
+    WORKS = "it works"
+    UNKNOWN = "nobody can ask"
+
+
+def walsender_liveness(source: SourceSettings, backend_pid: int) -> Liveness:
+    """Ask what a walsender does, over a connection of its own: an older one may share the line's fate."""
+    return _liveness(source, backend_pid, "WalSender")
 
 
 class CopyLine:
@@ -75,9 +91,8 @@ class CopyLine:
             self._silent_since = now
         if now - self._silent_since < self._timing.copy_silence:
             return
-        event = _waits_for(self._source, self._connection.info.backend_pid)
-        if event is not None and not event.startswith("Client"):
-            self.something_came()  # it is at work
+        if _liveness(self._source, self._connection.info.backend_pid, "Client") is not Liveness.OVER:
+            self.something_came()  # it is at work, as far as anybody knows
             return
         abandon(self._connection)
         raise TransientError(
@@ -89,13 +104,24 @@ class CopyLine:
         )
 
 
-def _waits_for(source: SourceSettings, backend_pid: int) -> str | None:
-    """What a backend waits for, empty where it works; None where it is gone or nobody can be asked."""
+def _liveness(source: SourceSettings, backend_pid: int, idle: str) -> Liveness:
+    """Ask what a backend waits for.
+
+    Args:
+        source: the server.
+        backend_pid: the backend.
+        idle: how the wait events begin in which the backend has nothing to do.
+    """
     try:
         with connect(source) as connection, translated(source):
             row = connection.execute(
                 "SELECT wait_event FROM pg_stat_activity WHERE pid = %s", [backend_pid]
             ).fetchone()
-    except SmeltError:
-        return None  # what keeps us out shows in the attempt to start again
-    return None if row is None else str(row[0] or "")
+    except SmeltError as error:
+        if error.code in _AWAY:
+            return Liveness.OVER
+        _LOGGER.warning("backend %d is silent, and the server tells nothing of it: %s", backend_pid, error)
+        return Liveness.UNKNOWN
+    if row is None or str(row[0] or "").startswith(idle):
+        return Liveness.OVER
+    return Liveness.WORKS

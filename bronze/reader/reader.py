@@ -34,6 +34,7 @@ import os
 import socket
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bronze.checks.server import require_fit
@@ -44,20 +45,19 @@ from bronze.lsn import ZERO, Lsn
 from bronze.postgres.connection import abandon, connect, identify, translated, until_stopped
 from bronze.postgres.conversion import server_encoding
 from bronze.postgres.error_rules import REFUSALS, UNCONVERTIBLE
-from bronze.postgres.liveness import walsender_is_idle
+from bronze.postgres.liveness import Liveness, walsender_liveness
 from bronze.progress import Growth, Progress
 from bronze.reader.copies import InitialCopies
 from bronze.reader.nudge import Nudge
 from bronze.reader.recovery import is_starting_over, start_over
 from bronze.reader.session_decoder import session_decoder
-from bronze.reader.session_start import QUEUE_BYTES, SessionStart, feedback_seconds
+from bronze.reader.session_start import SessionStart
 from bronze.reader.trouble import PipelineErrors, Trouble
 from bronze.store.landing import Landing
 from bronze.store.relations import ShapeLog
 from bronze.store.sink import DeltaSink
 from bronze.stream.encodings import ConvertingDecoder
 from bronze.stream.memory import configure_allocators
-from bronze.stream.receiver import Receiver
 from bronze.stream.session import Stream
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from bronze.lake.location import Lake
     from bronze.snapshot.executors import ExecutorsAtHand
     from bronze.store.position import Position
+    from bronze.stream.receiver import Receiver
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
@@ -260,55 +261,47 @@ class Reader:
                     landing.sink.tables.open_gaps(sorted(again), position.frontier, beyond=True)
                 self._converting = self._converts(position)
                 encoding = server_encoding(connection) if self._converting else None
-                answer_seconds = feedback_seconds(connection, self._timing)
-                replication = self._begin.stream(connection, landing, position, encoding)
-            try:
-                receiver = Receiver(
-                    replication,
-                    capacity=QUEUE_BYTES,
-                    durable=position.confirm,
-                    feedback_seconds=answer_seconds,
-                    silence_seconds=self._timing.line_silence,
-                    line_is_dead=lambda: self._line_is_dead(connection, replication.backend_pid),
+                receiver = self._begin.stream(
+                    connection, landing.sink, position, encoding, partial(self._line, connection)
                 )
+            try:
+                # The slot is ours and nobody else's now, so the lake is.
+                landing.sink.claim(position)
                 tables = copies.tables
                 tables.new_stream(position.confirm, again)
                 decoder = session_decoder(
                     connection, self._source, landing, tables, position=position, encoding=encoding
                 )
-                receiver.start()  # which closes it from here on
-            except BaseException:
-                replication.close()
-                raise
-            stream = Stream(receiver, decoder, position, landing, self._bronze, ask=tables.ask)
-            try:
-                self.progress.connected(position.confirm)
-                self._streamed = True
-                copies.start()
-                self._met = time.monotonic()
-                done = self._follow(stream, receiver, copies, until=until, stop=stop)
-                stream.finish()
-                if stream.durable.frontier > position.frontier:
-                    self._trouble.worked()
-            finally:
-                self._met = time.monotonic()
-                if isinstance(decoder, ConvertingDecoder):
-                    self._refused_at = max(self._refused_at, decoder.refused_at)
+                stream = Stream(receiver, decoder, position, landing, self._bronze, ask=tables.ask)
                 try:
-                    stream.close()
+                    self.progress.connected(position.confirm)
+                    self._streamed = True
+                    copies.start()
+                    self._met = time.monotonic()
+                    done = self._follow(stream, receiver, copies, until=until, stop=stop)
+                    stream.finish()
+                    if stream.durable.frontier > position.frontier:
+                        self._trouble.worked()
                 finally:
-                    receiver.stop()
+                    self._met = time.monotonic()
+                    if isinstance(decoder, ConvertingDecoder):
+                        self._refused_at = max(self._refused_at, decoder.refused_at)
+                    stream.close()
+            finally:
+                receiver.stop()
         return done
 
     def _open(self, connection: psycopg.Connection[Any]) -> tuple[Landing, InitialCopies, Position]:
         """Check what the server is, whose the lake is and where it ends; select tables at the first time."""
-        require_fit(connection, self._source, say=self._landing is None)
+        require_fit(connection, self._source, say=not self._let_in)
         identity = identify(connection)
         # Another server may answer at the same address after a failover: its lake is compared each time.
         sink = DeltaSink(self._lake, self._pipeline, identity)
         self._errors.of_this_pipeline = True
-        if self._landing is not None:
+        if self._landing is not None and self._landing.sink.is_claimed:
             sink = self._landing.sink
+        else:
+            self._landing = self._copies = None  # an earlier reader may have come further meanwhile
         self._let_in |= sink.position is not None  # a comparison of logs may take longer than a first contact
         position = self._begin.known_place(connection, sink)
         if self._landing is None or self._copies is None:
@@ -330,12 +323,12 @@ class Reader:
             position = self._begin.first_place(connection, sink)
         return self._landing, self._copies, position
 
-    def _line_is_dead(self, connection: psycopg.Connection[Any], backend_pid: int) -> bool:
+    def _line(self, connection: psycopg.Connection[Any], backend_pid: int) -> Liveness:
         """Told to the receiver's thread; a query of the decoder that shares the fate of the line is ended."""
-        idle = walsender_is_idle(self._source, backend_pid)
-        if idle:
+        found = walsender_liveness(self._source, backend_pid)
+        if found is Liveness.OVER:
             abandon(connection)
-        return idle
+        return found
 
     def _follow(
         self,
@@ -396,4 +389,4 @@ class Reader:
     def _report(self, *, now: bool = False) -> None:
         if self._report_to is not None and (now or time.monotonic() - self._reported >= self._timing.report):
             self._reported = time.monotonic()
-            self._report_to(self.progress.read())
+            self._report_to(self.progress.report())

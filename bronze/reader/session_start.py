@@ -5,11 +5,15 @@
 2. **The slot is made only where bronze has no place yet.** Its first point P becomes bronze's first place
    (P - 1, P). Dying in between leaves a slot at P and no place, and the next start takes the slot's point
    again: nothing was confirmed in between.
-3. **The stream is started at bronze's own mark**, never at the slot's. Then the slot is read again, while
+3. **Bronze's place is read once the slot is free.** The reader before may have been killed, while a child of
+   it ends in order: that one commits and confirms until its walsender has gone. Until step 5 a place that has
+   moved is taken over, and a session that began at the one before is started again.
+4. **The stream is started at bronze's own mark**, never at the slot's. Then the slot is read again, while
    nobody else can move it, and compared (`bronze.stream.continuity`).
-4. **The lake is claimed last**: the reader that holds the slot is the lake's only reader. Everything written
+5. **The lake is claimed last**: the reader that holds the slot is the lake's only reader. Everything written
    earlier holds for any reader of this slot: errors, gaps and resnapshot marks of the first catalog poll, the
-   first place, and the server that bronze follows.
+   first place, and the server that bronze follows. The claim may take as long as a listing of the lake does;
+   the server hears from the receiver meanwhile.
 """
 
 from __future__ import annotations
@@ -25,11 +29,12 @@ from bronze.lsn import ZERO, Lsn
 from bronze.postgres.connection import identify, log_end
 from bronze.postgres.conninfo import address_of
 from bronze.postgres.conversion import server_encoding
-from bronze.postgres.liveness import walsender_is_idle
+from bronze.postgres.liveness import walsender_liveness
 from bronze.setup.create_slot import ensure_slot
 from bronze.setup.slot import read_slot
+from bronze.store.commits import moved_meanwhile
 from bronze.store.contract import CHANGES
-from bronze.store.position import Position
+from bronze.store.position import Position, same_position
 from bronze.store.relations import read_relations
 from bronze.store.resnapshot import request_snapshots
 from bronze.stream.continuity import check_start, refuse_behind, slot_gone
@@ -48,8 +53,8 @@ if TYPE_CHECKING:
     from bronze.config.sections import SourceSettings
     from bronze.config.timing import Timing
     from bronze.lake.location import Lake
+    from bronze.postgres.liveness import Liveness
     from bronze.setup.slot import SlotState
-    from bronze.store.landing import Landing
     from bronze.store.position import SentTransaction
     from bronze.store.sink import DeltaSink
 
@@ -92,11 +97,14 @@ class SessionStart:
             SmeltError: the server cannot be asked, the lake not be written.
         """
         sink.discard()  # of a session that failed before it had a stream
+        sink.adopt()
         position = sink.position
         if position is None:
             return None
         server = identify(connection)
-        self.require_history(connection, position, self.known_slot(connection, position), server.timeline)
+        slot = self.known_slot(connection, position)
+        position = sink.position or position  # the reader that held the slot may have come further
+        self.require_history(connection, position, slot, server.timeline)
         self.reached("slot-ready")
         if not is_followed(self._changes, server):
             self._doubt_snapshots(connection, sink, position)
@@ -163,29 +171,51 @@ class SessionStart:
         self.reached("log-compared")
 
     def stream(
-        self, connection: psycopg.Connection[Any], landing: Landing, position: Position, encoding: str | None
-    ) -> ReplicationStream:
-        """Start the stream at bronze's mark, make sure that it really begins there, and take the lake.
+        self,
+        connection: psycopg.Connection[Any],
+        sink: DeltaSink,
+        position: Position,
+        encoding: str | None,
+        line: Callable[[int], Liveness],
+    ) -> Receiver:
+        """Start the stream at bronze's mark, and make sure that it really begins there.
 
         Args:
             connection: idle.
-            landing: whose lake is taken.
+            sink: where bronze keeps its place.
             position: bronze's mark.
             encoding: of texts that the server is not to convert; None where it is.
+            line: says what a walsender does, of which nothing was heard.
+
+        Returns:
+            The receiver, started, which answers the server from now on; it is the caller's to stop.
 
         Raises:
             DefiniteError: ``slot-gap``: the slot begins after bronze's mark.
-            SmeltError: the server cannot be asked, the lake not be written.
+            SmeltError: the server cannot be asked; bronze's mark has moved.
         """
         self.reached("stream-starting")
-        replication = self._started(connection, position, position.confirm, encoding)
+        seconds = feedback_seconds(connection, self.source.timing)
         try:
-            # The slot is ours and nobody else's now, so the lake is.
-            landing.sink.claim()
+            replication = self._started(connection, position, position.confirm, encoding)
+        except DefiniteError as error:
+            if not sink.is_claimed and not same_position(sink.position, position):
+                raise moved_meanwhile(sink.uri) from error
+            raise
+        try:
+            receiver = Receiver(
+                replication,
+                capacity=QUEUE_BYTES,
+                durable=position.confirm,
+                feedback_seconds=seconds,
+                silence_seconds=self.source.timing.line_silence,
+                line=lambda: line(replication.backend_pid),
+            )
+            receiver.start()
         except BaseException:
             replication.close()
             raise
-        return replication
+        return receiver
 
     @property
     def _changes(self) -> str:
@@ -289,7 +319,7 @@ class SessionStart:
             durable=slot.confirmed_flush,  # The slot must stay where it is: it is the evidence.
             feedback_seconds=feedback_seconds(connection, timing),
             silence_seconds=timing.line_silence,
-            line_is_dead=lambda: walsender_is_idle(self.source, replication.backend_pid),
+            line=lambda: walsender_liveness(self.source, replication.backend_pid),
         )
         receiver.start()
         try:

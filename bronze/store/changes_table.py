@@ -5,6 +5,9 @@ whose application id was written since the writer's version. A reader becomes th
 every commit of its own carries (`bronze.store.sink.DeltaSink.claim`). An earlier reader, which does not know
 yet that it is over, fails at its next look or commit.
 
+Until that mark is there (`adopt`, `claim`), the reader that holds the slot takes over what the table says: an
+earlier reader, which is about to end, may still have a commit to make.
+
 A commit that fails may have come about all the same, and the answer was lost. The next look at the table
 shows it: the position of the commit that was tried is as good as the one before it. It may even come about
 later, while the next one is tried; that is then refused, and the stream goes on from the late one. So all
@@ -30,11 +33,11 @@ from bronze.lake.failures import lake_failures
 from bronze.lake.parquet import delete_files
 from bronze.lake.torn_log import set_torn_aside
 from bronze.lake.transactions import transaction_version
-from bronze.store.commits import commit_changes, lake_in_use, own_commit_late
+from bronze.store.commits import commit_changes, lake_in_use, moved_meanwhile, own_commit_late
 from bronze.store.contract import CHANGES_SCHEMA, DATABASE_PROPERTY, PIPELINE_PROPERTY, SYSTEM_PROPERTY
 from bronze.store.lake_format import require_format
 from bronze.store.marks import READER_APP
-from bronze.store.position import Position, position_of
+from bronze.store.position import Position, position_of, same_position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,8 +53,8 @@ class ChangesTable:
 
     Threads: the session's writer commits, the copies' threads commit and look, the reader's thread looks and
     claims. Each method holds `_lock` for as long as it uses the handle. The lock guards `_table` (which
-    version it shows), `_flushed`, `_position`, `_attempted`, `_owner`, `_unseen` and `_doubtful`. `uri` and
-    `_ours` never change.
+    version it shows), `_flushed`, `_position`, `_attempted`, `_owner`, `_unseen`, `_adopts` and `_doubtful`.
+    `uri` and `_ours` never change.
 
     Args:
         uri: location of the table.
@@ -84,6 +87,7 @@ class ChangesTable:
         self._owner = transaction_version(self._table, READER_APP)
         self._ours = secrets.randbits(62)
         self._unseen = False  # the handle may be behind a commit of ours
+        self._adopts = False
         self._doubtful: list[str] = []
 
     @property
@@ -96,6 +100,27 @@ class ChangesTable:
     def owner(self) -> Transaction:
         """The mark of this reader, which every commit of its own carries."""
         return Transaction(READER_APP, self._ours)
+
+    def adopt(self) -> None:
+        """Take over what an earlier reader still commits, until `claim`."""
+        with self._lock:
+            self._adopts = True
+
+    def claim(self) -> Position | None:
+        """Become the only reader, of whose commits alone the table is made from now on.
+
+        Returns:
+            Where the stream stands.
+
+        Raises:
+            DefiniteError: ``lake-in-use``: another one claims the table at the same moment.
+            TransientError: ``concurrent-change``: an earlier reader made a commit at the same moment;
+                ``lake-unwritable``.
+        """
+        self.commit([], [])
+        with self._lock:
+            self._adopts = False
+            return self._position
 
     def position(self) -> Position | None:
         """Where the stream stands, read again from the table; None before the first commit.
@@ -154,7 +179,8 @@ class ChangesTable:
         Raises:
             DefiniteError: ``lake-in-use``: one of the marks' ids was written by another process meanwhile.
             TransientError: ``lake-unwritable``, also where an earlier commit of ours was given up and came
-            about late; whether the commit came about is then seen by `position`.
+            about late; whether the commit came about is then seen by `position`. ``concurrent-change``:
+            before a claim, an earlier reader's.
         """
         with self._lock, lake_failures(self.uri, "bronze"):
             in_doubt, self._doubtful = self._doubtful, [*self._doubtful, *(part.path for part in parts)]
@@ -170,7 +196,8 @@ class ChangesTable:
                 commit_changes(self._table, parts, [*marks, self.owner])
             except CommitFailedError as error:
                 self._refresh()  # raises where it was another reader
-                raise own_commit_late(self.uri) from error
+                late = moved_meanwhile if self._adopts else own_commit_late
+                raise late(self.uri) from error
             version = self._refresh(after=before)
             self._attempted = []
             self._doubtful = in_doubt
@@ -201,8 +228,8 @@ class ChangesTable:
         """
         version = delta.refresh(self._table, after=after)
         found, owner = position_of(self._table), transaction_version(self._table, READER_APP)
-        known = any(_same_position(found, ours) for ours in (self._position, *self._attempted))
-        if not known or owner not in (self._owner, self._ours):
+        known = any(same_position(found, ours) for ours in (self._position, *self._attempted))
+        if not self._adopts and (not known or owner not in (self._owner, self._ours)):
             raise self._in_use()
         # The slot is confirmed on the strength of these entries, so they must outlive a power cut.
         disk.flush_commits(self.uri, self._flushed, version)
@@ -214,10 +241,6 @@ class ChangesTable:
 
     def _in_use(self) -> DefiniteError:
         return lake_in_use(self.uri, "stop the other reader of this pipeline; one lake has one reader")
-
-
-def _same_position(one: Position | None, other: Position | None) -> bool:
-    return (one and (one.frontier, one.confirm)) == (other and (other.frontier, other.confirm))
 
 
 def _refuse_foreign(table: DeltaTable, properties: Mapping[str, str], uri: str) -> None:

@@ -51,6 +51,16 @@ def own_commit_late(uri: str) -> TransientError:
     )
 
 
+def moved_meanwhile(uri: str) -> TransientError:
+    """The error ``concurrent-change``: an earlier reader came further while the next one was starting."""
+    return TransientError(
+        "an earlier reader of this lake made its last commit while this one was starting",
+        code="concurrent-change",
+        where=uri,
+        remedy="nothing to do: the stream is started again, from that commit",
+    )
+
+
 def lake_in_use(uri: str, remedy: str) -> DefiniteError:
     """The error ``lake-in-use``: Delta refused a commit, because another process wrote the same ids.
 

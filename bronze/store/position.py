@@ -112,6 +112,11 @@ def _sent(table: DeltaTable, frontier: int) -> SentTransaction | None:
     return SentTransaction(Lsn(lsn), time)
 
 
+def same_position(one: Position | None, other: Position | None) -> bool:
+    """Whether two positions are one place of the stream, whatever version says it."""
+    return (one and (one.frontier, one.confirm)) == (other and (other.frontier, other.confirm))
+
+
 class PositionWatch:
     """Reads the position of one lake again and again, from the log's new entries alone.
 

@@ -39,6 +39,7 @@ from bronze.lake.parquet import PartWriter
 from bronze.lake.retention import RETENTION, tidy
 from bronze.store.changes_table import ChangesTable
 from bronze.store.comments import COMMENTS, KeptComments
+from bronze.store.commits import moved_meanwhile
 from bronze.store.contract import (
     CHANGES,
     CHANGES_SCHEMA,
@@ -54,6 +55,7 @@ from bronze.store.contract import (
 )
 from bronze.store.lake_format import FORMAT, FORMAT_PROPERTY
 from bronze.store.leftovers import remove_leftovers
+from bronze.store.position import same_position
 from bronze.store.relations import append_relations, relations_of
 from bronze.store.storage_log import STORAGE, StorageLog
 from bronze.store.streamed_log import PARTITIONS, StreamedLog
@@ -221,21 +223,37 @@ class DeltaSink:
             self._writer.discard()
             self._writer = self._new_writer()
 
-    def claim(self) -> None:
+    @property
+    def is_claimed(self) -> bool:
+        """Whether this is the lake's only reader."""
+        return self._claimed
+
+    def adopt(self) -> None:
+        """Take over what an earlier reader still commits, until `claim`."""
+        if not self._claimed:
+            self._changes.adopt()
+
+    def claim(self, position: Position | None = None) -> None:
         """Become the lake's only reader, and remove what earlier ones left half-done; once is enough.
 
         Called by the process that holds the slot, before anything is written beside the stream. From then on
         an earlier reader commits nothing, whatever files it still writes; so they can be removed
         (`bronze.store.leftovers`).
 
+        Args:
+            position: from which the stream was started, if it was.
+
         Raises:
             DefiniteError: ``lake-in-use``: another one claims it at the same moment.
-            TransientError: ``lake-unwritable``.
+            TransientError: ``concurrent-change``: an earlier reader came further than `position` meanwhile,
+                so the stream has to be started again; ``lake-unwritable``.
         """
         with self._writing:
             if self._claimed:
                 return
-            self._changes.commit([], [])
+            found = self._changes.claim()
+            if position is not None and not same_position(found, position):
+                raise moved_meanwhile(self._changes.uri)
             with self._changes.held() as changes:
                 try:
                     remove_leftovers(changes)

@@ -10,8 +10,9 @@ the queue when the process dies was never confirmed and is sent again.
 
 A line can die without an end: a firewall that forgot it, a machine that vanished, a proxy that stands still.
 The kernel's keepalives do not notice all of these. So the server is asked for a sign of life when nothing has
-come for a while. If it stays silent although it is idle (`line_is_dead`, asked twice), the line is given up.
-A walsender that decodes a large transaction is silent too, for as long as that takes; it is left alone.
+come for a while. If it stays silent although it is idle (`line`, asked twice), the line is given up. A
+walsender that decodes a large transaction is silent too, for as long as that takes; it is left alone. So is
+one of which nobody knows what it does.
 
 An error of the connection is kept until the consumer has taken everything that was received before it: those
 messages are good, and complete transactions among them need not be sent again.
@@ -31,6 +32,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import TransientError
+from bronze.postgres.liveness import Liveness
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +67,7 @@ class Receiver:
         durable: position up to which everything is durable at the start.
         feedback_seconds: longest silence towards the server.
         silence_seconds: longest silence of the server that is not looked into; it is asked after a third.
-        line_is_dead: whether the walsender has nothing to do, so that its silence must be the line's. Called
+        line: what the walsender does; the silence of one that has nothing to do must be the line's. Called
             on the receiver's thread.
     """
 
@@ -77,11 +79,11 @@ class Receiver:
         durable: Lsn,
         feedback_seconds: float,
         silence_seconds: float,
-        line_is_dead: Callable[[], bool] = lambda: False,
+        line: Callable[[], Liveness] = lambda: Liveness.UNKNOWN,
     ) -> None:
         self._connection = connection
         self._silence_seconds = silence_seconds
-        self._line_is_dead = line_is_dead
+        self._line = line
         self._looked = 0
         self._capacity = capacity
         self._feedback_seconds = min(feedback_seconds, silence_seconds / 4)
@@ -196,7 +198,7 @@ class Receiver:
         if silent < self._silence_seconds:
             self._looked = 0
             return silent >= self._silence_seconds / 3
-        self._looked = self._looked + 1 if self._line_is_dead() else 0
+        self._looked = self._looked + 1 if self._line() is Liveness.OVER else 0
         if self._looked > 1:
             raise TransientError(
                 f"nothing has arrived over the replication connection for {silent:.0f} s, although the "

@@ -1,0 +1,162 @@
+"""A reader that follows one which still does something; a silence of which nobody knows the cause."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bronze.doors import Door, guarded
+from bronze.errors import TransientError
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from bronze.lsn import ZERO, Lsn
+from bronze.postgres.connection import connect, identify
+from bronze.postgres.liveness import Liveness, walsender_liveness
+from bronze.store.sink import DeltaSink
+from bronze.stream.receiver import Receiver
+from tests.bronze.replaying import (
+    assert_bronze_equals_source,
+    current_lsn,
+    execute,
+    make_reader,
+    read_all,
+    session,
+    source_of,
+)
+from tests.bronze.running import Running, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipelines.demo.embedded_postgres import EmbeddedServer
+
+TABLE = "CREATE TABLE a (id int PRIMARY KEY)"
+
+
+@pytest.mark.postgres
+def test_a_reader_goes_on_from_where_the_one_before_it_ended_not_from_where_that_one_stood(
+    database: str, lake_path: str
+) -> None:
+    source = source_of(database)
+    execute(source, TABLE)
+    said: list[str] = []
+    errors: list[BaseException] = []
+    successor = make_reader(source, lake_path, progress=lambda told: said.append(told["said"]))
+    stop = threading.Event()
+
+    def run() -> None:
+        try:
+            successor.run(stop=stop)
+        except BaseException as error:  # noqa: BLE001 - looked at below
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    with Running(source, lake_path) as running:
+        wait_for(lambda: "public.a" in running.reader.progress.read()["snapshots"])
+        thread.start()
+        wait_for(lambda: any("to release slot" in each for each in said))
+        execute(
+            source,
+            "INSERT INTO a VALUES (1)",
+            "ALTER TABLE a ADD n int DEFAULT 7",
+            "INSERT INTO a VALUES (2, 2)",
+        )
+        wait_for(lambda: running.reader.progress.read()["changes"] == 2)
+    execute(source, "INSERT INTO a VALUES (3, 3)")
+    wait_for(lambda: bool(errors) or successor.progress.read()["changes"] == 1)
+    stop.set()
+    thread.join(30)
+    assert errors == []
+    read_all(source, lake_path)
+    assert ControlTables(Lake(lake_path)).open_errors() == []
+    assert_bronze_equals_source(source, lake_path, "public.a")
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_a_place_that_moves_while_the_stream_is_started_is_taken_over(
+    database: str, lake_path: str, *, confirmed: bool
+) -> None:
+    source = source_of(database)
+    execute(source, TABLE, "INSERT INTO a VALUES (1)")
+    read_all(source, lake_path)
+    points: list[str] = []
+
+    def reached(point: str) -> None:
+        points.append(point)
+        if point != "stream-starting" or points.count(point) > 1:
+            return
+        with connect(source) as connection:  # as a child does whose parent was killed
+            sink, end = DeltaSink(Lake(lake_path), "shop", identify(connection)), current_lsn(connection)
+            position = sink.position
+            assert position is not None
+            sink.commit(replace(position, frontier=Lsn(end - 1), confirm=end))
+            if confirmed:
+                connection.execute("SELECT pg_replication_slot_advance(%s, %s)", [source.slot, str(end)])
+
+    execute(source, "SELECT pg_switch_wal()")
+    read_all(source, lake_path, reached=reached)
+    assert points.count("stream-starting") == 2
+    execute(source, "INSERT INTO a VALUES (2)")
+    read_all(source, lake_path)
+    assert ControlTables(Lake(lake_path)).open_errors() == []
+    assert_bronze_equals_source(source, lake_path, "public.a")
+
+
+@pytest.mark.postgres
+def test_the_server_hears_from_a_reader_that_takes_long_to_take_the_lake(
+    own_server: EmbeddedServer, lake_path: str
+) -> None:
+    source = source_of(own_server.dsn(), slot="smelt_slow")
+    execute(source, TABLE, "ALTER SYSTEM SET wal_sender_timeout = '1s'", "SELECT pg_reload_conf()")
+    read_all(source, lake_path)
+    execute(source, "INSERT INTO a VALUES (1)")
+    slow = iter([3.0])
+
+    def slowly(door: Door, where: str, effect: Callable[[], Any]) -> Any:
+        if door is Door.LIST_FILES and where.rstrip("/").endswith("/bronze/changes"):
+            time.sleep(next(slow, 0.0))
+        return effect()
+
+    with guarded(slowly):
+        reader = read_all(source, lake_path)
+    assert next(slow, None) is None
+    assert reader.progress.read()["connections"] == 1
+    assert ControlTables(Lake(lake_path))._errors.rows().num_rows == 0
+    assert_bronze_equals_source(source, lake_path, "public.a")
+
+
+@pytest.mark.postgres
+def test_a_server_that_tells_nothing_is_not_one_that_says_the_line_is_dead(database: str) -> None:
+    source = source_of(database)
+    role = source.slot.removeprefix("smelt_")
+    execute(source, f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 0")
+    try:
+        with session(source) as working:
+            pid = working.info.backend_pid
+            full = source.model_copy(update={"user": role})
+            assert walsender_liveness(full, pid) is Liveness.UNKNOWN
+            assert walsender_liveness(source, pid) is Liveness.WORKS
+        wait_for(lambda: walsender_liveness(source, pid) is Liveness.OVER)
+        away = source_of("postgresql://nobody@127.0.0.1:1/none")
+        assert walsender_liveness(away, pid) is Liveness.OVER
+    finally:
+        execute(source, f"DROP ROLE {role}")
+
+
+def test_a_line_of_which_nothing_is_known_is_left_alone() -> None:
+    answers = [Liveness.UNKNOWN] * 5 + [Liveness.OVER, Liveness.WORKS, Liveness.OVER, Liveness.OVER]
+    told = iter(answers)
+    silent: Any = SimpleNamespace(silent_for=100.0)
+    receiver = Receiver(
+        silent, capacity=1, durable=ZERO, feedback_seconds=1.0, silence_seconds=3.0, line=lambda: next(told)
+    )
+    for _ in answers[:-1]:
+        assert receiver._watch()
+    with pytest.raises(TransientError, match="although the server is idle"):
+        receiver._watch()
