@@ -57,16 +57,19 @@ def session_decoder(
             return to_utf8(connection, encoding or "UTF8", texts)
 
     def left_out(without: Mapping[TableName, Lsn]) -> None:
-        for table, lsn in without.items():
-            _LOGGER.warning("%s is resnapshotted: a text of %s cannot be converted to UTF-8", table, lsn)
-            landing.sink.tables.open_gaps([table], lsn, beyond=True)
-        tables.ask(without)
+        opened = landing.sink.tables.leave_out(without)
+        for table in opened:
+            _LOGGER.warning(
+                "%s is resnapshotted: a text of %s cannot be converted to UTF-8", table, without[table]
+            )
+        if opened:
+            tables.ask(opened)
 
     def unreadable(table: TableName, lsn: Lsn, error: Exception | None) -> None:
         if tables.carries(table):  # else a look has seen to it
             if error is not None and tables.leave_out(table, lsn, error):
                 _LOGGER.error("changes of %s are left out from %s on", table, lsn, exc_info=error)
-            landing.sink.tables.open_gaps([table], lsn, beyond=True)
+            landing.sink.tables.leave_out({table: lsn})
 
     shapes = landing.shapes
     known = shapes.until(position.frontier)

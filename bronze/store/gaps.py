@@ -13,7 +13,8 @@ so the mark is never removed. Each gap mark is set together with a resnapshot ma
 * PostgreSQL made them without an event (`bronze.drift.storage`);
 * it cannot be told which columns they mean (`bronze.pgoutput.relation_versions`);
 * their texts could not be converted (`bronze.stream.encodings`), or their shape not be read
-  (`bronze.reader.unreadable`), as that of a partition whose replica identity sends less than a key;
+  (`bronze.reader.unreadable`), as that of a partition whose replica identity sends less than a key; of many
+  such changes the first opens the gap (`bronze.store.table_marks`);
 * the table was left out for an error, until a session read it again (`bronze.reader.carried_tables`).
 
 **What silver does.** It leaves a table out of its cuts from the moment that the mark is there until the

@@ -3,11 +3,17 @@
 Every mark is read and set on `bronze.changes` (`bronze.store.marks` lists them). Marks that any process may
 set (`bronze.store.gaps`, `bronze.store.resnapshot`) are committed through a handle of their own, so they wait
 for no commit of the stream. A snapshot's mark goes through the shared handle, together with its rows.
+
+**Changes that the stream leaves out**, batch after batch, need no commit each (`TableMarks.leave_out`). The
+first opens the table's gap. Which is the newest is in memory from then on: only a snapshot of this process
+could heal too much, and its commit moves the gap on first. After a crash the gap stands where it was opened,
+before the newest of these changes. That is enough: the next snapshot is taken later, after all of them.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from typing import TYPE_CHECKING
 
 from bronze.errors import TransientError
@@ -41,7 +47,8 @@ class TableMarks:
     """The marks of each table. Any thread may call any method.
 
     `ChangesTable`, `StorageLog`, `StreamedLog` and `KeptComments` each hold their lock. Its own state is what
-    it knows of comments: the mark that it saw or set last. Looks alone change that, one at a time.
+    it knows of comments, the mark that it saw or set last: looks alone change that, one at a time. And what
+    the stream leaves out: `_leaving` holds `_left_out`, over the commit of a snapshot too.
 
     Args:
         changes: the shared handle of `bronze.changes`.
@@ -59,6 +66,8 @@ class TableMarks:
         self._comments = comments
         self._comments_marked: int | None = None
         self._comments_refused = False
+        self._leaving = threading.Lock()
+        self._left_out: dict[TableName, Lsn] = {}
 
     def needing_copy(self, tables: Sequence[TableName]) -> set[TableName]:
         """Those of these tables without a complete snapshot, or of which a newer one was asked for.
@@ -102,15 +111,42 @@ class TableMarks:
     def commit_snapshot(self, table: TableName, lsn: Lsn, parts: Sequence[AddAction]) -> None:
         """Make a complete snapshot of one table visible and durable, with its mark.
 
+        Where the stream has left out a change after the snapshot, the gap is moved on to that change first.
+
         Raises:
             DefiniteError: ``lake-in-use``: another process took the same snapshot.
             TransientError: ``lake-unwritable``.
         """
-        self._changes.commit(
-            parts,
-            [Transaction(snapshot_app(table), int(lsn))],
-            more=lambda changes: gaps.healing(changes, table, lsn),
-        )
+        with self._leaving:
+            # Also where this fails: the commit may come about, and the next change has to open a gap again.
+            newest = self._left_out.pop(table, ZERO)
+            if newest >= lsn:
+                self.open_gaps([table], newest, beyond=True)
+            self._changes.commit(
+                parts,
+                [Transaction(snapshot_app(table), int(lsn))],
+                more=lambda changes: gaps.healing(changes, table, lsn),
+            )
+
+    def leave_out(self, changes: Mapping[TableName, Lsn]) -> list[TableName]:
+        """Note that the stream leaves out changes; to be called before its position passes them.
+
+        Args:
+            changes: by table, the commit LSN of the newest.
+
+        Returns:
+            The tables whose gap was opened for that. The others have one since an earlier call.
+
+        Raises:
+            TransientError: ``lake-unwritable``.
+        """
+        with self._leaving:
+            new = [table for table in changes if table not in self._left_out]
+            if new:
+                self.open_gaps(new, max(changes[table] for table in new), beyond=True)
+            for table, lsn in changes.items():
+                self._left_out[table] = max(lsn, self._left_out.get(table, ZERO))
+            return new
 
     def open_gaps(self, tables: Sequence[TableName], lsn: Lsn, *, beyond: bool = False) -> None:
         """Say that tables lack changes up to an LSN, and ask for them; durable when this returns.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import TYPE_CHECKING
 
@@ -111,7 +112,13 @@ def test_a_text_without_counterpart_stops_its_table_alone_and_heals(
             "INSERT INTO good VALUES (5, {good})",
         )
         wait_for(lambda: running.error is not None or running.reader.progress.read()["changes"] >= 2)
-        run(source, "UPDATE bad SET note = 'mended' WHERE id IN (4, 5)")
+        tables = running.reader._copies.tables  # type: ignore[union-attr]
+        asked = tables.asked
+        for number in range(6, 12):
+            run(source, f"INSERT INTO bad VALUES ({number}, {{bad}})")
+            time.sleep(0.1)
+        assert tables.asked == asked, "one gap, one look"
+        run(source, "UPDATE bad SET note = 'mended' WHERE id >= 4")
         wait_for(lambda: running.error is not None or running.reader.progress.read()["changes"] >= 4)
         assert running.error is None
     read_all(source, lake_path)

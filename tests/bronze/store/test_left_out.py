@@ -1,0 +1,86 @@
+"""Changes that the stream leaves out, batch after batch, open one gap; the newest tells what heals it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.doors import Door, guarded
+from bronze.errors import TransientError
+from bronze.identifiers import TableName
+from bronze.lake.delta import open_existing
+from bronze.lsn import Lsn
+from bronze.store.gaps import is_open
+from tests.bronze.faults import Fault, Faults
+from tests.bronze.store.test_sink import at, open_sink
+
+if TYPE_CHECKING:
+    from bronze.store.sink import DeltaSink
+
+T, U = TableName("public", "t"), TableName("public", "u")
+
+
+@pytest.fixture
+def sink(lake_path: str) -> DeltaSink:
+    made = open_sink(lake_path)
+    made.claim()
+    made.commit(at(5))
+    return made
+
+
+def version(lake_path: str) -> int:
+    found: int = open_existing(f"{lake_path}/bronze/changes").version()
+    return found
+
+
+def opened(lake_path: str, table: TableName = T) -> bool:
+    return is_open(open_existing(f"{lake_path}/bronze/changes"), table)
+
+
+def test_many_batches_are_one_commit_for_each_table(sink: DeltaSink, lake_path: str) -> None:
+    before = version(lake_path)
+    assert sink.tables.leave_out({T: Lsn(10), U: Lsn(12)}) == [T, U]
+    for lsn in range(20, 60):
+        assert sink.tables.leave_out({T: Lsn(lsn)}) == []
+    assert version(lake_path) == before + 1
+    assert opened(lake_path)
+    assert opened(lake_path, U)
+
+
+def test_a_snapshot_before_the_newest_of_them_heals_nothing(sink: DeltaSink, lake_path: str) -> None:
+    sink.tables.leave_out({T: Lsn(10)})
+    sink.tables.leave_out({T: Lsn(50)})
+    sink.tables.commit_snapshot(T, Lsn(30), [])
+    assert opened(lake_path)
+    assert sink.tables.requests([T]) == {T: Lsn(50)}
+    assert sink.tables.needing_copy([T]) == {T}
+    sink.tables.commit_snapshot(T, Lsn(70), [])
+    assert not opened(lake_path)
+    assert sink.tables.leave_out({T: Lsn(80)}) == [T], "since that snapshot"
+    assert opened(lake_path)
+
+
+def test_of_a_snapshot_that_came_about_unsaid_nothing_is_taken_for_granted(
+    sink: DeltaSink, lake_path: str
+) -> None:
+    sink.tables.leave_out({T: Lsn(10)})
+    fault = Faults(Fault(Door.COMMIT, 1, "after"))
+    with guarded(fault), pytest.raises(TransientError):
+        sink.tables.commit_snapshot(T, Lsn(30), [])
+    assert not opened(lake_path)
+    assert sink.tables.leave_out({T: Lsn(40)}) == [T]
+    assert opened(lake_path)
+
+
+def test_a_reader_that_follows_a_crash_takes_a_snapshot_after_all_of_them(
+    sink: DeltaSink, lake_path: str
+) -> None:
+    sink.tables.leave_out({T: Lsn(10)})
+    sink.tables.leave_out({T: Lsn(50)})
+    del sink
+    later = open_sink(lake_path)
+    later.claim()
+    assert opened(lake_path)
+    later.tables.commit_snapshot(T, Lsn(60), [])
+    assert not opened(lake_path)
