@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 NEWEST_VERSION: Final = 180000
 """The newest that the tests run with."""
 
+_CONNECTIONS: Final = 8
+"""That a reader has at once: the session and its walsender, the watch and its look. For copies: one to watch
+locks, a worker and the walsender that exports the snapshot; one more for a question in between."""
+
 _SHORT_TIMEOUT_MILLISECONDS: Final = 10_000
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
@@ -56,7 +60,10 @@ _SERVER_QUERY: Final = """
            current_setting('server_encoding'),
            (SELECT p.oid::regprocedure::text FROM pg_proc p
             WHERE p.proname = 'pg_logical_emit_message' AND p.pronamespace = 'pg_catalog'::regnamespace
-              AND p.proargtypes[2] = 'text'::regtype AND NOT has_function_privilege(p.oid, 'EXECUTE'))
+              AND p.proargtypes[2] = 'text'::regtype AND NOT has_function_privilege(p.oid, 'EXECUTE')),
+           CASE WHEN r.rolsuper THEN -1 ELSE r.rolconnlimit END,
+           CASE WHEN r.rolsuper THEN -1 ELSE
+                (SELECT d.datconnlimit FROM pg_database d WHERE d.datname = current_database()) END
     FROM pg_roles r
     WHERE r.rolname = current_user
 """
@@ -83,6 +90,8 @@ class Server:
     may_create: bool
     encoding: str = "UTF8"
     denied_messages: str | None = None
+    role_limit: int = -1
+    database_limit: int = -1
 
     @property
     def service(self) -> Service:
@@ -111,6 +120,7 @@ def server_findings(server: Server, version: int, slot: SlotState | None) -> lis
         *_encoding(server),
         *_messages(server),
         *_room(server, slot),
+        *_connections(server),
     ]
 
 
@@ -292,6 +302,24 @@ def _room(server: Server, slot: SlotState | None) -> Iterator[Finding]:
             remedy="SELECT pid, application_name, client_addr FROM pg_stat_replication; shows who has them; "
             + service.setting("max_wal_senders", str(server.senders + 10), restart=True),
         )
+
+
+def _connections(server: Server) -> Iterator[Finding]:
+    """Check the limits of connections, which count walsenders, too."""
+    for kind, name, limit in (
+        ("role", server.role, server.role_limit),
+        ("database", server.database, server.database_limit),
+    ):
+        if 0 <= limit < _CONNECTIONS:
+            yield Finding(
+                level="error",
+                code="connection-limit",
+                subject=f"{kind} {name}",
+                message=f"the {kind} may have {limit} connections at once; the reader alone needs "
+                f"{_CONNECTIONS}, and other commands need more",
+                remedy=f"as an administrator: ALTER {kind.upper()} {quote_identifier(name)} "
+                f"CONNECTION LIMIT {3 * _CONNECTIONS};",
+            )
 
 
 def forgetting_findings(version: int) -> Iterator[Finding]:

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
     from bronze.identifiers import TableName
 
-REMEDY: Final = "let them end, or end them: SELECT pg_terminate_backend(<pid>);"
+REMEDY: Final = (
+    "let them end, or end them: SELECT pg_terminate_backend(<pid>); a prepared transaction: "
+    "COMMIT PREPARED '<name>'; or ROLLBACK PREPARED '<name>';"
+)
 
 _MOST: Final = 5
 _NAMED: Final = 3

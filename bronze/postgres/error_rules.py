@@ -145,6 +145,13 @@ TOO_MANY: Final = Rule(
     "the server has no free connection: {said}",
     "raise max_connections, or close idle sessions (SELECT * FROM pg_stat_activity)",
 )
+LIMITED: Final = Rule(
+    TransientError,
+    TOO_MANY.code,
+    "no more connections of this role, or to this database, are allowed: {said}",
+    "as an administrator: ALTER ROLE {user_quoted} CONNECTION LIMIT <more>; or "
+    "ALTER DATABASE {database_quoted} CONNECTION LIMIT <more>;",
+)
 STARTING: Final = Rule(
     TransientError,
     "server-starting",

@@ -30,14 +30,23 @@ _HOLDERS_QUERY: Final = """
     WITH wanted (number, oid) AS MATERIALIZED (
         SELECT number, to_regclass(name)::oid FROM unnest(%s::text[]) WITH ORDINALITY AS w (name, number)
     )
-    SELECT DISTINCT ON (w.number) w.number, l.pid, l.mode, coalesce(left(a.query, 80), '')
+    SELECT DISTINCT ON (w.number) w.number, l.pid, l.mode, coalesce(left(a.query, 80), ''), p.gid, p.owner
     FROM wanted w
     JOIN pg_locks l ON l.relation = w.oid AND l.locktype = 'relation'
     LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-    WHERE l.pid <> pg_backend_pid() AND l.mode = ANY (%s)
+    LEFT JOIN pg_locks x ON l.pid IS NULL AND x.pid IS NULL AND x.locktype = 'transactionid'
+                        AND x.virtualtransaction = l.virtualtransaction
+    LEFT JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
+    WHERE l.pid IS DISTINCT FROM pg_backend_pid() AND l.mode = ANY (%s)
       AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
     ORDER BY w.number, l.granted DESC, l.pid
 """
+"""A prepared transaction has no process; the lock that it has on its own number leads to its name."""
+
+END_HOLDER: Final = (
+    "to end who holds it: SELECT pg_terminate_backend(…); a prepared transaction: COMMIT PREPARED '…'; or "
+    "ROLLBACK PREPARED '…';"
+)
 
 
 def waiting_for(connection: psycopg.Connection[Any], pids: Sequence[int]) -> tuple[int, str] | None:
@@ -51,9 +60,12 @@ def said_of_holders(
 ) -> dict[TableName, str]:
     """Who holds, or waits for, a lock of these modes, for messages; of those tables that have such a lock."""
     names = [table.quoted for table in tables]
+    found = connection.execute(_HOLDERS_QUERY, [names, list(modes)])
     return {
-        tables[number - 1]: f"backend {pid}, {mode}" + (f" ({query})" if query else "")
-        for number, pid, mode, query in connection.execute(_HOLDERS_QUERY, [names, list(modes)])
+        tables[number - 1]: (f"backend {pid}" if pid else f"prepared transaction {gid} of {owner}")
+        + f", {mode}"
+        + (f" ({query})" if query else "")
+        for number, pid, mode, query, gid, owner in found
     }
 
 

@@ -32,7 +32,7 @@ from bronze.identifiers import TableName, quote_identifier, quote_literal
 from bronze.postgres.connection import lock_timeout
 from bronze.postgres.conninfo import address_of
 from bronze.postgres.error_translation import tables_changed, translate
-from bronze.postgres.lock_holders import LET_GO, said_of_holder, said_of_holders
+from bronze.postgres.lock_holders import END_HOLDER, LET_GO, said_of_holder, said_of_holders
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -226,8 +226,7 @@ def _locked(table: TableName, source: SourceSettings, holder: str) -> TableError
         table,
         f"the table cannot join publication {source.publication} yet: it is locked by {holder}",
         code="table-locked",
-        remedy="nothing to do: it is retried automatically, and added when the lock is released; to end who "
-        "holds it: SELECT pg_terminate_backend(…);",
+        remedy=f"nothing to do: it is retried automatically, and added when the lock is gone; {END_HOLDER}",
     )
 
 

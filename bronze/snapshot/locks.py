@@ -27,12 +27,15 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 
 from bronze.drift.storage import Part
+from bronze.errors import TransientError
 from bronze.identifiers import TableName
 from bronze.postgres.connection import lock_timeout, within
+from bronze.postgres.error_rules import TOO_MANY
 from bronze.postgres.partition_tree import TREE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import ExitStack, closing
 
     from bronze.catalog.source_table import SourceTable
     from bronze.config.timing import Timing
@@ -67,6 +70,26 @@ _HELD_QUERY: Final = """
     FROM pg_locks
     WHERE pid = ANY (%s::int[]) AND locktype = 'relation' AND granted
 """
+
+
+def sessions_of(
+    session: Callable[[], closing[psycopg.Connection[Any]]], count: int, stack: ExitStack
+) -> list[psycopg.Connection[Any]]:
+    """Connections for workers: fewer where server, role or database has no more, but one at least.
+
+    Of several that could be had one is given back then: the export of the snapshot needs a connection, too.
+    """
+    sessions: list[psycopg.Connection[Any]] = []
+    while len(sessions) < count:
+        try:
+            sessions.append(stack.enter_context(session()))
+        except TransientError as error:
+            if not sessions or error.code != TOO_MANY.code:
+                raise
+            if len(sessions) > 1:
+                sessions.pop().close()
+            break
+    return sessions
 
 
 class LeafLostError(Exception):

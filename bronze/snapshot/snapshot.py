@@ -47,12 +47,12 @@ from bronze.postgres.connection import connect, translated, until_stopped, withi
 from bronze.postgres.conninfo import address_of
 from bronze.postgres.error_translation import tables_changed, translate
 from bronze.postgres.heartbeat import write_heartbeat
-from bronze.postgres.lock_holders import said_of_holder, waiting_for
+from bronze.postgres.lock_holders import END_HOLDER, said_of_holder, waiting_for
 from bronze.postgres.replication import ReplicationConnection
 from bronze.snapshot.chunks import chunks_of
 from bronze.snapshot.copy_out import enlarge_buffer
 from bronze.snapshot.help import Help
-from bronze.snapshot.locks import Leaf, Worker, groups, held_by, leaves_of, lock_budget, weight
+from bronze.snapshot.locks import Leaf, Worker, groups, held_by, leaves_of, lock_budget, sessions_of, weight
 from bronze.snapshot.table_copy import TableCopy
 from bronze.snapshot.workers import SnapshotCopy
 
@@ -206,7 +206,7 @@ class Snapshot:
         """One group. The watcher stays in autocommit mode: in a transaction it would see the past."""
         with ExitStack() as stack:
             count = self._count(tables) if begin is None else 1
-            sessions = [stack.enter_context(self._session()) for _ in range(count)]
+            sessions = sessions_of(self._session, count, stack)
             workers = [Worker(session, self._timing) for session in sessions]
             for session in sessions:
                 session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -405,8 +405,7 @@ def _locked(table: TableName, watcher: psycopg.Connection[TupleRow]) -> TableErr
         table,
         f"the table cannot be copied yet: it is locked by {said_of_holder(watcher, table, _REWRITING)}",
         code="table-locked",
-        remedy="nothing to do: it is resnapshotted automatically when the lock is gone; to end who holds it: "
-        "SELECT pg_terminate_backend(…);",
+        remedy=f"nothing to do: it is resnapshotted automatically when the lock is gone; {END_HOLDER}",
     )
 
 

@@ -53,6 +53,8 @@ def reader_text(event: dict[str, Any]) -> str:
     """The reader's progress in a few words."""
     if event["phase"] == "waiting":
         return f"waits: {event['said']}"
+    if event["phase"] == "starting" and event["said"]:
+        return str(event["said"])
     view = snapshot_view(event["snapshots"], time.time())
     changes = f"{event['changes']:,} changes so far" if event["changes"] else ""
     if event["copies_wait"]:

@@ -423,3 +423,24 @@ def test_messages_in_another_language_are_told_apart_by_names_and_by_asking_agai
     assert said("FATAL:  kein pg_hba.conf-Eintrag für Host »127.0.0.1«", here).code == "pg-hba-rejected"
     nowhere = source(f"postgresql://me@127.0.0.1:{free_port()}/shop")
     assert isinstance(said("FATAL:  das Datenbanksystem startet", nowhere), TransientError)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("SSL error: unexpected eof while reading", "connection-lost"),
+        ("SSL connection has been closed unexpectedly", "connection-lost"),
+        ("SSL error: certificate verify failed", "ssl-untrusted"),
+        ('FATAL:  too many connections for role "shop"', "too-many-connections"),
+        ('FATAL:  too many connections for database "shop"', "too-many-connections"),
+        ("FATAL:  sorry, too many clients already", "too-many-connections"),
+    ],
+)
+def test_a_server_that_restarts_or_is_full_is_waited_for(text: str, code: str) -> None:
+    settings = source("postgresql://shop@127.0.0.1:1/shop")
+    error = translate(
+        psycopg.OperationalError(f'connection to server at "127.0.0.1", port 1 failed: {text}'), settings
+    )
+    assert error.code == code
+    assert isinstance(error, TransientError) == (code != "ssl-untrusted")
+    assert ('ALTER ROLE "shop" CONNECTION LIMIT' in str(error.remedy)) == ("connections for" in text)

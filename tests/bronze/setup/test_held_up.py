@@ -1,0 +1,129 @@
+"""What a start and a copy say of what holds them up: prepared transactions, limits of connections."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.config.sections import SnapshotSettings
+from bronze.config.timing import Timing
+from bronze.errors import DefiniteError, TableError
+from bronze.identifiers import TableName
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from bronze.postgres.connection import connect
+from bronze.postgres.lock_holders import said_of_holder
+from bronze.setup.publication import ensure_publication
+from pipelines.demo.embedded_postgres import EmbeddedServer
+from pipelines.runtime.progress_text import reader_text
+from tests.bronze.replaying import assert_bronze_equals_source, execute, make_reader, read_all, source_of
+from tests.bronze.running import wait_for
+from tests.fix_postgres import drop_database, make_database
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bronze.config.sections import SourceSettings
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedServer]:
+    with EmbeddedServer(settings={"max_prepared_transactions": "5"}) as server:
+        yield server
+
+
+@pytest.fixture
+def source(server: EmbeddedServer) -> Iterator[SourceSettings]:
+    dsn = make_database(server.dsn())
+    source = source_of(dsn)
+    execute(source, "CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
+    execute(source, "INSERT INTO a SELECT generate_series(1, 100)")
+    yield source
+    drop_database(server.dsn(), dsn)
+
+
+def prepared(*statements: str) -> str:
+    return "; ".join(["BEGIN", *statements, "PREPARE TRANSACTION 'left over'"])
+
+
+def test_a_first_start_beside_a_prepared_transaction_says_within_seconds_what_it_waits_for(
+    source: SourceSettings, lake_path: str
+) -> None:
+    said: list[str] = []
+    hasty = source.with_timing(Timing(wait_notice=0.3))
+    reader = make_reader(hasty, lake_path, progress=lambda event: said.append(reader_text(event)))
+    stop = threading.Event()
+    thread = threading.Thread(target=reader.run, kwargs={"stop": stop})
+    execute(source, prepared("INSERT INTO b VALUES (1)"))
+    try:
+        thread.start()
+        started = time.monotonic()
+        wait_for(lambda: any("prepared transaction left over of postgres" in each for each in said), 10)
+        assert time.monotonic() - started < 10
+    finally:
+        stop.set()
+        thread.join(20)
+        execute(source, "ROLLBACK PREPARED 'left over'")
+    assert any(each.startswith(f"making slot {source.slot} waits for open transactions") for each in said)
+
+
+def test_a_prepared_transaction_that_holds_a_lock_is_named(source: SourceSettings) -> None:
+    locked: list[TableError] = []
+    hasty = source.with_timing(Timing(members_lock=0.2, member_lock=0.2, members_in_parts=1.0))
+    a, b = TableName("public", "a"), TableName("public", "b")
+    execute(source, prepared("LOCK TABLE b IN ACCESS EXCLUSIVE MODE"))
+    try:
+        with connect(source) as connection:
+            said = said_of_holder(connection, b, ["AccessExclusiveLock"])
+            assert said == "prepared transaction left over of postgres, AccessExclusiveLock"
+            ensure_publication(connection, hasty, [a, b], locked)
+    finally:
+        execute(source, "ROLLBACK PREPARED 'left over'")
+    (error,) = locked
+    assert error.table == b
+    assert "prepared transaction left over of postgres" in error.message
+    assert "ROLLBACK PREPARED" in str(error.remedy)
+
+
+def limited(source: SourceSettings, limit: int) -> SourceSettings:
+    role = source.slot.removeprefix("smelt_")
+    execute(
+        source,
+        f"CREATE ROLE {role} LOGIN REPLICATION CONNECTION LIMIT {limit}",
+        f"GRANT CREATE ON DATABASE {role} TO {role}",
+        f"ALTER TABLE a OWNER TO {role}",
+        f"ALTER TABLE b OWNER TO {role}",
+    )
+    return source.model_copy(update={"user": role})
+
+
+def test_a_role_with_too_few_connections_is_refused_at_once(source: SourceSettings, lake_path: str) -> None:
+    narrow = limited(source, 3)
+    try:
+        with pytest.raises(DefiniteError, match="may have 3 connections at once") as caught:
+            read_all(narrow, lake_path)
+        assert caught.value.code == "connection-limit"
+        execute(source, str(caught.value.remedy).partition(": ")[2])
+        read_all(narrow, lake_path)
+    finally:
+        execute(source, f"DROP OWNED BY {narrow.user}", f"DROP ROLE {narrow.user}")
+
+
+def test_a_role_with_few_connections_copies_with_fewer_workers(
+    source: SourceSettings, lake_path: str
+) -> None:
+    narrow = limited(source, 8)
+    more = [f"t{number}" for number in range(10)]
+    execute(source, *(f"CREATE TABLE {name} AS SELECT * FROM a" for name in more))
+    execute(source, *(f"ALTER TABLE {name} ADD PRIMARY KEY (id), OWNER TO {narrow.user}" for name in more))
+    try:
+        read_all(narrow, lake_path, snapshot=SnapshotSettings(workers=16))
+        assert ControlTables(Lake(lake_path))._errors.rows().num_rows == 0
+        assert_bronze_equals_source(source, lake_path, "public.a", *(f"public.{name}" for name in more))
+    finally:
+        execute(source, f"DROP OWNED BY {narrow.user}", f"DROP ROLE {narrow.user}")
