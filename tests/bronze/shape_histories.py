@@ -29,17 +29,18 @@ with the same rows takes the name.
 """
 
 UNLOGGED_KINDS: Final = (
-    "attributes", "children", "filter", "grant", "labels", "not null", "operations", "parts", "publication",
-    "schema", "third", "type name", "unlogged", "vacuum", "volatile",
+    "attributes", "children", "deep", "filter", "grant", "labels", "not null", "operations", "parts",
+    "publication", "schema", "third", "type name", "unlogged", "vacuum", "volatile",
 )  # fmt: skip
 """Statements of which the log says nothing, each of which can be left out.
 
-``children``: a table inherits from it, has rows of its own outside the patterns, and leaves; ``parts``: a
-partition is attached, emptied or rewritten; ``third``: another one comes and goes; ``publication``: the table
-is out of it while rows change; ``filter``: it is in it for some rows; ``operations``: the publication lacks
-updates; ``grant`` and ``not null``: columns' rows in the catalog are new, and no value is; ``schema``: the
-table is in another schema; ``type name``: its type is called otherwise; ``unlogged``: out of the publication,
-and its rows are not logged; ``volatile``: a column comes with a value for each row.
+``children``: a table inherits from it, has rows of its own outside the patterns, and leaves; ``deep``: a
+partition has partitions; ``parts``: a partition is attached, emptied or rewritten; ``third``: another one
+comes and goes; ``publication``: the table is out of it while rows change; ``filter``: it is in it for some
+rows; ``operations``: the publication lacks updates; ``grant`` and ``not null``: columns' rows in the catalog
+are new, and no value is; ``schema``: the table is in another schema; ``type name``: its type is called
+otherwise; ``unlogged``: out of the publication, and its rows are not logged; ``volatile``: a column comes
+with a value for each row.
 """
 
 ELSEWHERE: Final = "elsewhere"
@@ -84,6 +85,7 @@ class History:
         key: ``id`` or ``code``.
         made_again: whether another table took the name; its constraints are called otherwise.
         partitioned: whether it has partitions, by id.
+        deep: whether the first partition has partitions itself.
         identity: replica identity of the partitions, as SQL.
         third: whether the partition of the greatest ids is there.
         labels: of the enum that its column ``mood`` has, those that a transaction may use; empty: no column.
@@ -104,6 +106,7 @@ class History:
     key: str = "id"
     partitioned: bool = False
     made_again: bool = False
+    deep: bool = False
     identity: str = "DEFAULT"
     third: bool = False
     labels: list[str] = field(default_factory=list)
@@ -137,9 +140,16 @@ class History:
         self.statements = [*types, f"CREATE TABLE {self.name} ({columns}, a text, b text, c int){by}"]
         if self.partitioned:
             top = str(_THIRD) if "third" in self.kinds else "MAXVALUE"
-            for number, (low, high) in enumerate((("MINVALUE", "5"), ("5", top))):
-                part = f"{self.name}_p{number} PARTITION OF {self.name}"
-                self.statements.append(f"CREATE TABLE {part} FOR VALUES FROM ({low}) TO ({high})")
+            self.deep = "deep" in self.kinds and self.rng.random() < 0.5
+            below = by if self.deep else ""
+            parts = [("p0", "", "MINVALUE", "5", below), ("p1", "", "5", top, "")]
+            if self.deep:
+                parts += [("p0a", "_p0", "MINVALUE", "3", ""), ("p0b", "_p0", "3", "5", "")]
+            for part, of, low, high, divided in parts:
+                self.statements.append(
+                    f"CREATE TABLE {self.name}_{part} PARTITION OF {self.name}{of} "
+                    f"FOR VALUES FROM ({low}) TO ({high}){divided}"
+                )
         self._out_of_line("a")
         self._out_of_line("b")
         for _ in range(4):
@@ -401,21 +411,19 @@ class History:
         """A partition comes, goes, is detached and attached, or loses its rows."""
         if not self.partitioned:
             return
-        number = 2 if self.third and self.rng.random() < 0.5 else 1
         several = "third" in self.kinds
-        high = str(_THIRD) if number == 1 and several else "MAXVALUE"
-        low = "5" if number == 1 else str(_THIRD)
-        part = f"{self.name}_p{number}"
+        part, of, low, high = self.rng.choice(self._places())
         match self.rng.choice(["attach", "empty", "rewrite", *(["third"] * 3 if several else [])]):
             case "attach":
                 self.statements += [
-                    f"ALTER TABLE {self.here} DETACH PARTITION {part}",
+                    f"ALTER TABLE {of} DETACH PARTITION {part}",
                     f"UPDATE {part} SET code = code + 1000",
-                    f"ALTER TABLE {self.here} ATTACH PARTITION {part} FOR VALUES FROM ({low}) TO ({high})",
+                    f"ALTER TABLE {of} ATTACH PARTITION {part} FOR VALUES FROM ({low}) TO ({high})",
                 ]
             case "empty":
-                kept = range(_THIRD, _FREE_IDS.stop) if number == 1 and several else range(0)
-                self.ids = {one for one in self.ids if one < int(low) or one in kept}
+                first = 0 if low == "MINVALUE" else int(low)
+                last = _FREE_IDS.stop if high == "MAXVALUE" else int(high)
+                self.ids -= set(range(first, last))
                 self.statements.append(f"TRUNCATE {part}")
             case "rewrite":
                 index = f"{part}_rewritten"
@@ -428,6 +436,17 @@ class History:
                 self._remove_third()
             case _:
                 self._make_third()
+
+    def _places(self) -> list[tuple[str, str, str, str]]:
+        """Partitions, with the table that each is one of, and their bounds."""
+        top = str(_THIRD) if "third" in self.kinds else "MAXVALUE"
+        found = [("p1", self.here, "5", top)]
+        if self.third:
+            found.append(("p2", self.here, str(_THIRD), "MAXVALUE"))
+        if self.deep:
+            below = f"{self.name}_p0"
+            found += [("p0a", below, "MINVALUE", "3"), ("p0b", below, "3", "5")]
+        return [(f"{self.name}_{part}", of, low, high) for part, of, low, high in found]
 
     def _make_third(self) -> None:
         """The partition is filled, and perhaps emptied and filled again, or not logged when it is filled."""
@@ -603,10 +622,8 @@ class History:
         self._alter(f"REPLICA IDENTITY {kind}{index}")
         if self.partitioned and not ("root identity" in self.kinds and self.rng.random() < 0.5):
             self.identity = kind
-            self.statements += [
-                f"ALTER TABLE {self.name}_p{number} REPLICA IDENTITY {kind}"
-                for number in range(3 if self.third else 2)
-            ]
+            parts = [part for part, *_ in self._places()] + ([] if self.deep else [f"{self.name}_p0"])
+            self.statements += [f"ALTER TABLE {part} REPLICA IDENTITY {kind}" for part in parts]
 
 
 def _quoted(name: str) -> str:
