@@ -20,8 +20,8 @@ the window's rows. A cut states the version and the mark that it found. Three th
   shows that the MERGE came after. So a process killed before the cut does not stop the table again.
 
 What others commit while a cycle runs is found before its cut is recorded (`Position.require_own`), or by the
-next cycle. The search goes back to the version that a cut names. In a lake in a catalog a RESTORE alone is
-recognised.
+next cycle. The search goes back to the version that a cut names; a cut of a release that did not sign its
+commits ends it (`own_until`). In a lake in a catalog a RESTORE alone is recognised.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.errors import TableError, resnapshot_remedy
 from bronze.lake.client import DeltaError
-from bronze.lake.control import is_put_back
+from bronze.lake.control import is_put_back, own_until
 from bronze.lsn import ZERO, Lsn
 from silver.plan.derivable import obstacle
 
@@ -112,7 +112,7 @@ class Position:
             named = self._control.last_named("silver", table.name)
         stated = named is not None and named.mark in {None, mark}
         held = max(mark, named.commit_lsn) if named is not None and stated else mark
-        self._own[table.name] = -1 if named is None else named.version
+        self._own[table.name] = min(own_until(named), stored.version)
         found = self._foreign(table, stored)
         if found is not None:
             self._require_healed(table, stored, found, snapshot, held=held, relations=relations)

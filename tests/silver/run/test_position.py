@@ -49,9 +49,10 @@ class Place:
         mark = CommitProperties(app_transactions=[Transaction(SILVER_APP, lsn)])
         write_deltalake(self.folder, ROWS, mode="append", commit_properties=mark)
 
-    def cut(self, lsn: int, mark: int) -> None:
+    def cut(self, lsn: int, mark: int | None) -> None:
         versions = {"t": DeltaTable(self.folder).version(), "other": lsn}
-        self.control.record_cut(Cut("silver", Lsn(lsn), None, versions, marks={"t": Lsn(mark)}))
+        marks = {} if mark is None else {"t": Lsn(mark)}
+        self.control.record_cut(Cut("silver", Lsn(lsn), None, versions, marks=marks))
 
     def put_back(self, version: int) -> None:
         """As from a backup of before later versions."""
@@ -140,6 +141,19 @@ def test_rows_that_others_changed_stop_the_table_until_a_snapshot_replaces_all(p
         place.held(41, replace(place.table, history=True))
     assert "smelt snapshot" not in str(caught.value.remedy)
     assert "smelt rebuild FILE silver public.t" in str(caught.value.remedy)
+
+
+def test_what_an_earlier_release_committed_unsigned_after_its_last_cut_stops_no_table(place: Place) -> None:
+    place.cut(45, None)  # its cuts state no marks
+    DeltaTable(place.folder).update({"id": "id + 1"})  # as it does to fill a column; killed before the MERGE
+    assert place.held() == Held(Lsn(45), is_in_cut=True)
+    place.window(50)
+    assert place.held() == Held(Lsn(50), is_in_cut=False)
+    place.cut(60, 50)
+    assert place.held() == Held(Lsn(60), is_in_cut=True)
+    DeltaTable(place.folder).update({"id": "id + 1"})
+    with pytest.raises(TableError, match=r"version 5 \(UPDATE\)"):
+        place.held()
 
 
 def test_where_a_rebuild_refuses_a_newer_snapshot_is_enough_also_for_a_history(
