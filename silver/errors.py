@@ -76,6 +76,8 @@ CODES: Final = frozenset(
         "type-override",
         "catalog-name",
         "catalog-name-taken",
+        "log-entry-torn",
+        "marks-gone",
     )
 )
 """Codes of the errors that silver records."""

@@ -10,7 +10,7 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from bronze.doors import Door, guarded
-from bronze.errors import ConfigurationError, TableError, TransientError
+from bronze.errors import ConfigurationError, DefiniteError, TableError, TransientError
 from bronze.identifiers import TableName
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.delta import location, open_existing
@@ -159,6 +159,18 @@ def test_where_the_lake_answers_nothing_it_is_no_tables_trouble_and_heals_by_its
     assert control.open_errors() == []
     met.pause({TABLE: ValueError("first")}, Lsn(1))
     assert [error.code for error in control.open_errors()] == ["table-failed"]
+
+
+@pytest.mark.parametrize("code", ["log-entry-torn", "marks-gone"])
+def test_a_log_that_cannot_be_read_stops_its_table_and_the_error_is_closed_afterwards(
+    lake_path: str, code: str
+) -> None:
+    met, control = troubles(lake_path, Answering())
+    with met.isolated(TABLE, Lsn(1), {}):
+        raise DefiniteError("entry 1 is torn", code=code)
+    assert [error.code for error in control.open_errors()] == [code]
+    met.close_healed([TABLE], [])
+    assert control.open_errors() == []
 
 
 def test_a_store_that_fails_one_table_alone_ends_cycles_for_a_while_and_not_for_ever(lake_path: str) -> None:
