@@ -99,6 +99,10 @@ class Standing:
         """
         if state is None or state.definition != definition:
             return _other_definition(state)
+        # Others' writing may also make unknown what the table was built from: it is the cause.
+        others = self.written_by_others(state)
+        if others is not None:
+            return f"{others} of gold.{self.document.name} is not deltasmelt's"
         if start.cut is None:
             at = "of the last build" if start.position is None else f"{start.position} of the last build"
             return f"the silver cut {at} is no longer recorded"
@@ -109,10 +113,7 @@ class Standing:
         new = [f"silver.{name}" for name in names if name not in start.cut.tables]
         if new:
             return f"{', '.join(new)} was not in the cut of the last build, or was put back since"
-        if (why := self._recreated(names, start.cut)) is not None:
-            return why
-        others = self.written_by_others(state)
-        return None if others is None else f"{others} of gold.{self.document.name} is not deltasmelt's"
+        return self._recreated(names, start.cut)
 
     def written_by_others(self, state: TableState | None) -> ForeignCommit | None:
         """Return the first commit by others to the document's table since a cut named it; None without one.
