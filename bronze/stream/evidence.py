@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bronze.drift.membership import fingerprints
+from bronze.drift.membership import NOT_CARRIED, fingerprints
 from bronze.lake import delta
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
@@ -74,7 +74,7 @@ def counting_relations(
         taken = snapshot_of(changes, table)
         if taken is None or taken > sent.lsn or needs_snapshot(changes, table):
             continue
-        if transaction_version(changes, fingerprint_app(table)) == carried[table]:
+        if transaction_version(changes, fingerprint_app(table)) == carried[table] != NOT_CARRIED:
             found[relation_id] = taken
     return found
 

@@ -344,9 +344,12 @@ def leave(source: SourceSettings, older: psycopg.Connection[Any]) -> None:
     execute(source, "INSERT INTO items VALUES (8, 'sent')")
 
 
-@pytest.mark.parametrize(("happens", "table"), [(join, "joining"), (leave, "leaving")])
+@pytest.mark.parametrize(
+    ("happens", "table", "then_excluded"),
+    [(join, "joining", "unread"), (leave, "leaving", "unread"), (leave, "items", "leaving")],
+)
 def test_a_log_that_the_server_sends_in_two_ways_is_one_log(
-    database: str, lake_path: str, happens: Callable[..., None], table: str
+    database: str, lake_path: str, happens: Callable[..., None], table: str, then_excluded: str
 ) -> None:
     source = source_of(database, exclude=["public.unread"])
     execute(source, *TABLES, "CREATE TABLE leaving (id int PRIMARY KEY)")
@@ -356,6 +359,7 @@ def test_a_log_that_the_server_sends_in_two_ways_is_one_log(
         older.execute("BEGIN")
         happens(source, older)
         older.execute("COMMIT")
+    source = source.model_copy(update={"exclude": ["public.unread", f"public.{then_excluded}"]})
     end, died = end_of(source), threading.Event()
 
     def reached(point: str) -> None:
