@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-TIMING = Timing(retry_longest=3600.0, first_contact=1e9, copy_plan=30.0)
+TIMING = Timing(retry_first=5.0, retry_longest=3600.0, first_contact=1e9)
 A = TableName("public", "a")
 
 
