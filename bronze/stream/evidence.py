@@ -93,7 +93,7 @@ def newest_counting(
     newest, kept = SentTransaction(Lsn(confirmed - 1), 0), sent.lsn < confirmed
     for batch in delta.batches(changes, _COLUMNS, after=("commit_lsn", confirmed - 1)):
         rows = _streamed(batch)
-        kept = kept or sent.lsn in set(rows["commit_lsn"].to_pylist())
+        kept = kept or bool(pc.any(pc.equal(rows["commit_lsn"], int(sent.lsn))).as_py())
         relied = pc.or_(
             pc.equal(rows["op"], OP_MESSAGE),
             pc.is_in(rows["relation_id"], pa.array(sorted(counts), pa.int64())),
