@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, TypeAlias
 
+from bronze.errors import ConfigurationError
 from bronze.lake.control_tables import ControlTables
 from pipelines.commands.context import documents_named, load_documents_of, open_gold
 from pipelines.spark.session import active_session
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from bronze.lake.location import Layer
     from gold.verify.verify import Verification
     from pipelines.proof.against_source import Proof
     from pipelines.proof.documents import ServerDocument
@@ -37,10 +39,14 @@ class Verified:
     Attributes:
         proof: of silver's tables; None where none was asked for.
         documents: compared with a full rebuild, one after the other.
+        not_asked: tables and documents of the newest cuts that the arguments, or the pipeline file, left out.
+        sample: the fraction of keys that was compared; None: all.
     """
 
     proof: Proof | None
     documents: list[Verification]
+    not_asked: tuple[str, ...] = ()
+    sample: float | None = None
 
     @property
     def holds(self) -> bool:
@@ -62,7 +68,17 @@ class Verified:
                 problems.append("no document was compared with PostgreSQL's")
         unequal = [f"gold.{one.document}" for one in self.documents if not one.equal]
         problems += [f"not equal to a full rebuild: {', '.join(unequal)}"] if unequal else []
+        if not problems and self._compared_nothing():
+            problems.append("nothing was compared: the sample has no row and no document; take a larger one")
         return problems
+
+    def _compared_nothing(self) -> bool:
+        """Check whether a sample left nothing to compare."""
+        if self.sample is None:
+            return False
+        tables = [] if self.proof is None else self.proof.compared
+        rows = sum(one.source_rows + one.silver_rows for one in tables)
+        return rows + sum(one.compared for one in self.documents) == 0
 
 
 def compare(
@@ -87,9 +103,12 @@ def compare(
         tell: is told each result at once.
 
     Raises:
+        ConfigurationError: ``pattern-matches-nothing``: there is no table to compare.
         SmeltError: no such table or document; the server or the lake cannot be reached.
     """
     proof: Proof | None = None
+    stored = _stored(pipeline)
+    sample = None if load is None else load.sample
     if tables is not None:
         from pipelines.proof.against_source import prove  # noqa: PLC0415 - a document alone needs none of it
 
@@ -108,9 +127,20 @@ def compare(
     compared: list[Verification] = []
     if documents:
         with session() as spark:
-            sample = None if load is None else load.sample
             compared = _documents(spark, pipeline, documents, sample=sample, output=output, tell=tell)
-    return Verified(proof, compared)
+    asked = {f"gold.{name}" for name in documents}
+    if proof is not None:
+        asked |= {f"silver.{one.name}" for one in proof.compared}
+        asked |= {f"silver.{one.name}" for one in proof.unproven}
+    return Verified(proof, compared, tuple(name for name in stored if name not in asked), sample)
+
+
+def _stored(pipeline: Pipeline) -> list[str]:
+    """Return the tables and documents of the newest cuts."""
+    control = ControlTables(pipeline.lake_address())
+    layers: tuple[Layer, ...] = ("silver", "gold")
+    cuts = [(layer, control.latest_cut(layer)) for layer in layers]
+    return [f"{layer}.{name}" for layer, cut in cuts if cut is not None for name in sorted(cut.tables)]
 
 
 def documents_like(pipeline: Pipeline, name: str | None) -> list[str]:
@@ -121,7 +151,16 @@ def documents_like(pipeline: Pipeline, name: str | None) -> list[str]:
     """
     if name is not None and "*" in name:
         known = [found.name for found in load_documents_of(pipeline)]
-        return [one for one in known if fnmatchcase(one, name)]
+        found = [one for one in known if fnmatchcase(one, name)]
+        if not found:
+            has = f"has {', '.join(known)}" if known else "has no document"
+            raise ConfigurationError(
+                f"no document matches {name!r}: the pipeline {has}",
+                code="document-unknown",
+                where=str(pipeline.path),
+                remedy="gold.documents in the pipeline file selects the files",
+            )
+        return found
     return [found.name for found in documents_named(pipeline, name)]
 
 

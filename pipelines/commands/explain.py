@@ -90,7 +90,10 @@ def _reached(run: Run | None) -> dict[tuple[str, str], dict[str, int]]:
 
 
 def _lost(run: Run | None) -> dict[str, int]:
-    """By column, how many values the last run read that silver's type cannot hold."""
+    """Return, by column, how many values the last run read that silver's type cannot hold.
+
+    An incremental run reads changed rows alone.
+    """
     details: dict[str, Any] = {} if run is None else run.details
     found: dict[str, int] = details.get(LOST, {})
     return found

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 _SHOWN: Final = 5
 """Wrong documents that are shown."""
 
+_NAMED: Final = 10
+"""Tables and documents that are named in one line."""
+
 
 def run_verify(
     pipeline: Pipeline,
@@ -76,6 +79,10 @@ def run_verify(
         found = _together(found, again)
     if output.json:
         output.value(_plain(found))
+    elif found.not_asked:
+        some = ", ".join(found.not_asked[:_NAMED])
+        more = len(found.not_asked) - _NAMED
+        output.line(f"not asked for: {some}{f' and {more:,} more' if more > 0 else ''}")
     if problems := found.problems():
         raise Failure("; ".join(problems))
 
@@ -123,7 +130,7 @@ def _together(first: Verified, again: Verified) -> Verified:
         )
     names = {one.document for one in again.documents}
     documents = [one for one in first.documents if one.document not in names] + again.documents
-    return Verified(proof, documents)
+    return replace(first, proof=proof, documents=documents)
 
 
 def _repair(pipeline: Pipeline, tables: Sequence[TableName], output: Output) -> None:
@@ -163,6 +170,7 @@ def _plain(found: Verified) -> dict[str, object]:
             {**asdict(one), "commit_lsn": str(Lsn(one.commit_lsn)), "equal": one.equal}
             for one in found.documents
         ],
+        "not_asked": list(found.not_asked),
     }
 
 

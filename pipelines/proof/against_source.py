@@ -27,8 +27,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from bronze.catalog.select import select_tables, skipped_relations
+from bronze.errors import ConfigurationError
+from bronze.lake.control_tables import ControlTables
 from bronze.lake.named.session import is_local
 from bronze.postgres.connection import connect, translated
+from bronze.postgres.conninfo import address_of
 from bronze.progress import snapshot_view
 from pipelines.proof.catching_up import CatchingUp
 from pipelines.proof.documents import ServerDocument, ServerDocuments
@@ -118,7 +121,7 @@ def prove(
         command: who we are, for the lake's lock.
 
     Raises:
-        ConfigurationError: ``table-unknown``.
+        ConfigurationError: ``table-unknown``; ``pattern-matches-nothing``: there is no table to compare.
         SmeltError: the server or the lake cannot be reached.
     """
     load = load or Load()
@@ -185,6 +188,16 @@ def _tables(pipeline: Pipeline, names: Sequence[str]) -> list[SourceTable]:
     with translated(source), connect(source, application_name="deltasmelt verify") as connection:
         tables = select_tables(connection, source)
         skipped = skipped_relations(connection, source) if names else []
+    if not tables:
+        cut = ControlTables(pipeline.lake_address()).latest_cut("silver")
+        there = ", ".join(sorted(cut.tables)) if cut is not None else ""
+        raise ConfigurationError(
+            f"there is nothing to compare: no table matches source.tables ({', '.join(source.tables)}); "
+            f"silver has {there or 'no table'}",
+            code="pattern-matches-nothing",
+            where=address_of(source),
+            remedy="correct source.tables, or give the server and database of this lake",
+        )
     return named_tables(names, tables, skipped) if names else list(tables)
 
 

@@ -1,0 +1,64 @@
+"""A comparison of nothing is no success: the message names what was asked for and what exists."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.errors import ConfigurationError
+from bronze.lake.control import Cut
+from bronze.lake.control_tables import ControlTables
+from bronze.lsn import Lsn
+from gold.verify.verify import Verification
+from pipelines.commands.comparing import Verified, documents_like
+from pipelines.proof.against_source import Proof
+from pipelines.settings import load_pipeline
+from silver.verify.compare import TableComparison
+from tests.pipelines.in_process import smelt_here
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def written(folder: Path, dsn: str, more: str = "") -> Path:
+    """Return a pipeline file of a lake that has two tables and a document, as if of another database."""
+    file = folder / "pipeline.yml"
+    file.write_text(
+        f"pipeline: shop\nsource: {{dsn: '{dsn}', slot: s, publication: s, tables: [public.*]}}\n"
+        f"lake: {{path: ./lake}}\n{more}"
+    )
+    control = ControlTables(load_pipeline(file).lake_address())
+    control.record_cut(Cut("silver", Lsn(1), None, {"orders": 1, "customers": 1}))
+    control.record_cut(Cut("gold", Lsn(1), None, {"customer": 1}))
+    return file
+
+
+@pytest.mark.postgres
+def test_a_database_without_a_table_of_the_pipeline(database: str, tmp_path: Path) -> None:
+    done = smelt_here("verify", written(tmp_path, database), folder=tmp_path)
+    assert done.returncode == 1
+    assert "there is nothing to compare: no table matches source.tables (public.*)" in done.stderr
+    assert "silver has customers, orders" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_pattern_of_documents_that_matches_none(tmp_path: Path) -> None:
+    (tmp_path / "d.yml").write_text("document: customer\nroot: public.customers\nfields: [id]\n")
+    pipeline = load_pipeline(written(tmp_path, "dbname=x", "gold: {documents: [d.yml]}\n"))
+    assert documents_like(pipeline, "c*") == ["customer"]
+    with pytest.raises(ConfigurationError, match=r"no document matches 'x\*': the pipeline has customer"):
+        documents_like(pipeline, "x*")
+    pipeline = load_pipeline(written(tmp_path, "dbname=x"))
+    with pytest.raises(ConfigurationError, match="the pipeline has no document"):
+        documents_like(pipeline, "*")
+
+
+def test_a_sample_without_rows_and_documents() -> None:
+    table = TableComparison("orders", "public.orders", 1, 0, 0, {}, ())
+    document = Verification("customer", 1, 1, 0, {}, ())
+    assert Verified(Proof(compared=[table]), [document], sample=None).problems() == []
+    (problem,) = Verified(Proof(compared=[table]), [document], sample=0.1).problems()
+    assert problem.startswith("nothing was compared: ")
+    more = TableComparison("items", "public.items", 1, 1, 1, {}, ())
+    assert Verified(Proof(compared=[table, more]), [], sample=0.1).holds
