@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gold.expressions.functions import compared_in, given_by
-from gold.expressions.instants import check_exact
+from gold.expressions.instants import check_exact, check_floating, way_of_any
 from gold.language import types
 from gold.language.pairs import padded, unlike
 
@@ -49,6 +49,20 @@ _OF_ELEMENTS: Final = {
 }  # fmt: skip
 """Functions that compare elements, and whether by equality or by order."""
 
+_ARITHMETIC: Final = frozenset(("+", "-", "*", "/", "%", "div"))
+_WHOLE_DIVISION: Final = (
+    "PostgreSQL leaves out the fraction, and Spark does not",
+    "write div for whole numbers, or cast one of both as double",
+)
+_DIVISION: Final = ("Spark rounds to other digits than PostgreSQL", "cast one of both as double")
+_QUOTIENT: Final = (
+    "Spark makes a BIGINT of it, and a number of more digits becomes another one",
+    "cast the first to fewer digits, e.g. cast(… as decimal(18,0)), and the second to a whole number",
+)
+_PRODUCT: Final = (
+    "a product of so many digits does not fit into the 38 that Spark has",
+    "cast both to the digits that the values need, e.g. cast(… as decimal(18,4)), or set silver.types",
+)
 _COMPARING: Final = frozenset(("nullif", "equal_null", "decode", *ORDERING))
 _KEEPING: Final = frozenset(
     """array array_append array_compact array_insert array_prepend array_repeat arrays_zip coalesce decode
@@ -103,13 +117,68 @@ def check_matched(operand: Operand) -> None:
 
 def way_of(name: str, operands: Sequence[Operand]) -> tuple[Comparison | None, str]:
     """Return how the result of a function is compared, and the name of the column that it is made of."""
-    given = (operands[place] for place in given_by(name, len(operands)))
-    found = next((operand for operand in given if operand.way is not None), None)
-    if found is None or found.way is None or name not in _KEEPING | _KEEPING_ARRAYS | _TAKING:
+    way, column = way_of_any([operands[place] for place in given_by(name, len(operands))])
+    if way is None or name not in _KEEPING | _KEEPING_ARRAYS | _TAKING:
         return None, ""
-    if name in _KEEPING_ARRAYS and found.way.element is None:
+    if name in _KEEPING_ARRAYS and way.element is None:
         return None, ""
-    return (found.way.element if name in _TAKING else found.way), found.name
+    return (way.element if name in _TAKING else way), column
+
+
+def calculated(operator: str, one: Operand, other: Operand) -> str:
+    """Return Spark's type of the number that an operator makes of two values; empty where it is not known.
+
+    Raises:
+        ValueError: PostgreSQL would make another number of the values.
+    """
+    check_floating(one, other, digits=0)
+    if operator == "^":
+        raise ValueError("'^' is the power in PostgreSQL and no power in Spark: write power(a, b)")
+    if not (one.number and other.number) or operator not in _ARITHMETIC:
+        return ""
+    # Spark counts the digits of a whole number that is written beside a decimal, and else has its own type.
+    left, right = (
+        _whole(mine) if types.is_integer(theirs.number) or theirs.constant else mine.number
+        for mine, theirs in ((one, other), (other, one))
+    )
+    wrong = wrong_number(operator, left, right)
+    if wrong is not None:
+        raise ValueError(f"{one.name or left} {operator} {other.name or right}: {'; '.join(wrong)}")
+    return types.calculated(operator, left, right)
+
+
+def check_whole(operand: Operand, ddl: str) -> None:
+    """Check a number that a cast makes whole.
+
+    Raises:
+        ValueError: Spark would leave out a fraction by which PostgreSQL rounds.
+    """
+    found = types.digits(operand.number) or (0, 1)
+    if types.is_integer(ddl) and operand.number and found[1]:
+        raise ValueError(
+            f"{operand.name or 'a number'} is {operand.number}: to make it whole Spark leaves out the "
+            "fraction, and PostgreSQL rounds; write cast(floor(…)) or cast(round(…, 0)) as the type"
+        )
+
+
+def wrong_number(operator: str, one: str, other: str) -> tuple[str, str] | None:
+    """Return why an operator gives another number in PostgreSQL, and the remedy; None where it does not."""
+    if operator == "/" and not (types.is_floating(one) or types.is_floating(other)):
+        whole = types.is_integer(one) and types.is_integer(other)
+        return _WHOLE_DIVISION if whole else _DIVISION
+    if operator == "/" and types.base(one) == types.base(other) == "FLOAT":
+        return _DIVISION
+    if operator == "*" and types.overflows(one, other):
+        return _PRODUCT
+    return _QUOTIENT if operator == "div" and types.wraps(one, other) else None
+
+
+def _whole(operand: Operand) -> str:
+    """Return the type of a whole number as Spark has it beside other whole numbers."""
+    found = types.digits(operand.number)
+    if not operand.constant or types.is_integer(operand.number) or found is None or found[1]:
+        return operand.number
+    return "INT" if found[0] < 10 else "BIGINT" if found[0] < 19 else operand.number
 
 
 def _check(how: str, operand: Operand, way: Comparison, others: Sequence[Operand]) -> None:

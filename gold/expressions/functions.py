@@ -84,6 +84,9 @@ ELEMENTS: Final = frozenset(
 )
 """Those of an array, or a map, and one of its elements, or keys."""
 
+INDEXED: Final = frozenset(("element_at", "get", "try_element_at"))
+"""Those of `ELEMENTS` that take the place of an element, or a key."""
+
 CONTAINERS: Final = frozenset(("array", "map", "named_struct"))
 """Those that only put their arguments together."""
 
@@ -98,7 +101,8 @@ _MEETINGS: Final = {
     "arrays": frozenset(
         "array_except array_intersect array_union arrays_overlap concat map_concat".split()  # noqa: SIM905
     ),
-    "element": ELEMENTS,
+    "element": ELEMENTS - INDEXED,
+    "index": INDEXED,
 }
 _ONE_TYPE: Final = "one type"
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.config.suggestions import nearest, suggestion
 from gold.expressions import instants
-from gold.expressions.compared import Known, check_called, way_of
+from gold.expressions.compared import Known, check_called, check_whole, way_of
 from gold.expressions.functions import (
     CASTS,
     CHOOSERS,
@@ -115,7 +115,8 @@ class ExpressionParser(Operators):
             self._take()
             if token.kind == "bytes":
                 return Operand("bytes", constant=True, literal=True)
-            return Operand(constant=True, literal=True, number=types.of_number(token.text))
+            number = types.of_number(token.text)
+            return Operand(constant=True, literal=True, name=token.text, number=number)
         if token.kind == "quoted":
             return self._column()
         if token.lower == "(":
@@ -124,7 +125,7 @@ class ExpressionParser(Operators):
             if self._is(","):
                 raise ValueError("',' is not allowed here: parentheses hold one value; write struct(…)")
             self._must(")")
-            return found
+            return replace(found, operator="")
         if token.kind == "word":
             return self._word(token)
         raise self._unexpected()
@@ -283,6 +284,7 @@ class ExpressionParser(Operators):
         if len(found) == 1 and (name in CASTS or name in READ_AS_MOMENT):
             ddl = name if name in CASTS else "timestamp"
             instants.check_read(*found, ddl=ddl)
+            check_whole(found[0], ddl)
             return instants.of_type(ddl, constant=of_literals)
         return self._plain(name, found)
 
@@ -304,6 +306,7 @@ class ExpressionParser(Operators):
         self._must("as")
         ddl = self._type()
         instants.check_read(found, ddl=ddl)
+        check_whole(found, ddl)
         self._given = [found]
         return replace(instants.of_type(ddl, constant=found.constant), clock=found.clock)
 

@@ -17,6 +17,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 from gold.language import types
+from gold.language.pairs import way_of_chosen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -52,6 +53,7 @@ class Operand:
         text: of a literal: the text.
         lost: whether it is a column of which silver may have NULL for a value.
         number: of a number whose type is known: Spark's type.
+        operator: by which it was made, if no parentheses are around it.
     """
 
     kind: str = ""
@@ -65,6 +67,7 @@ class Operand:
     text: str | None = field(default=None, compare=False)
     lost: bool = field(default=False, compare=False)
     number: str = field(default="", compare=False)
+    operator: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,18 @@ class Meeting:
     literal: tuple[bool, ...]
 
 
+ROUNDED: Final = (
+    "Spark would round before it compares",
+    "cast both to one type that holds them, or give the column fewer digits in silver.types",
+)
+SINGLE: Final = (
+    "in one list, or where one is chosen, PostgreSQL makes a float4 of the exact number",
+    "cast the float4 as double",
+)
+TEXT_BESIDE_NUMBER: Final = (
+    "of a text beside a number Spark would make a floating-point number",
+    "write the number without quotes, or cast the text",
+)
 NULL: Final = Operand("null", constant=True, literal=True)
 
 
@@ -132,16 +147,49 @@ def check_exact(operands: Sequence[Operand]) -> None:
     """Check numbers that Spark brings to one type, which has 38 digits at most.
 
     Raises:
-        ValueError: Spark would round one of them.
+        ValueError: Spark would round one of them, or make a floating-point number of one.
     """
     for one, other in combinations(operands, 2):
+        check_floating(one, other)
         if types.rounded(one.number, other.number):
-            said = (
-                f"{one.name or 'a number'} is {one.number} and {other.name or 'a number'} is {other.number}"
-            )
             raise ValueError(
-                f"{said}: Spark would round before it compares; cast both to one type that holds them, or "
-                "give the column fewer digits in silver.types"
+                f"{one.name or 'a number'} is {one.number} and {other.name or 'a number'} is {other.number}: "
+                f"{'; '.join(ROUNDED)}"
+            )
+
+
+def check_chosen(operands: Sequence[Operand]) -> None:
+    """Check numbers of which one is chosen, or that stand in one list: PostgreSQL gives all of them one type.
+
+    Raises:
+        ValueError: it would be float4, and Spark's is not.
+    """
+    for one in operands:
+        if types.base(one.number) == "FLOAT" and any(types.digits(other.number) for other in operands):
+            raise ValueError(f"{one.name or 'a number'} is {one.number}: {'; '.join(SINGLE)}")
+
+
+def check_floating(one: Operand, other: Operand, *, digits: int = 15) -> None:
+    """Check that Spark makes no floating-point number of one of two values where PostgreSQL has an exact one.
+
+    Args:
+        one: a value.
+        other: the value that meets the first one.
+        digits: of an exact number that a floating-point number holds all the same.
+
+    Raises:
+        ValueError: Spark does.
+    """
+    for written, number in ((one, other), (other, one)):
+        if written.kind == "text" and number.number:
+            text = written.name or repr(written.text or "a text")
+            raise ValueError(f"{text} beside {number.name or number.number}: {'; '.join(TEXT_BESIDE_NUMBER)}")
+        exact = types.digits(number.number)
+        scientific = types.is_scientific(written.name) and written.constant
+        if scientific and not number.constant and exact is not None and sum(exact) > digits:
+            raise ValueError(
+                f"{written.name} is a floating-point number to Spark, and an exact one to PostgreSQL: "
+                "write it without an exponent, or cast both as double"
             )
 
 
@@ -152,15 +200,24 @@ def chosen(operands: Sequence[Operand], *, constant: bool) -> Operand:
         ValueError: a text among them would let the clock in.
     """
     check_met(operands)
+    check_chosen(operands)
     kinds = {operand.kind for operand in operands} - {"null"}
     # One that depends on a column is no constant to Spark, and so never the clock.
     clocks = [operand.clock for operand in operands if operand.clock is not None and constant]
     literal = all(operand.literal for operand in operands)
-    way, name = next(((one.way, one.name) for one in operands if one.way is not None), (None, ""))
+    way, name = way_of_any(operands)
     kind = kinds.pop() if len(kinds) == 1 else ""
     numbers = {one.number for one in operands if one.kind != "null"}
     number = numbers.pop() if len(numbers) == 1 else ""
     return Operand(kind, constant, clocks[0] if clocks else None, literal, way=way, name=name, number=number)
+
+
+def way_of_any(operands: Sequence[Operand]) -> tuple[Comparison | None, str]:
+    """Return how a value is compared that is one of some values, and the name of its column."""
+    found = [(one.way, one.name) for one in operands if one.way is not None]
+    as_text = any(one.kind == "text" and one.way is None and not one.constant for one in operands)
+    way = way_of_chosen([one for one, _ in found], beside_text=as_text)
+    return way, "" if way is None else found[0][1]
 
 
 def check_read(*operands: Operand, ddl: str) -> None:

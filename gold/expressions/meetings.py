@@ -8,6 +8,9 @@ The parser of expressions notes where values meet (`gold.expressions.instants.Me
 literals. Here the types of these values decide, which Spark finds without any data. (A text as DATE or
 TIMESTAMP_NTZ is no problem: one without a date fails, or is NULL.)
 
+Likewise for numbers: of an element, a field and what a function gives only Spark knows the type. Spark may
+round one to bring two of them to one type, or divide otherwise than PostgreSQL (`gold.expressions.compared`).
+
 Likewise for texts that Spark makes of values that have no text: the keys of a map in JSON, or what a format
 string prints as Java does, would be an address in memory.
 """
@@ -25,8 +28,12 @@ from pyspark.sql.types import (
     DataType,
     DateType,
     DayTimeIntervalType,
+    FloatType,
+    FractionalType,
+    IntegralType,
     MapType,
     NullType,
+    NumericType,
     StringType,
     StructType,
     TimestampNTZType,
@@ -36,21 +43,33 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from gold.language.types import map_key
+from gold.expressions.compared import wrong_number
+from gold.expressions.instants import ROUNDED, SINGLE, TEXT_BESIDE_NUMBER
+from gold.language.types import digits, map_key, rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from gold.expressions.instants import Meeting
 
 _Known: TypeAlias = tuple[DataType, bool]
 """A value's type, and whether it is made of literals alone."""
 
+_Said: TypeAlias = "Callable[[Sequence[DataType]], tuple[str, str] | None]"
+
 _TEXT: Final = (StringType, CharType, VarcharType)
 _STEPS: Final = (DayTimeIntervalType, YearMonthIntervalType)
 _TODAY: Final = (
     "a text becomes a TIMESTAMP here, and one that holds a time alone would be a moment of today",
     "write to_timestamp(text, 'yyyy-MM-dd HH:mm:ss') or try_to_timestamp, or cast the moment as string",
+)
+_ARRAYS: Final = (
+    "to PostgreSQL an array that is NULL has no elements beside ||, and Spark gives NULL",
+    "write concat(a, b), with coalesce(a, array()) where NULL means no elements",
+)
+_PLAIN: Final = (
+    "|| makes a text of a number or a moment here, which PostgreSQL writes in another way",
+    "write cast(… as string) for Spark's text, or date_format or format_number for a form of your own",
 )
 _KEYS: Final = (
     "a map with keys that are no JSON names becomes JSON here",
@@ -65,14 +84,15 @@ _PRINTED: Final = (
 def objection(meeting: Meeting, kinds: Sequence[DataType]) -> tuple[str, str] | None:
     """What is wrong with values of these types that meet, and what to write instead; or None."""
     known = list(zip(kinds, meeting.literal, strict=True))
-    if meeting.how == "as JSON":
-        return None if _has_names(kinds[0]) else _KEYS
-    if meeting.how == "printed":
-        return None if _has_text(kinds[0]) else _PRINTED
-    if meeting.how == "moved":
+    how = meeting.how
+    if how in _ALONE:
+        return _ALONE[how](kinds)
+    if how == "moved":
         return _TODAY if _is_moved(known) else None
-    pairs = [(one, other) for (one, literal), (other, _) in _pairs(meeting.how, known) if not literal]
-    return _TODAY if any(_read(one, other) for one, other in pairs) else None
+    found = (_other_number(one, other, how) for one, other in _pairs(how, known) if how in _ONE_NUMBER)
+    wrong = next((said for said in found if said is not None), None)
+    pairs = [(one, other) for (one, literal), (other, _) in _pairs(how, known) if not literal]
+    return _TODAY if wrong is None and any(_read(one, other) for one, other in pairs) else wrong
 
 
 def _pairs(how: str, known: Sequence[_Known]) -> Iterable[tuple[_Known, _Known]]:
@@ -81,9 +101,9 @@ def _pairs(how: str, known: Sequence[_Known]) -> Iterable[tuple[_Known, _Known]]
         return [(known[0], (TimestampType(), True))]
     if how == "result":
         return [(one, known[-1]) for one in known[:-1]]
-    if how == "arrays":
+    if how == "arrays":  # also `concat` of texts
         known = [one for one in known if isinstance(one[0], ArrayType | MapType)]
-    elif how == "element":
+    elif how in {"element", "index"}:
         known = [*_held(known[0]), *known[1:]]
     return permutations(known, 2)
 
@@ -110,6 +130,45 @@ def _read(one: DataType, other: DataType) -> bool:
         return any(_read(a.dataType, b.dataType) for a, b in zip(one, other, strict=False))
     # Only `from_json` gives what is not of the shape of what it is given.
     return isinstance(one, _TEXT) and _holds_moments(other)
+
+
+def _operated(operator: str) -> _Said:
+    """Return what says whether an operator makes another number of two types than PostgreSQL does."""
+
+    def said(kinds: Sequence[DataType]) -> tuple[str, str] | None:
+        one, other = (kind.simpleString() for kind in kinds)
+        return wrong_number(operator, one, other) if _numbers(kinds) else None
+
+    return said
+
+
+def _joined(kinds: Sequence[DataType]) -> tuple[str, str] | None:
+    """Return what is wrong with values beside ``||``."""
+    if any(isinstance(kind, ArrayType) for kind in kinds):
+        return _ARRAYS
+    return _PLAIN if any(isinstance(kind, FractionalType | TimestampType) for kind in kinds) else None
+
+
+def _numbers(kinds: Sequence[DataType]) -> bool:
+    return all(isinstance(kind, NumericType) for kind in kinds)
+
+
+def _other_number(one: _Known, other: _Known, how: str) -> tuple[str, str] | None:
+    """Return what is wrong where Spark makes a number of another type of a value, as PostgreSQL does not."""
+    (mine, literal), (theirs, _) = one, other
+    if isinstance(mine, ArrayType) and isinstance(theirs, ArrayType):
+        return _other_number((mine.elementType, literal), (theirs.elementType, literal), how)
+    if isinstance(mine, NumericType) and isinstance(theirs, _TEXT):
+        return TEXT_BESIDE_NUMBER
+    # Of a whole number that is written Spark counts the digits, where it only compares.
+    written = [kind for kind, constant in (one, other) if constant and isinstance(kind, IntegralType)]
+    if written and how == "compared":
+        return None
+    if how == "one type" and isinstance(mine, FloatType) and digits(theirs.simpleString()):
+        return SINGLE
+    if _numbers((mine, theirs)) and rounded(mine.simpleString(), theirs.simpleString()):
+        return ROUNDED
+    return None
 
 
 def _holds_moments(kind: DataType) -> bool:
@@ -142,3 +201,14 @@ def _has_names(kind: DataType) -> bool:
 
 def _has_text(kind: DataType) -> bool:
     return isinstance(kind, AtomicType | NullType) and not isinstance(kind, BinaryType | VariantType)
+
+
+_ONE_NUMBER: Final = frozenset(("one type", "arrays", "element", "compared"))
+"""Meetings in which Spark makes numbers of one type."""
+_ALONE: Final[dict[str, _Said]] = {
+    "as JSON": lambda kinds: None if _has_names(kinds[0]) else _KEYS,
+    "printed": lambda kinds: None if _has_text(kinds[0]) else _PRINTED,
+    "||": _joined,
+    **{operator: _operated(operator) for operator in ("/", "*", "div")},
+}
+"""Meetings that no moment is made in."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gold.expressions import instants
-from gold.expressions.compared import check_compared, check_matched
+from gold.expressions.compared import calculated, check_compared, check_matched
 from gold.expressions.functions import TEXT_FUNCTIONS
 from gold.expressions.instants import Meeting, Operand
 from gold.expressions.scanner import ColumnReference, Scanner
@@ -27,6 +27,8 @@ _LEVELS: Final[tuple[frozenset[str], ...]] = (
     frozenset(("*", "/", "%", "div")),
 )
 """Binary operators, the loosest first."""
+_BITS: Final = frozenset(("|", "&", "<<", ">>", ">>>"))
+"""Operators of several levels that PostgreSQL takes from the left to the right."""
 
 
 class Operators(Scanner, ABC):
@@ -85,6 +87,8 @@ class Operators(Scanner, ABC):
         if self._may("is"):
             return self._is_something(start, left)
         negated = self._may("not")
+        if left.operator in _COMPARISONS and self._is("between", "in", "like", "ilike"):
+            raise _in_another_order(self._next.lower)
         if self._may("between"):
             low = self._value()
             self._must("and")
@@ -130,7 +134,9 @@ class Operators(Scanner, ABC):
     def _compared(self, how: str, *operands: Operand) -> Operand:
         check_compared(how, operands)
         instants.check_met(list(operands))
-        self._meet("one type", operands)
+        if how == "in":
+            instants.check_chosen(operands)
+        self._meet("one type" if how == "in" else "compared", operands)
         return both(*operands)
 
     def _value(self, level: int = 0) -> Operand:
@@ -141,18 +147,27 @@ class Operators(Scanner, ABC):
         while self._is(*_LEVELS[level]):
             operator = self._take().lower
             other = self._value(level + 1)
+            if {operator, other.operator} <= _BITS or (found.operator == "||" and operator in {"+", "-"}):
+                raise _in_another_order(operator)
             if operator in _COMPARISONS:
                 found = self._compared(operator, found, other)
             elif operator == "||":
+                self._meet("||", [found, other])
                 self._meet("arrays", [found, other])
                 found = made(operator, [found, other])
             else:
-                instants.refuse([found, other])
-                self._meet("moved", [found, other])
-                kind = "moment" if "moment" in {found.kind, other.kind} else ""
-                found = Operand(kind, constant([found, other]))
-            found = self._since(start, found)
+                found = self._calculated(operator, found, other)
+            found = replace(self._since(start, found), operator=operator)
         return found
+
+    def _calculated(self, operator: str, one: Operand, other: Operand) -> Operand:
+        instants.refuse([one, other])
+        number = calculated(operator, one, other)
+        self._meet("moved", [one, other])
+        if not number and operator in {"/", "*", "div"}:
+            self._meet(operator, [one, other])
+        kind = "moment" if "moment" in {one.kind, other.kind} else ""
+        return Operand(kind, constant([one, other]), number=number)
 
     def _unary(self) -> Operand:
         start = self._place
@@ -169,7 +184,7 @@ class Operators(Scanner, ABC):
             if self._may("["):
                 index = self._value()
                 instants.refuse([found] if found.kind == "texts" and index.kind == "text" else [found, index])
-                self._meet("element", [found, index])
+                self._meet("index", [found, index])
                 self._must("]")
                 way = None if way is None else way.element
             elif self._may("."):
@@ -190,6 +205,13 @@ class Operators(Scanner, ABC):
         while self._may(","):
             found.append(self._expression())
         return found
+
+
+def _in_another_order(operator: str) -> ValueError:
+    return ValueError(
+        f"PostgreSQL and Spark would compute {operator!r} and the part beside it in another order; "
+        "write parentheses around the part that comes first"
+    )
 
 
 def constant(operands: Sequence[Operand]) -> bool:

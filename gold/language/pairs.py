@@ -15,12 +15,15 @@ PostgreSQL picks the operator by both types, so one column may be compared by ot
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gold.language import types
 from gold.language.comparing import Rule, comparison
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gold.language.comparing import Comparison
     from silver.schema.catalog import SilverColumn
 
@@ -42,6 +45,25 @@ def unlike(one: Comparison, other: Comparison) -> str:
 def padded(one: Comparison, other: Comparison) -> bool:
     """Check whether blanks at the end of one value do not count beside the other: varchar beside char(n)."""
     return (one.name, other.name) == ("varchar", "char(n)")
+
+
+def way_of_chosen(ways: Sequence[Comparison], *, beside_text: bool) -> Comparison | None:
+    """Return how PostgreSQL compares one of several values, as ``coalesce`` gives; None: as Spark does.
+
+    A ``text`` among texts of other types makes all of them ``text``. Of ``varchar`` and ``char(n)`` the first
+    one decides in PostgreSQL, and in CASE the last one: refused.
+
+    Args:
+        ways: how each value is compared that is not compared as Spark does.
+        beside_text: whether one of the values is ``text``.
+    """
+    if not ways or (beside_text and {way.family for way in ways} <= {"text", "citext"}):
+        return None
+    padded_one = next((way for way in ways if way.name == "char(n)"), None)
+    if padded_one is None or all(way.name == "char(n)" for way in ways):
+        return ways[0]
+    rule = Rule(refused="beside other texts PostgreSQL may count the blanks at its end, or not")
+    return replace(padded_one, equality=rule, order=rule, remedy="cast each as string to compare their texts")
 
 
 def rule_beside(mine: SilverColumn, theirs: SilverColumn) -> Rule:

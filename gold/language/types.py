@@ -11,10 +11,12 @@ _DIGITS: Final = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "INTEGER": 10, "BIGINT
 """Digits of the decimal that Spark makes of a whole number."""
 
 _MOST_DIGITS: Final = 38
+_BIGINT_DIGITS: Final = 18
 _DECIMAL: Final = re.compile(
     r"\s*(?:DECIMAL|DEC|NUMERIC)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)\s*)?", re.IGNORECASE
 )
 _LITERAL: Final = re.compile(r"0*(\d*)(?:[.](\d*))?([A-Z]*)", re.IGNORECASE)
+_SCIENTIFIC: Final = re.compile(r"[\d.]+e[+-]?\d+", re.IGNORECASE)
 _FLOATING: Final = frozenset({"FLOAT", "DOUBLE", "REAL"})
 _WORD: Final = re.compile(r"\w+")
 
@@ -67,6 +69,45 @@ def shared(one: str, other: str) -> str:
     mine, theirs = digits(one) or (0, 0), digits(other) or (0, 0)
     scale = max(mine[1], theirs[1])
     return f"DECIMAL({min(mine[0], theirs[0]) + scale},{scale})"
+
+
+def calculated(operator: str, one: str, other: str) -> str:
+    """Return the type that Spark gives to a sum, a product or a remainder; empty where that is not known.
+
+    Gold's sessions keep all digits after the point: what then has too many before it fails the document.
+    """
+    if not (one and other):
+        return ""
+    if is_floating(one) or is_floating(other):
+        return "FLOAT" if base(one) == base(other) == "FLOAT" else "DOUBLE"
+    if is_integer(one) and is_integer(other):
+        return max(one, other, key=lambda ddl: _INTEGERS[base(ddl)])
+    mine, theirs = digits(one) or (0, 0), digits(other) or (0, 0)
+    most, least = max(mine[0], theirs[0]), min(mine[0], theirs[0])
+    before = {"*": most + least + 1, "%": least}.get(operator, most + 1)
+    after = min(mine[1] + theirs[1] if operator == "*" else max(mine[1], theirs[1]), _MOST_DIGITS)
+    return f"DECIMAL({min(before, _MOST_DIGITS - after) + after},{after})"
+
+
+def overflows(one: str, other: str) -> bool:
+    """Check whether a product has digits after the point that leave no room for those before it."""
+    mine, theirs = digits(one), digits(other)
+    if mine is None or theirs is None or mine[0] + theirs[0] + 1 + mine[1] + theirs[1] <= _MOST_DIGITS:
+        return False
+    return _MOST_DIGITS - mine[1] - theirs[1] < max(mine[0], theirs[0]) / 2
+
+
+def wraps(one: str, other: str) -> bool:
+    """Check whether a whole quotient may have more digits than BIGINT, in which Spark has each of them."""
+    mine, theirs = digits(one), digits(other)
+    if mine is None or theirs is None or (is_integer(one) and is_integer(other)):
+        return False
+    return mine[0] + theirs[1] > _BIGINT_DIGITS
+
+
+def is_scientific(text: str) -> bool:
+    """Check whether a number is written with an exponent: floating to Spark, exact to PostgreSQL."""
+    return _SCIENTIFIC.fullmatch(text) is not None
 
 
 def of_number(text: str) -> str:

@@ -1,9 +1,9 @@
 """Filters of documents, which are Spark SQL, as PostgreSQL's SQL: the part that means the same in both. Pure.
 
-The grammar: AND, OR, NOT, IS [NOT] NULL/TRUE/FALSE, comparisons, BETWEEN, IN, LIKE, sums and products of
-whole numbers, coalesce, nullif, columns and literals, if both systems compare values of these types alike.
-Everything else raises `UntranslatableError` with its name: a guess would make a fault of the reference look
-like a fault of gold.
+The grammar: AND, OR, NOT, IS [NOT] NULL/TRUE/FALSE, comparisons, BETWEEN, IN, LIKE, CASE, arithmetic, texts
+joined by ||, coalesce, nullif, greatest, least, columns and literals, if both systems compare values of these
+types alike. Everything else raises `UntranslatableError` with its name: a guess would make a fault of the
+reference look like a fault of gold.
 
 * Text is compared by code point (``COLLATE "C"``).
 * Numbers of all types are compared as numbers in both.
@@ -13,7 +13,7 @@ like a fault of gold.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from bronze.identifiers import quote_literal
@@ -22,6 +22,8 @@ from gold.expressions.tokens import END, Token, tokens_of
 from gold.reference.values import C, column_type, compared_value, is_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gold.expressions.expressions import Expression
     from gold.expressions.scanner import Parts
     from silver.schema.catalog import SilverTable
@@ -34,6 +36,8 @@ _MOMENTS: Final = {
     "timestamptz": re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d{1,6})?([+-]\d\d(:\d\d)?)?)?"),
 }
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_OF_ONE_TEXT: Final = frozenset(("bit", "varbit", "cidr", "inet", "macaddr", "macaddr8", "pg_lsn", "time"))
+"""Types of which gold takes a literal only in the form in which PostgreSQL prints the value."""
 _COMPARISONS: Final = {
     "=": "=",
     "==": "=",
@@ -44,6 +48,7 @@ _COMPARISONS: Final = {
     ">": ">",
     ">=": ">=",
 }
+_CALLS: Final = ("coalesce", "ifnull", "nvl", "nullif", "greatest", "least")
 _NUMBER: Final = re.compile(r"\d+|\d+\.\d+|\d+[lL]")
 
 
@@ -62,6 +67,7 @@ class _Part:
         labels: of an enum.
         literal: the text of a literal.
         whole: whether a number is whole.
+        floating: whether a number has a floating point.
     """
 
     sql: str
@@ -69,6 +75,7 @@ class _Part:
     labels: tuple[str, ...] = ()
     literal: str = ""
     whole: bool = False
+    floating: bool = False
 
 
 def condition(expression: Expression, table: SilverTable, alias: str) -> str:
@@ -164,11 +171,14 @@ class _Translation:
             return _Part(f"({negated}{both})", "bool")
         if self._may("in"):
             self._must("(")
-            found = [_compared(left, "=", self._or())]
+            found = [self._or()]
             while self._may(","):
-                found.append(_compared(left, "=", self._or()))
+                found.append(self._or())
             self._must(")")
-            return _Part(f"({negated}({' OR '.join(found)}))", "bool")
+            for one in found:
+                _compared(left, "=", one)
+            # PostgreSQL gives a list one type, which its = of two values would not show.
+            return _Part(f"({left.sql} {negated}IN ({', '.join(one.sql for one in found)}))", "bool")
         if self._may("like"):
             return self._like(left, negated)
         if negated:
@@ -196,13 +206,14 @@ class _Translation:
 
     def _sum(self) -> _Part:
         found = self._product()
-        while operator := self._may("+", "-"):
-            found = _calculated(found, operator, self._product())
+        while operator := self._may("+", "-", "||"):
+            other = self._product()
+            found = _joined(found, other) if operator == "||" else _calculated(found, operator, other)
         return found
 
     def _product(self) -> _Part:
         found = self._primary()
-        while operator := self._may("*"):
+        while operator := self._may("*", "/", "%", "div"):
             found = _calculated(found, operator, self._primary())
         return found
 
@@ -215,7 +226,7 @@ class _Translation:
             found = self._primary()
             if found.kind != "number":
                 raise self._unknown()
-            return _Part(f"(-{found.sql})", "number", whole=found.whole)
+            return replace(found, sql=f"(-{found.sql})")
         if self._may("("):
             found = self._or()
             self._must(")")
@@ -234,31 +245,41 @@ class _Translation:
         return None
 
     def _named(self) -> _Part:
-        word = self._may("true", "false", "null", "coalesce", "ifnull", "nvl", "nullif")
+        word = self._may("true", "false", "null", "case", *_CALLS)
         if word == "null":
             return _Part("NULL", "null")
         if word in {"true", "false"}:
             return _Part(word, "bool")
+        if word == "case":
+            return self._case()
         if word and self._may("("):
             return self._call(word)
         raise self._unknown()
+
+    def _case(self) -> _Part:
+        compared = None if self._word() == "when" else self._or()
+        given, results = [], []
+        while self._may("when"):
+            one = self._or()
+            given.append(_truth(one) if compared is None else _compared(compared, "=", one))
+            self._must("then")
+            results.append(self._or())
+        results.append(self._or() if self._may("else") else _Part("NULL", "null"))
+        self._must("end")
+        if not given:
+            raise self._unknown()
+        cases = " ".join(f"WHEN {one} THEN {then.sql}" for one, then in zip(given, results[:-1], strict=True))
+        return _chosen_of("case", f"(CASE {cases} ELSE {results[-1].sql} END)", results)
 
     def _call(self, name: str) -> _Part:
         found = [self._or()]
         while self._may(","):
             found.append(self._or())
         self._must(")")
-        kinds = {part.kind for part in found} - {"null"}
-        if "text" in kinds:
-            kinds -= {"literal"}
-        if len(kinds) != 1 or not kinds <= {"text", "number", "bool"}:
-            raise UntranslatableError(f"{name} is translated for texts, numbers or booleans alone")
-        if name == "nullif" and "bool" in kinds:
+        if name == "nullif" and {"bool"} & {part.kind for part in found}:
             raise UntranslatableError("nullif of booleans is not translated")
-        listed = ", ".join(part.sql for part in found)
-        whole = all(part.whole or part.kind == "null" for part in found)
-        name = "nullif" if name == "nullif" else "coalesce"
-        return _Part(f"{name}({listed})", kinds.pop(), whole=whole)
+        called = name if name in {"nullif", "greatest", "least"} else "coalesce"
+        return _chosen_of(name, f"{called}({', '.join(part.sql for part in found)})", found)
 
     def _column(self, name: str) -> _Part:
         pg_type, sql = column_type(self._table, name), compared_value(self._table, name, self._alias)
@@ -270,7 +291,8 @@ class _Translation:
             # A cast of char(n) would hide that blanks do not count beside it; a literal beside name is cut.
             return _Part(f"({sql}{'::text' if pg_type.name == 'name' else ''}{C})", "text")
         if pg_type.kind == "base" and pg_type.name in _NUMBERS:
-            return _Part(sql, "number", whole=pg_type.name in _WHOLE)
+            floating = pg_type.name in {"float4", "float8"}
+            return _Part(sql, "number", whole=pg_type.name in _WHOLE, floating=floating)
         return _Part(sql, pg_type.name if pg_type.kind == "base" else pg_type.kind)
 
 
@@ -286,11 +308,37 @@ def _truth(part: _Part) -> str:
     return part.sql
 
 
+def _chosen_of(name: str, sql: str, parts: Sequence[_Part]) -> _Part:
+    """Return a value that is one of some values, all of which have one kind."""
+    kinds = {part.kind for part in parts} - {"null"}
+    if "text" in kinds:
+        kinds -= {"literal"}
+    if len(kinds) != 1 or not kinds <= {"text", "number", "bool"}:
+        raise UntranslatableError(f"{name} is translated for texts, numbers or booleans alone")
+    whole = all(part.whole or part.kind == "null" for part in parts)
+    return _Part(sql, kinds.pop(), whole=whole, floating=any(part.floating for part in parts))
+
+
 def _calculated(left: _Part, operator: str, right: _Part) -> _Part:
-    if not (left.kind == right.kind == "number" and left.whole and right.whole):
-        raise UntranslatableError("only whole numbers are calculated with in one way")
-    # A sum beyond the type fails in both; numeric never does, so the reference gives the true value.
-    return _Part(f"({left.sql}::numeric {operator} {right.sql}::numeric)", "number", whole=True)
+    if not left.kind == right.kind == "number":
+        raise UntranslatableError("only numbers are calculated with in one way")
+    if left.floating or right.floating:
+        if operator in {"%", "div"}:
+            raise UntranslatableError("PostgreSQL has no remainder of floating-point numbers")
+        return _Part(f"({left.sql} {operator} {right.sql})", "number", floating=True)
+    if operator == "/":
+        raise UntranslatableError("PostgreSQL divides exact numbers in another way")
+    # A result beyond the type fails in both; numeric never does, so the reference gives the true value.
+    one, other = f"{left.sql}::numeric", f"{right.sql}::numeric"
+    sql = f"div({one}, {other})" if operator == "div" else f"({one} {operator} {other})"
+    return _Part(sql, "number", whole=operator == "div" or (left.whole and right.whole))
+
+
+def _joined(left: _Part, right: _Part) -> _Part:
+    if not all(part.kind in {"text", "literal"} or part.whole for part in (left, right)):
+        raise UntranslatableError("only texts and whole numbers are joined in one way")
+    # The cast drops the blanks of char(n), as silver does.
+    return _Part(f"(({left.sql}::text || {right.sql}::text){C})", "text")
 
 
 def _compared(left: _Part, operator: str, right: _Part) -> str:
@@ -315,4 +363,4 @@ def _has_form(column: _Part, literal: str) -> bool:
         return form.fullmatch(literal) is not None
     if column.kind == "enum":
         return literal in column.labels
-    return column.kind == "uuid" and _UUID.fullmatch(literal) is not None
+    return column.kind in _OF_ONE_TEXT or (column.kind == "uuid" and _UUID.fullmatch(literal) is not None)

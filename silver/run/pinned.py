@@ -6,10 +6,10 @@ zone a text becomes another moment. A table that a notebook in Berlin began and 
 hold both.
 
 So silver and gold work in their own sessions (`silver.run.sessions`). There, every setting that gives values
-another meaning has Spark's default, and what a pipeline needs (UTC and ANSI mode), whatever the given session
-or the pipeline file says. Legacy behaviour (``spark.sql.legacy.…``) is off. Where something may not be set (a
-server that guards its settings), its value becomes a part of a document's digest (`gold.builder.document`),
-so that other values build it again.
+another meaning has Spark's default, and what a pipeline needs (UTC, ANSI mode, exact sums), whatever the
+given session or the pipeline file says. Legacy behaviour (``spark.sql.legacy.…``) is off. Where something may
+not be set (a server that guards its settings), its value becomes a part of a document's digest
+(`gold.builder.document`), so that other values build it again.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ PINNED: Final = {
     "spark.sql.charAsVarchar": "false",
     "spark.sql.chunkBase64String.enabled": "true",
     "spark.sql.columnNameOfCorruptRecord": "_corrupt_record",
-    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    # A result keeps its digits after the point, or fails: Spark's default would round, unlike PostgreSQL.
+    "spark.sql.decimalOperations.allowPrecisionLoss": "false",
     "spark.sql.function.concatBinaryAsString": "false",
     "spark.sql.function.eltOutputAsString": "false",
     "spark.sql.icu.caseMappings.enabled": "true",

@@ -120,7 +120,7 @@ SPECIAL: Final = [
 """Expressions over `COLUMNS` that are worth their own line, with what they read."""
 
 _LITERALS: Final = {
-    "number": ["1", "2L", "1.5", "3e2", ".5BD", "7S", "-4", "10"],
+    "number": ["1", "2L", "1.5", "3e2D", ".5BD", "7S", "-4", "10"],
     "text": [
         "'x'",
         "'it''s'",
@@ -160,8 +160,8 @@ _TEMPLATES: Final = {
         "year({date})",
         "cast({number} as decimal(20, 4))",
         "try_cast({text} AS double)",
-        "cast({number} as int) div 7 % 3",
-        "cast({number} as int) & 3 | 1 ^ 2",
+        "cast(floor({number}) as int) div 7 % 3",
+        "cast(floor({number}) as int) & 3 | 1",
         "struct({number} as to, {text} as x).to",
         "{numbers}[0]",
         "array_position({texts}, {text})",
@@ -200,7 +200,7 @@ _TEMPLATES: Final = {
         "cast({moment} as date)",
         "coalesce({date}, date '9999-12-31')",
         "last_day({date})",
-        "dateadd({date}, cast({number} as int))",
+        "dateadd({date}, cast(round({number}, 0) as int))",
     ],
     "truth": [
         "({truth}) and not ({truth})",

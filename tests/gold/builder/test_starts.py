@@ -345,7 +345,7 @@ OTHER = {
     "spark.sql.session.timeZone": "Asia/Tokyo",
     "spark.sql.ansi.enabled": "false",
     "spark.sql.caseSensitive": "true",
-    "spark.sql.decimalOperations.allowPrecisionLoss": "false",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
     "spark.sql.timestampType": "TIMESTAMP_NTZ",
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     "spark.sql.parser.escapedStringLiterals": "true",
@@ -382,6 +382,7 @@ def test_what_is_pinned_is_known_to_spark_and_what_may_not_be_set_is_told(spark:
     ours = {
         "spark.sql.session.timeZone",
         "spark.sql.variable.substitute",
+        "spark.sql.decimalOperations.allowPrecisionLoss",
         "spark.sql.parquet.outputTimestampType",
     }
     for name, value in PINNED.items():

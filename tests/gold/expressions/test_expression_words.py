@@ -47,7 +47,7 @@ def test_every_column_and_every_given_name_goes_to_spark_in_backticks(text: str,
 @pytest.mark.parametrize("word", ["to", "end", "from", "all"])
 def test_a_column_named_like_a_word_of_sql_wants_backticks(word: str) -> None:
     assert f"'{word}'" in refusal(f"coalesce({word}, 1)")
-    assert reads(f"coalesce(`{word}`, 1)") == {word}
+    assert reads(f"coalesce(`{word}`, null)") == {word}
 
 
 def test_what_would_be_a_column_is_named_with_its_remedy() -> None:

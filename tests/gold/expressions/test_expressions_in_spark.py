@@ -13,7 +13,9 @@ from gold.compile.compiler import compile_tree
 from gold.explain import explain
 from gold.expressions.expressions import parse_expression
 from gold.expressions.functions import FUNCTIONS
+from gold.language.types import calculated
 from gold.tree.resolve import resolve
+from silver.run.sessions import own_session
 from silver.run.spark_settings import settings
 from silver.schema.catalog import UNREPRESENTABLE
 from silver.sql import quote
@@ -71,6 +73,22 @@ def test_spark_reads_what_the_reader_finds_and_means_what_it_writes(spark: Spark
         of_user, of_reader = found[2 * place : 2 * place + 2]
         assert of_user.lower() == of_reader.lower(), text
         assert {names[number] for number in _COLUMN.findall(of_user)} == one.columns, text
+
+
+def test_the_type_of_what_is_calculated_is_that_of_spark(spark: SparkSession) -> None:
+    """In a session of gold, which rounds nothing."""
+    kinds = ("SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(38,18)", "DECIMAL(38,0)",
+             "DECIMAL(12,2)", "DECIMAL(5,5)", "DECIMAL(38,37)", "DECIMAL(20,0)")  # fmt: skip
+    asked = [(how, one, other) for how in "+-*%" for one in kinds for other in kinds]
+    listed = ", ".join(f"CAST(1 AS {a}) {how} CAST(1 AS {b}) AS u{n}" for n, (how, a, b) in enumerate(asked))
+    found = [one.dataType.simpleString() for one in own_session(spark).sql(f"SELECT {listed}").schema]
+    names = {"smallint": "SMALLINT", "bigint": "BIGINT", "int": "INT", "float": "FLOAT", "double": "DOUBLE"}
+    wrong = {
+        call: (kind, calculated(*call))
+        for call, kind in zip(asked, found, strict=True)
+        if names.get(kind, kind.upper()) != calculated(*call)
+    }
+    assert wrong == {}
 
 
 def test_every_function_that_may_be_used_is_one_of_spark(spark: SparkSession) -> None:

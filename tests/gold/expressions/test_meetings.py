@@ -32,6 +32,8 @@ MORE = {
     "stay": "STRUCT<since: TIMESTAMP, note: STRING>",
     "photo": "BINARY",
     "anything": "VARIANT",
+    "wei": "DECIMAL(38,0)",
+    "weights": "ARRAY<FLOAT>",
 }
 CLOCK = """
 cast(tags as array<timestamp>)
@@ -103,6 +105,40 @@ to_json(struct(array(map(struct(id), 1)) as x))
 format_string('%s', photo)
 printf('%s %s', name, tags)
 """.strip().splitlines()
+OTHER_NUMBERS = """
+abs(wei) > 0.5
+round(wei) in (0.25, 1)
+greatest(abs(wei), 0.5) > 1
+case abs(wei) when 0.5 then 1 end
+case when active then abs(wei) else 0.5 end
+array_contains(array(wei), 0.5)
+arrays_overlap(array(wei), array(0.5))
+element_at(array(wei), 1) > Total
+length(name) / 2
+floor(Total) / 3
+round(cast(1 as decimal(38,30)), 30) * round(cast(1 as decimal(38,30)), 30)
+abs(wei) div 7
+tags || tags
+name || Total
+name || placed_at
+weights[0] in (0.1, 1)
+coalesce(weights[0], 1)
+place.city = 1
+array(1, name)
+""".strip().splitlines()
+SAME_NUMBERS = """
+abs(Total) > 0.5
+abs(wei) > 1
+length(name) div 2
+length(name) / 2D
+name || id || date
+round(order) / 2
+tags[0] = name
+array_contains(all , 1)
+attributes['to'] > 1
+weights[0] > 0.1
+abs(Total) * abs(Total)
+""".strip().splitlines()
 FREE = """
 array_contains(tags, 'today')
 array_contains(split(name, ','), 'x')
@@ -173,6 +209,12 @@ def test_a_text_that_meets_a_timestamp_anywhere_is_refused(spark: SparkSession) 
     late = [text for text in CLOCK if not by_the_words(text)]
     found = refused(spark, late)
     assert [text for text in late if "a moment of today" not in found.get(text, "")] == []
+
+
+def test_a_number_that_postgresql_would_make_another_one_is_found_by_its_type(spark: SparkSession) -> None:
+    found = refused(spark, OTHER_NUMBERS)
+    assert [text for text in OTHER_NUMBERS if text not in found] == []
+    assert refused(spark, SAME_NUMBERS) == {}
 
 
 def test_a_value_without_a_text_is_not_printed(spark: SparkSession) -> None:
