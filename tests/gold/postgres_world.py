@@ -16,17 +16,23 @@ import psycopg
 from pyspark.errors import AnalysisException, ParseException
 
 from bronze.catalog.select import select_tables
+from bronze.errors import DefiniteError
 from bronze.identifiers import TableName, quote_literal
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from bronze.postgres.connection import connect
-from gold.compile.column_types import schema_of
+from gold.compile.column_types import objections, schema_of
+from gold.expressions.expressions import parse_expression
+from gold.language.comparing import PREFIX
 from gold.reference.comparable import comparable
+from gold.reference.conditions import UntranslatableError, condition
 from gold.reference.query import documents, root_columns
-from gold.reference.values import rows_at_source, text, value
+from gold.reference.values import at_source, rows_at_source, text, value
+from gold.tree.comparisons import Comparisons
+from gold.tree.nodes import Many, One, Scope
 from gold.tree.resolve import resolve
-from gold.verify.against_source import Converter, wrong_documents
-from silver.schema.catalog import silver_table
+from gold.verify.against_source import Converter, lost_roots, lost_values, wrong_documents
+from silver.schema.catalog import UNREPRESENTABLE, silver_table
 from silver.settings import SilverSettings
 from silver.verify.source_rows import source_rows
 from tests.bronze.replaying import source_of
@@ -41,8 +47,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.config.sections import SourceSettings
+    from gold.expressions.expressions import Expression
     from gold.tree.nodes import Tree
     from gold.verify.against_source import WrongDocument
+    from silver.schema.catalog import SilverTable
     from tests.gold.shop import Shapes
 
 TYPES: Final = """
@@ -51,6 +59,12 @@ CREATE TYPE pair AS (a int, b numeric);
 CREATE DOMAIN positive AS numeric CHECK (VALUE > 0);
 CREATE DOMAIN short AS char(3);
 CREATE DOMAIN feeling AS mood;
+CREATE DOMAIN any_number AS numeric;
+CREATE DOMAIN any_day AS date;
+CREATE DOMAIN any_time AS timestamp;
+CREATE DOMAIN any_moment AS timestamptz;
+"""
+_VECTOR: Final = """
 CREATE EXTENSION vector;
 CREATE TYPE citext;
 CREATE FUNCTION citextin(cstring) RETURNS citext AS 'textin' LANGUAGE internal IMMUTABLE STRICT;
@@ -59,7 +73,13 @@ CREATE TYPE citext (INPUT = citextin, OUTPUT = citextout, LIKE = text, CATEGORY 
 CREATE CAST (citext AS text) WITHOUT FUNCTION AS IMPLICIT;
 CREATE CAST (text AS citext) WITHOUT FUNCTION AS ASSIGNMENT;
 """
-"""The servers of the tests lack the extension citext, so its type is made of its definition."""
+"""A server that has vector lacks the extension citext, so that type is made of its definition."""
+
+_LETTERS: Final = """
+CREATE EXTENSION citext;
+CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+"""
+"""Of a server that has the extension, and ICU."""
 
 _CITEXT: Final = """
 CREATE FUNCTION citext_{name}(citext, citext) RETURNS bool LANGUAGE sql IMMUTABLE STRICT
@@ -90,8 +110,9 @@ VALUES: Final[Mapping[str, Sequence[str]]] = {
     "numeric": ("1", "1.0", "1.00", "2.5", "9", "10", "-3", "0.1", "100.000000000000000001"),
     "numeric(8,2)": ("1", "1.5", "9", "10", "-3.25"),
     "numeric(50,2)": ("1", "9", "10", "123456789012345.25"),
-    "float4": ("0.1", "1.5", "0", "-0", "NaN", "Infinity", "9", "10"),
-    "float8": ("0.1", "0.2", "0.7", "1e15", "0", "NaN", "-Infinity", "9", "10"),
+    "any_number": ("NaN", "Infinity", "-Infinity", "1", "1.0", "9", "1e30"),
+    "float4": ("0.1", "1.5", "0", "-0", "NaN", "Infinity", "-Infinity", "9", "10"),
+    "float8": ("0.1", "0.2", "0.7", "1e15", "0", "-0", "NaN", "Infinity", "-Infinity", "9", "10"),
     "money": ("1.00", "9.00", "10.00", "-2.50"),
     "bool": ("t", "f"),
     "text": ("a", "B", "b", "ä", "Z", "", "10", "9", "a b"),
@@ -108,6 +129,9 @@ VALUES: Final[Mapping[str, Sequence[str]]] = {
     "date": ("2024-02-29", "0001-01-01", "9999-12-31"),
     "timestamp": ("2024-02-29 23:59:59.999999", "0001-01-01 00:00:00", "9999-12-31 23:59:59"),
     "timestamptz": ("2024-02-29 23:59:59.999999+05:30", "1970-01-01 00:00:00+00", "9999-12-31 23:59:59+00"),
+    "any_day": ("infinity", "-infinity", "2024-02-29", "0044-03-15 BC", "9999-12-31"),
+    "any_time": ("infinity", "-infinity", "2024-02-29 23:59:59.999999", "294276-12-31 23:59:59"),
+    "any_moment": ("infinity", "-infinity", "1970-01-01 00:00:00+00", "0044-03-15 12:00:00+00 BC"),
     "time": ("00:00", "09:30:00.5", "10:00", "24:00"),
     "timetz": ("10:00+00", "12:00+02", "11:00-01", "10:00+01"),
     "interval": ("1 day", "24 hours", "30 days", "1 mon", "-1 day", "9 hours", "10 hours"),
@@ -126,25 +150,53 @@ VALUES: Final[Mapping[str, Sequence[str]]] = {
     "daterange": ("[2024-01-01,2024-02-01)", "empty"),
     "int4[]": ("{1,2}", "{1,NULL}", "{}", "{10}", "{9}", "{1}"),
     "numeric[]": ("{1.0}", "{1}", "{1,2}", "{}", "{9}", "{10}"),
+    "float8[]": ("{0}", "{-0}", "{NaN}", "{1,NULL}", "{1,2}", "{Infinity}"),
+    "citext[]": ("{a}", "{A}", "{b,NULL}", "{}"),
     "text[]": ("{a}", "{B}", "{a,b}", "{}", "{NULL}"),
     "mood[]": ("{sad}", "{ok}", "{happy,sad}", "{Angry}"),
     "pair": ("(1,1.0)", "(1,1)", "(,2)", "(9,)", "(10,1)"),
     "positive": ("1", "1.0", "9", "10", "2.5"),
     "vector": ("[1,2]", "[0,5]"),
 }
-"""The types, each with values among which are ties, and some that text would order or compare otherwise."""
+"""The types, each with values among which are ties, and some that text would order or compare otherwise.
 
-KEYS: Final = ("int4", "int8", "int4", "text", "uuid", "numeric", "mood", "char(4)", "date", "citext")
+Those that begin with ``any`` have values that silver cannot hold; other columns of the base type have none.
+"""
+
+_LOOSE: Final = {
+    "text COLLATE loose": ("a", "A", "b", "B", "ä", "Ä", "Z", ""),
+    "varchar(5) COLLATE loose": ("a", "A", "b "),
+}
+"""Types that only a server with ICU has."""
+
+KEYS: Final = (
+    "int4", "int8", "int4", "text", "uuid", "numeric", "mood", "char(4)", "date", "citext", "float8",
+)  # fmt: skip
 
 
-def every_type(source: random.Random, tables: int = 4, columns: int = 9) -> Shapes:
-    """Return tables that hold every type among them, of every table two whole numbers to join by."""
-    kinds = list(VALUES)
+def values_of(dsn: str) -> Mapping[str, Sequence[str]]:
+    """Return the types that a server has, each with values."""
+    if _has_letters(dsn):
+        return {kind: texts for kind, texts in VALUES.items() if kind != "vector"} | _LOOSE
+    return VALUES
+
+
+def _has_letters(dsn: str) -> bool:
+    with psycopg.connect(dsn) as connection:
+        found = connection.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'citext'").fetchone()
+    return found is not None
+
+
+def every_type(
+    source: random.Random, values: Mapping[str, Sequence[str]], tables: int = 4, columns: int = 9
+) -> Shapes:
+    """Return tables of every type among them, each with two whole numbers to join by and the row's number."""
+    kinds = list(values)
     source.shuffle(kinds)
     shapes: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {}
     for number in range(tables):
         key = ("k",) if source.random() < 0.7 else ("k", "l")
-        held = {name: source.choice(KEYS) for name in key} | {"j1": "int4", "j2": "int8"}
+        held = {name: source.choice(KEYS) for name in key} | {"j1": "int4", "j2": "int8", "r": "int4"}
         share = kinds[number::tables] + source.sample(kinds, max(0, columns - len(kinds) // tables))
         held |= {f"v{place}": kind for place, kind in enumerate(share)}
         shapes[f"{'public' if number else 'other'}.t{number}"] = (held, key)
@@ -153,13 +205,25 @@ def every_type(source: random.Random, tables: int = 4, columns: int = 9) -> Shap
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the fields that were tried."""
+    """What became of the fields that were tried.
+
+    Attributes:
+        compared: documents that both sides made.
+        conditions: conditions that both sides computed for each row.
+        lost: differences of roots that read values which silver cannot hold: gold has NULL, and says so.
+        refused: by `smelt check`, and how often with which message.
+        left_out: fields that the reference does not translate.
+        unanswered: fields that gold takes and the server cannot compute.
+        wrong: differences.
+    """
 
     compared: int = 0
+    conditions: int = 0
+    lost: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
     unanswered: dict[str, str] = field(default_factory=dict)
-    wrong: list[tuple[WrongDocument, str]] = field(default_factory=list)
+    wrong: list[tuple[WrongDocument | str, str]] = field(default_factory=list)
 
 
 class PostgresWorld:
@@ -169,15 +233,20 @@ class PostgresWorld:
         self.shapes = shapes
         self.converter = Converter()
         self.settings: SourceSettings = source_of(dsn, tables=["public.*", "other.*"])
+        self.values = values_of(dsn)
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute(TYPES.encode())
-            for name, (sign, more) in _SIGNS.items():
-                connection.execute(_CITEXT.format(name=name, sign=sign, more=more).encode())
-            connection.execute(_CITEXT_ORDER.encode())
+            if _has_letters(dsn):
+                connection.execute(_LETTERS.encode())
+            else:
+                connection.execute(_VECTOR.encode())
+                for name, (sign, more) in _SIGNS.items():
+                    connection.execute(_CITEXT.format(name=name, sign=sign, more=more).encode())
+                connection.execute(_CITEXT_ORDER.encode())
             connection.execute("CREATE SCHEMA other")
             for name, shape in shapes.items():
                 _create(connection, name, *shape)
-                _fill(connection, name, shape, source, rows)
+                _fill(connection, name, shape, self.values, source, rows=rows)
             connection.execute("ANALYZE")
         with connect(self.settings) as pinned:
             found = [table.relation for table in select_tables(pinned, self.settings)]
@@ -241,15 +310,89 @@ class PostgresWorld:
                 schema_of(spark, tree)
             except (AnalysisException, ParseException) as error:
                 tally.refused[f"Spark: {error.getCondition()}; as `smelt check` says"] += 1
+            except DefiniteError as error:
+                tally.refused[f"{error.message}; {error.remedy}"] += 1
             else:
                 asked.append((tree, answers))
         tally.compared += len(asked)
         view = self.views.__getitem__
         wrong = wrong_documents(spark, asked, view, restricted=restricted, converter=self.converter)
-        tally.wrong += [(one, definitions[one.document]) for one in wrong]
+        of = {tree.name: (tree, answers) for tree, answers in asked}
+        lost = {
+            name: lost_roots(spark, *of[name], view) if lost_values(spark, of[name][0], view) else set()
+            for name in {one.document for one in wrong}
+        }
+        excused = [one for one in wrong if one.key in lost[one.document] or _joins_lost(of[one.document][0])]
+        tally.lost += len(excused)
+        tally.wrong += [(one, definitions[one.document]) for one in wrong if one not in excused]
+
+    def compare_conditions(
+        self, spark: SparkSession, texts: Mapping[str, Iterable[str]], tally: Tally
+    ) -> None:
+        """Compute conditions over each row by both sides, those of a table in one statement of Spark."""
+        with connect(self.settings) as connection:
+            for name, listed in texts.items():
+                table = self.catalog[TableName.parse(name)]
+                asked = self._both_read(spark, table, listed, tally)
+                sql = "".join(f", {one.sql('t')} AS c{place}" for place, (one, _) in enumerate(asked))
+                rows = spark.sql(
+                    f"SELECT r, {UNREPRESENTABLE} AS lost{sql} FROM {self.views[table.table]} AS t"
+                )
+                found = {row["r"]: row for row in rows.collect()}
+                for place, (expression, there) in enumerate(asked):
+                    query = f"SELECT r, {there} FROM {table.table.quoted} AS t"
+                    try:
+                        answers = connection.execute(query.encode()).fetchall()
+                    except psycopg.Error as error:
+                        tally.unanswered[str(expression)] = str(error).splitlines()[0]
+                        continue
+                    tally.conditions += 1
+                    for key, answer in answers:
+                        lost = expression.columns & (found[key]["lost"] or {}).keys()
+                        if not lost and found[key][f"c{place}"] != answer:
+                            said = f"row {key} of {name}: {found[key][f'c{place}']}, PostgreSQL: {answer}"
+                            tally.wrong.append((said, str(expression)))
+
+    def _both_read(
+        self, spark: SparkSession, table: SilverTable, texts: Iterable[str], tally: Tally
+    ) -> list[tuple[Expression, str]]:
+        """Return the conditions that gold takes and the reference translates, each with its translation."""
+        known, read = Comparisons().known(Scope("", table)), []
+        for one in texts:
+            try:
+                expression = parse_expression(one, known, str(table.table))
+                there = condition(expression, table, "t")
+            except UntranslatableError as error:
+                tally.left_out[str(error)] += 1
+            except ValueError as error:
+                tally.refused[str(error)] += 1
+            else:
+                if not any(name.startswith(PREFIX) for name in expression.columns):
+                    read.append((expression, there))
+        meetings = [(place, one) for place, (each, _) in enumerate(read) for one in each.meetings]
+        said = objections(spark, self.views[table.table], [one for _, one in meetings])
+        tally.refused.update("; ".join(one) for one in said.values())
+        refused = {meetings[place][0] for place in said}
+        return [each for place, each in enumerate(read) if place not in refused]
 
     def _roots(self, tree: Tree) -> str:
         return f"(SELECT {root_columns(tree)} FROM {rows_at_source(tree.root.table)})"
+
+
+def _joins_lost(tree: Tree) -> bool:
+    """Check whether a column that silver loses values of joins rows: gold then finds fewer rows."""
+    pairs = [(node.scope, pair[0]) for node in tree.nodes() for pair in node.on]
+    pairs += [(node.parent if not node.links else node.links[-1].scope, pair[1]) for node in tree.nodes()
+              for pair in node.on]  # fmt: skip
+    for node in tree.nodes():
+        before = node.parent
+        for link in node.links:
+            pairs += [end for one, other in link.on for end in ((link.scope, one), (before, other))]
+            before = link.scope
+        if isinstance(node, One | Many) and node.recursion is not None:
+            pairs += [(node.scope, name) for pair in node.recursion.on for name in pair]
+    types = [scope.table.relation.column(at_source(scope.table, name)).type.name for scope, name in pairs]
+    return any(name.startswith("any_") for name in types)
 
 
 def _create(
@@ -263,13 +406,18 @@ def _fill(
     connection: psycopg.Connection[Any],
     name: str,
     shape: tuple[Mapping[str, str], Sequence[str]],
+    values: Mapping[str, Sequence[str]],
     source: random.Random,
+    *,
     rows: int,
 ) -> None:
     columns, key = shape
-    for _ in range(rows):
+    for number in range(rows):
         listed = []
         for column, kind in columns.items():
+            if column == "r":
+                listed.append(str(number))
+                continue
             empty = column not in key and source.random() < 0.15
-            listed.append("NULL" if empty else f"{quote_literal(source.choice(VALUES[kind]))}::{kind}")
+            listed.append("NULL" if empty else f"{quote_literal(source.choice(values[kind]))}::{kind}")
         connection.execute(f"INSERT INTO {name} VALUES ({', '.join(listed)}) ON CONFLICT DO NOTHING".encode())

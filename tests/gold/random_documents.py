@@ -7,6 +7,9 @@ self joins run in circles.
 from __future__ import annotations
 
 import json
+import operator
+import re
+from decimal import Decimal, localcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
@@ -18,6 +21,33 @@ if TYPE_CHECKING:
 
 INTEGERS: Final = ("int2", "int4", "int8")
 _OTHERS: Final = ("text", "text", "numeric", "float8", "timestamptz", "bool", "date")
+
+TEXTS: Final = ("text", "varchar(5)", "char(4)", "short", "citext", "name")
+_LOST: Final = re.compile(r"\\|infinity|BC|294276")
+"""Texts that silver has no value of, and bytes."""
+_HOLE: Final = re.compile(r"\{(\w)\}")
+_OPERATIONS: Final[dict[str, Callable[[Decimal, Decimal], Decimal]]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "%": operator.mod,
+}  # fmt: skip
+_LITERALS: Final = {
+    "n": ("1", "2", "9", "1.5", "0.1", "100.000000000000000001", "-3"),
+    "s": ("2", "-3", "0.1"),
+    "w": ("1", "2", "-2"),
+    "t": ("'a'", "'B'", "''", "'a '", "'b'"),
+}
+_FORMS: Final = (
+    "{n} + {n} > {n}", "{n} - {n} <= {n}", "{n} * {s} = {n}", "{n} % 3 = {w}", "{w} % -3 = {w}",
+    "{w} div 2 = {w}", "-{n} < {n}", "{n} / 2 > {n}", "{n} between {n} and {n}",
+    "{n} in ({n}, {n}, 1.5)", "{n} not in ({n}, 1)",
+    "{n} in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0.1, 11)", "({n} + {n}) * {s} >= {n} - {n}",
+    "case when {n} > {n} then {n} else {n} end = {n}", "case {n} when {n} then {n} when 2 then 3 end < {n}",
+    "coalesce({n}, {n}) >= {n}", "nullif({n}, {n}) is null", "greatest({n}, {n}) > least({n}, {n})",
+    "not ({n} = {n} or {n} > {n})", "{t} || {t} = {t}", "{t} || {w} = 'a1'", "coalesce({t}, {t}) = {t}",
+    "case when {n} > 1 then {t} else {t} end = {t}", "nullif({t}, {t}) = {t}", "{t} in ({t}, {t})",
+    "{t} between {t} and {t}", "{t} < {t}", "case {t} when {t} then 1 else 2 end = {w}",
+    "{t} || {t} in ({t}, 'ab')",
+)  # fmt: skip
+"""Conditions over what is computed; a letter in braces stands for a column or a literal (`_operand`)."""
 
 AGGREGATES: Final = (
     "count", "sum", "avg", "min", "max", "count_distinct", "collect", "first", "last",
@@ -200,12 +230,12 @@ class EveryType(Writer):
     """Writes documents that order, compare and join by columns of every type."""
 
     NUMBERS = (
-        *INTEGERS, "float4", "float8", "numeric", "numeric(8,2)", "numeric(50,2)", "positive",
+        *INTEGERS, "float4", "float8", "numeric", "numeric(8,2)", "numeric(50,2)", "positive", "any_number",
     )  # fmt: skip
     ALIKE: ClassVar = (
         frozenset(NUMBERS),
-        frozenset(("text", "varchar(5)", "char(4)", "short", "citext", "name", '"char"')),
-        frozenset(("date", "timestamp", "timestamptz")),
+        frozenset((*TEXTS, '"char"', "text COLLATE loose", "varchar(5) COLLATE loose")),
+        frozenset(("date", "timestamp", "timestamptz", "any_day", "any_time", "any_moment")),
         frozenset(("mood", "feeling")),
     )
     """Types of which PostgreSQL compares one with another."""
@@ -220,6 +250,10 @@ class EveryType(Writer):
         if self._source.random() < 0.15:
             return {self._name(): {"object": self._fields(root, 0)}}
         return {self._name(): self._join(root, self._source.choice([0, 0, 1]))}
+
+    def condition(self, table: str) -> str:
+        """Return a condition over rows of a table."""
+        return self._where(table)
 
     def over(self, name: str, root: str, fields: Sequence[Any]) -> str:
         """Return the text of a document of these fields, filtered at times."""
@@ -243,8 +277,10 @@ class EveryType(Writer):
         return one == two or any({one, two} <= kinds for kinds in self.ALIKE)
 
     def _where(self, table: str) -> str:
+        if self._source.random() < 0.5:
+            return self._computed(table)
         name, kind = self._source.choice(list(self._shapes[table][0].items()))
-        texts = [one.replace("'", "''") for one in self._values[kind] if "\\" not in one]
+        texts = [one.replace("'", "''") for one in self._values[kind] if not _LOST.search(one)]
         whole = kind.endswith(("range", "[]")) or kind in {"pair", "vector", "json", "point", "bytea"}
         if self._source.random() < 0.3 or not texts or whole:
             return f"{name} is {self._source.choice(('', 'not '))}null"
@@ -262,3 +298,26 @@ class EveryType(Writer):
 
     def _names_of_elements(self, table: str) -> list[str]:
         return self._of(table)
+
+    def _computed(self, table: str) -> str:
+        """Return a condition over what is computed: at a threshold that it has exactly, or of any form."""
+        exact = self._of(table, "numeric", "numeric(8,2)", "numeric(50,2)", "positive")
+        if exact and self._source.random() < 0.4:
+            name = self._source.choice(exact)
+            values = [Decimal(one) for one in self._values[self._shapes[table][0][name]]]
+            value, how = self._source.choice(values), self._source.choice("+-*%")
+            other = self._source.choice(("3", "0.1", "7.25", "100"))
+            with localcontext(prec=200):
+                there = _OPERATIONS[how](value, Decimal(other))
+            sign = self._source.choice(("=", ">", "<=", "in"))
+            return f"{name} {how} {other} {sign} {f'(1, {there:f})' if sign == 'in' else f'{there:f}'}"
+        text = self._source.choice(_FORMS)
+        return _HOLE.sub(lambda hole: self._operand(table, hole[1]), text)
+
+    def _operand(self, table: str, kind: str) -> str:
+        """Return a column or a literal: n a number, s one that may multiply, w a whole number, t a text."""
+        kinds = {"n": self.NUMBERS, "s": ("int2", "int4", "numeric(8,2)"), "w": ("int2", "int4"), "t": TEXTS}
+        columns = self._of(table, *kinds[kind])
+        if columns and self._source.random() < 0.65:
+            return self._source.choice(columns)
+        return self._source.choice(_LITERALS[kind])
