@@ -54,7 +54,7 @@ def open(file: str | Path) -> OpenLake:  # noqa: A001 - as `tarfile.open` and `g
 
     Raises:
         ConfigurationError: the file is not there, or wrong; file and line are named.
-        DefiniteError: the lake was written by another version of deltasmelt.
+        DefiniteError: the lake was written by another version of deltasmelt, or by another pipeline.
     """
     from deltasmelt.lake import open_lake  # noqa: PLC0415 - loads Delta
 

@@ -12,7 +12,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from bronze.store.lake_format import require_format_of
+from bronze.checks.ownership import refuse_others
+from bronze.store.ownership import require_own_lake
 from pipelines.commands.comparing import compare, documents_like
 from pipelines.commands.context import documents_named, require_lake
 from pipelines.commands.preview import preview_document
@@ -46,7 +47,7 @@ def open_lake(file: str | Path) -> OpenLake:
     lake = OpenLake(load_pipeline(file))
     try:
         with lake._looking():  # noqa: SLF001 - our own class
-            require_format_of(lake.pipeline.lake_address())
+            require_own_lake(lake.pipeline.lake_address(), lake.pipeline.pipeline)
     except BaseException:
         lake.close()
         raise
@@ -239,6 +240,7 @@ class OpenLake:
         from pipelines.quality.run import run_quality  # noqa: PLC0415 - loads what derives expectations
 
         self._require_lake()
+        refuse_others(self.pipeline.source, self.pipeline.lake_address(), self.pipeline.pipeline)
         file = None if report is None else Path(report)
         if file is not None:
             require_report(file)

@@ -369,7 +369,8 @@ def maintain(file: File, *, output: OutputFormat = Format.TEXT) -> None:
 def drop(file: File, *, yes: arguments.Yes = False) -> None:
     """Drop slot and publication at the source; keep the lake.
 
-    On a terminal it asks first. A publication that the pipeline did not create is kept; its SQL is printed.
+    On a terminal it asks first; elsewhere it needs --yes. A publication that the pipeline did not create is
+    kept; its SQL is printed. A slot that is not the pipeline's is refused.
     With manage: false nothing is removed, and all SQL is printed.
     """
     from pipelines.commands.drop import run_drop
@@ -479,11 +480,11 @@ def _shown(asked: _Asked) -> Shown | None:
 
 
 def _open(file: Path) -> Pipeline:
-    """As `_load`; a lake of another format is refused."""
-    from bronze.store.lake_format import require_format_of
+    """As `_load`; a lake of another format or pipeline is refused."""
+    from bronze.store.ownership import require_own_lake
 
     pipeline = _load(file)
-    require_format_of(pipeline.lake_address())
+    require_own_lake(pipeline.lake_address(), pipeline.pipeline)
     return pipeline
 
 

@@ -184,7 +184,7 @@ def _remedy(folder: Path) -> str:
             "see `smelt explain-error log-entry-torn`"
         )
     return (
-        "restore the file from a backup, or move the lake away and start anew; "
+        "restore the file from a backup, or move the lake away, drop its slot and start anew; "
         "see `smelt explain-error log-entry-torn`"
     )
 

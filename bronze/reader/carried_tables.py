@@ -28,6 +28,7 @@ from bronze.postgres.connection import connect, log_end, translated, until_stopp
 from bronze.postgres.conninfo import address_of
 from bronze.reader.changed_tables import UnderWay, ask_for_changed, ask_for_unpublished, record_comments
 from bronze.reader.look import Look
+from bronze.reader.marks_beyond import settled_requests
 from bronze.reader.named_partitions import NamedPartitions
 from bronze.reader.quiet_shapes import record_shapes
 from bronze.reader.unreadable import UnreadableTables
@@ -347,7 +348,7 @@ class CarriedTables:
         if recorded.relations:
             shapes_at = max(recorded.lsn, Lsn(self._frontier() + 1))
         record_comments(self._landing, healthy)
-        requests = sink.tables.requests(names)
+        requests = settled_requests(sink.tables, self._source, names, catalog.end, stop)
         needing = sink.tables.needing_copy(names)
         tried = [
             table
@@ -383,9 +384,8 @@ class CarriedTables:
 
     def _say_what_waits(self, look: Look, blockers: str) -> None:
         if held_up := self._joining.held_up(look.waiting):
-            self._landing.progress.set(
-                copies_wait=self._wait.goes_on(held_up, blockers, address_of(self._source))
-            )
+            wait_text = self._wait.goes_on(held_up, blockers, address_of(self._source))
+            self._landing.progress.set(copies_wait=wait_text)
         elif look.waiting:
             self._landing.progress.set(copies_wait="snapshots wait for a new session of the stream")
 

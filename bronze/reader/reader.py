@@ -37,6 +37,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from bronze.checks.ownership import require_own
 from bronze.checks.server import require_fit
 from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.lake.control_tables import ControlTables
@@ -294,9 +295,9 @@ class Reader:
     def _open(self, connection: psycopg.Connection[Any]) -> tuple[Landing, InitialCopies, Position]:
         """Check what the server is, whose the lake is and where it ends; select tables at the first time."""
         require_fit(connection, self._source, say=not self._let_in)
-        identity = identify(connection)
-        # Another server may answer at the same address after a failover: its lake is compared each time.
-        sink = DeltaSink(self._lake, self._pipeline, identity)
+        # Each time, for another server may answer at the same address after a failover.
+        require_own(connection, self._source, self._lake, self._pipeline)
+        sink = DeltaSink(self._lake, self._pipeline, identify(connection))
         self._errors.of_this_pipeline = True
         if self._landing is not None and self._landing.sink.is_claimed:
             sink = self._landing.sink

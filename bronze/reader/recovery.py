@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bronze.catalog.queries import tables_of
 from bronze.catalog.select import select_tables
+from bronze.checks.ownership import require_own
 from bronze.errors import DefiniteError, TransientError
 from bronze.identifiers import quote_literal
 from bronze.lake import delta
@@ -130,6 +131,7 @@ def start_over(
     stop = stop or threading.Event()
     say = partial(_say, stop, progress)
     with connect(source) as connection, translated(source), until_stopped(stop, connection):
+        require_own(connection, source, lake, pipeline)
         identity = identify(connection)
         sink = DeltaSink(lake, pipeline, identity)
         relations = sink.relations()

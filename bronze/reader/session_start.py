@@ -4,7 +4,8 @@
    is written (`bronze.stream.timeline`, `bronze.stream.same_log`).
 2. **The slot is made only where bronze has no place yet.** Its first point P becomes bronze's first place
    (P - 1, P). Dying in between leaves a slot at P and no place, and the next start takes the slot's point
-   again: nothing was confirmed in between.
+   again: nothing was confirmed in between. The lake is named at the server before the slot is made, and the
+   name is checked again before the place is committed (`bronze.setup.slot_mark`).
 3. **Bronze's place is read once the slot is free.** The reader before may have been killed, while a child of
    it ends in order: that one commits and confirms until its walsender has gone. Until step 5 a place that has
    moved is taken over, and a session that began at the one before is started again.
@@ -23,8 +24,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from bronze.catalog.select import select_tables
+from bronze.checks.ownership import require_own
 from bronze.errors import DefiniteError
-from bronze.lake.delta import location, open_existing
+from bronze.lake import delta
 from bronze.lsn import ZERO, Lsn
 from bronze.postgres.connection import identify, log_end
 from bronze.postgres.conninfo import address_of
@@ -32,6 +34,7 @@ from bronze.postgres.conversion import server_encoding
 from bronze.postgres.liveness import walsender_liveness
 from bronze.setup.create_slot import ensure_slot
 from bronze.setup.slot import read_slot
+from bronze.setup.slot_mark import mark_slot
 from bronze.store.commits import moved_meanwhile
 from bronze.store.contract import CHANGES
 from bronze.store.position import Position, same_position
@@ -109,11 +112,16 @@ class SessionStart:
         if not is_followed(self._changes, server):
             self._doubt_snapshots(connection, sink, position)
             record_server(self._changes, server)
+        mark_slot(connection, self.source, self._lake_id)
         return position
 
     def first_place(self, connection: psycopg.Connection[Any], sink: DeltaSink) -> Position:
         """Return the slot's first point as the place of an empty bronze, made durable; raises alike."""
+        if read_slot(connection, self.source.slot) is None:
+            mark_slot(connection, self.source, self._lake_id)
         slot = self._slot(connection)
+        require_own(connection, self.source, self.lake, self.pipeline)
+        mark_slot(connection, self.source, self._lake_id)
         self.reached("slot-ready")
         position = sink.commit(Position.first(slot.confirmed_flush))
         self.reached("first-place-committed")
@@ -219,7 +227,11 @@ class SessionStart:
 
     @property
     def _changes(self) -> str:
-        return location(self.lake, "bronze", CHANGES)
+        return delta.location(self.lake, "bronze", CHANGES)
+
+    @property
+    def _lake_id(self) -> str:
+        return str(delta.open_existing(self._changes).metadata().id)
 
     def _doubt_snapshots(
         self, connection: psycopg.Connection[Any], sink: DeltaSink, position: Position
@@ -277,7 +289,7 @@ class SessionStart:
         self, connection: psycopg.Connection[Any], position: Position, sent: SentTransaction, confirmed: Lsn
     ) -> LogComparison:
         """Return the comparison by the transactions alone that the server sends whenever it decodes them."""
-        changes, relations = open_existing(self._changes), read_relations(self.lake)
+        changes, relations = delta.open_existing(self._changes), read_relations(self.lake)
         counts = counting_relations(connection, self.source.publication, changes, relations, sent)
         newest = newest_counting(changes, counts, sent, confirmed)
         where = address_of(self.source)

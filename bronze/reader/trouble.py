@@ -28,6 +28,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from bronze.backoff import Backoff
+from bronze.checks.ownership import FOREIGN_CODES
 from bronze.errors import TransientError
 from bronze.lake import delta
 from bronze.lake.control import OpenError
@@ -44,15 +45,7 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
-_OF_ANOTHER: Final = frozenset(
-    {
-        "lake-in-use",
-        "lake-of-another-database",
-        "lake-of-another-pipeline",
-        "lake-of-another-server",
-        "slot-in-use",
-    }
-)
+_OF_ANOTHER: Final = FOREIGN_CODES | {"lake-in-use", "slot-in-use"}
 """Errors that say: lake or slot are another reader's, which is not in trouble."""
 
 

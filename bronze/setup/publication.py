@@ -33,6 +33,7 @@ from bronze.postgres.connection import lock_timeout
 from bronze.postgres.conninfo import address_of
 from bronze.postgres.error_translation import tables_changed, translate
 from bronze.postgres.lock_holders import END_HOLDER, LET_GO, said_of_holder, said_of_holders
+from bronze.setup.slot_mark import MADE, is_made_by_us, read_comment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,8 +49,6 @@ _ADDING: Final = (
 )
 """Locks beside which no table can be added."""
 _ATTEMPTS: Final = 5
-_MARK: Final = "made by deltasmelt"
-"""Comment of a publication that we made: `smelt drop` drops no other."""
 
 
 def publication_statements(
@@ -208,17 +207,14 @@ def _change(
             except psycopg.errors.InsufficientPrivilege as error:
                 raise _not_permitted(error, source, statements) from error
         if publication is None and statements:
-            mark = f"COMMENT ON PUBLICATION {quote_identifier(name)} IS {quote_literal(_MARK)}"
+            mark = f"COMMENT ON PUBLICATION {quote_identifier(name)} IS {quote_literal(MADE)}"
             connection.execute(mark.encode())
     return statements
 
 
 def is_ours(connection: psycopg.Connection[Any], name: str) -> bool:
     """Whether we made the publication of that name; releases before the mark made theirs without it."""
-    found = connection.execute(
-        "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s", [name]
-    ).fetchone()
-    return found is not None and found[0] == _MARK
+    return is_made_by_us(read_comment(connection, name))
 
 
 def _locked(table: TableName, source: SourceSettings, holder: str) -> TableError:

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from bronze.errors import DefiniteError
 from bronze.lake import delta, disk
 from bronze.lake.client import CommitFailedError, Transaction
 from bronze.lake.failures import lake_failures
@@ -34,9 +33,10 @@ from bronze.lake.parquet import delete_files
 from bronze.lake.torn_log import set_torn_aside
 from bronze.lake.transactions import transaction_version
 from bronze.store.commits import commit_changes, lake_in_use, moved_meanwhile, own_commit_late
-from bronze.store.contract import CHANGES_SCHEMA, DATABASE_PROPERTY, PIPELINE_PROPERTY, SYSTEM_PROPERTY
+from bronze.store.contract import CHANGES_SCHEMA
 from bronze.store.lake_format import require_format
 from bronze.store.marks import READER_APP
+from bronze.store.ownership import foreign
 from bronze.store.position import Position, position_of, same_position
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction
+
+    from bronze.errors import DefiniteError
 
 _T = TypeVar("_T")
 
@@ -244,18 +246,5 @@ class ChangesTable:
 
 
 def _refuse_foreign(table: DeltaTable, properties: Mapping[str, str], uri: str) -> None:
-    """Refuse a lake of another pipeline or source."""
-    found = table.metadata().configuration
-    for name, code, what in (
-        (PIPELINE_PROPERTY, "lake-of-another-pipeline", "pipeline"),
-        (SYSTEM_PROPERTY, "lake-of-another-server", "PostgreSQL cluster (system identifier)"),
-        (DATABASE_PROPERTY, "lake-of-another-database", "database"),
-    ):
-        if found.get(name) != properties[name]:
-            raise DefiniteError(
-                f"this lake holds changes of {what} {found.get(name)!r}, not of {properties[name]!r}",
-                code=code,
-                where=uri,
-                remedy="give another lake.path; or, if the source was replaced for good, move this lake away "
-                "and start anew",
-            )
+    for error in foreign(uri, table.metadata().configuration, properties):
+        raise error

@@ -11,14 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import DefiniteError
-from bronze.lake import delta
-from bronze.lake.failures import lake_opened
-from bronze.store.contract import CHANGES
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-
-    from bronze.lake.location import Lake
 
 FORMAT: Final = "1"
 """What this release reads and writes."""
@@ -43,20 +38,6 @@ def require_format(changes: DeltaTable) -> None:
             f"this lake has {has}; this deltasmelt reads and writes format {FORMAT}",
             code="lake-format",
             where=changes.table_uri,
-            remedy="use the release that made it; or give another lake.path, where every table gets a new "
-            "snapshot",
+            remedy="use the release that made it; or give another lake.path and another source.slot, where "
+            "every table gets a new snapshot",
         )
-
-
-def require_format_of(lake: Lake) -> None:
-    """As `require_format`; nothing where bronze has not begun.
-
-    Raises:
-        DefiniteError: ``lake-format``; ``lake-bucket``, ``lake-credentials`` of an object store.
-        TransientError: the lake cannot be read.
-    """
-    uri = delta.location(lake, "bronze", CHANGES)
-    with lake_opened(uri):
-        changes = delta.open_table(uri)
-    if changes is not None:
-        require_format(changes)

@@ -5,6 +5,10 @@ an LSN R. A table needs a snapshot when it has no complete one, or when R is at 
 the server's WAL position when the snapshot was asked for, so any snapshot that began afterwards (S > R)
 settles the mark, and nothing has to remove it: marks only grow.
 
+**A mark beyond the server's own log** was set by the LSN of another server. No snapshot settles such a mark
+before the log has come that far. The reader moves it back to the end of the log (`move_back`), which is a
+request as of now, since the mark may have covered an earlier request that is still open.
+
 Why another process may set it beside a running reader: the commit holds marks alone, no rows and none of the
 application ids that the stream or a snapshot writes. So Delta lets it pass beside their commits, and the
 sink, which compares the stream's position whenever it looks, finds that unmoved. Two requests for one table
@@ -28,10 +32,10 @@ from bronze.lake.client import Transaction
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from bronze.store.commits import commit_marks
-from bronze.store.marks import resnapshot_app, snapshot_of
+from bronze.store.marks import gap_app, resnapshot_app, snapshot_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from deltalake import DeltaTable
 
@@ -71,3 +75,30 @@ def request_snapshots(uri: str, tables: Sequence[TableName], lsn: Lsn) -> None:
             marks.append(Transaction(resnapshot_app(table), int(lsn)))
     if marks:
         commit_marks(changes, uri, marks)
+
+
+@delta.retry_conflict
+def move_back(uri: str, seen: Mapping[TableName, Lsn], end: Lsn) -> list[TableName]:
+    """Move marks that lie beyond the server's log back to its end; durable when this returns.
+
+    A gap mark that lies beyond the log is moved with the request. A mark that another process set since it
+    was read is left to the next look.
+
+    Args:
+        uri: location of `bronze.changes`.
+        seen: resnapshot marks as they were read.
+        end: the server's WAL position, read after the marks.
+
+    Returns:
+        Tables whose marks were moved.
+
+    Raises:
+        DeltaError, OSError: the lake cannot be written.
+    """
+    changes = delta.open_existing(uri)
+    moved = [table for table, lsn in seen.items() if lsn > end and resnapshot_of(changes, table) == lsn]
+    apps = [app(table) for table in moved for app in (resnapshot_app, gap_app)]
+    marks = [Transaction(app, int(end)) for app in apps if (transaction_version(changes, app) or 0) > end]
+    if marks:
+        commit_marks(changes, uri, marks)
+    return moved

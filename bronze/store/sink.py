@@ -43,18 +43,16 @@ from bronze.store.commits import moved_meanwhile
 from bronze.store.contract import (
     CHANGES,
     CHANGES_SCHEMA,
-    DATABASE_PROPERTY,
     MEASURED,
-    PIPELINE_PROPERTY,
     RELATIONS,
     RELATIONS_SCHEMA,
     REPEATING,
     ROWS_SCHEMA,
     SAME_IN_A_SNAPSHOT,
-    SYSTEM_PROPERTY,
 )
 from bronze.store.lake_format import FORMAT, FORMAT_PROPERTY
 from bronze.store.leftovers import remove_leftovers
+from bronze.store.ownership import owner_properties
 from bronze.store.position import same_position
 from bronze.store.relations import append_relations, relations_of
 from bronze.store.storage_log import STORAGE, StorageLog
@@ -133,9 +131,7 @@ class DeltaSink:
             "delta.checkpointInterval": str(delta.checkpoint_interval(changes)),
             **RETENTION,
             FORMAT_PROPERTY: FORMAT,
-            PIPELINE_PROPERTY: pipeline,
-            SYSTEM_PROPERTY: str(identity.system_identifier),
-            DATABASE_PROPERTY: identity.database,
+            **owner_properties(pipeline, identity),
         }
         self._changes = ChangesTable(changes, properties)
         self._relations = delta.open_or_create(

@@ -157,6 +157,18 @@ class TableMarks:
         with lake_failures(self._changes.uri, "bronze"):
             gaps.open_gaps(self._changes.uri, tables, lsn, beyond=beyond)
 
+    def move_back(self, seen: Mapping[TableName, Lsn], end: Lsn) -> list[TableName]:
+        """Move resnapshot and gap marks beyond the server's log back to its end; durable on return.
+
+        Returns:
+            Tables whose marks were moved.
+
+        Raises:
+            TransientError: ``lake-unwritable``.
+        """
+        with lake_failures(self._changes.uri, "bronze"):
+            return resnapshot.move_back(self._changes.uri, seen, end)
+
     def note_membership(
         self, seen: Mapping[TableName, int], left_out: Sequence[TableName], lsn: Lsn
     ) -> list[TableName]:

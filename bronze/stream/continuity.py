@@ -65,7 +65,7 @@ def check_start(
             where=where,
             remedy="bronze holds changes that this server never had; if it is the right server now, let its "
             f"log grow past {position.confirm}, then `smelt snapshot FILE --all` resnapshots every table; or "
-            "move the lake away (or give another lake.path) and start again",
+            "`smelt drop FILE`, move the lake away (or give another lake.path) and start again",
         )
 
 
@@ -84,7 +84,8 @@ def refuse_behind(end: Lsn, newest: Lsn, *, where: str) -> None:
             code="server-behind",
             where=where,
             remedy=f"let the server's log grow past {newest} first (each SELECT pg_switch_wal(); moves it to "
-            "the next segment), or move the lake away (or give another lake.path) and start again",
+            "the next segment), or `smelt drop FILE`, move the lake away (or give another lake.path) and "
+            "start again",
         )
 
 

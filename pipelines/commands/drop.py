@@ -4,17 +4,22 @@ A slot that nobody reads keeps the server's log for ever, so a pipeline that is 
 lake remembers its position. A pipeline that starts again after this finds the gap and reports it instead of
 skipping it.
 
-A publication may be older than the pipeline, and have other subscribers. Only one with our mark
-(`bronze.setup.publication.is_ours`) is dropped. For any other, also one that a release before the mark made,
-the statement is printed.
+**Which slot is dropped.** The slot that the pipeline file names, if it is a logical slot of pgoutput in this
+database, and no other lake reads it (`bronze.checks.ownership`). Beside a lake that was removed, a slot that
+has sent changes is somebody's; the statement that drops it is in the message.
+
+**Which publication is dropped.** A publication may be older than the pipeline, and have other subscribers.
+Only one with our mark (`bronze.setup.publication.is_ours`), which names no other slot that exists, is
+dropped. For any other, also one that a release before the mark made, the statement is printed.
 """
 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bronze.catalog.publication import read_publication
+from bronze.checks.ownership import require_own, require_own_slot
 from bronze.errors import DefiniteError
 from bronze.identifiers import quote_identifier, quote_literal
 from bronze.lake import delta, objects
@@ -23,18 +28,24 @@ from bronze.lake.named.cells import LEASES
 from bronze.postgres.connection import connect, translated
 from bronze.postgres.conninfo import address_of
 from bronze.setup.publication import is_ours
-from bronze.setup.slot import read_slot
+from bronze.setup.slot import read_slot, slot_problem
+from bronze.setup.slot_mark import lakes_of_slots, read_comment
 from pipelines.runtime.locks import lake_lock, locks_folder
 from pipelines.terminal.failures import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
+
+    import psycopg
 
     from bronze.config.sections import SourceSettings
     from bronze.lake.location import Lake
     from bronze.setup.slot import SlotState
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
+
+_NOT_OURS: Final = "this pipeline did not create it, or an early release of deltasmelt did"
 
 
 def run_drop(pipeline: Pipeline, output: Output, *, ask: bool = False) -> None:
@@ -43,26 +54,30 @@ def run_drop(pipeline: Pipeline, output: Output, *, ask: bool = False) -> None:
     Args:
         pipeline: the pipeline.
         output: prints the statements that were executed.
-        ask: first, where a person is at a terminal.
+        ask: a person at a terminal, first; without a terminal nothing is dropped.
 
     Raises:
-        SmeltError: the pipeline runs, somebody reads the slot, the server refuses, or the lake's store does.
-        Failure: the person did not agree; nothing was dropped.
+        SmeltError: the pipeline runs, somebody reads the slot, the slot is not the pipeline's; the server
+            refuses, or the lake's store does.
+        Failure: nobody agreed; nothing was dropped.
     """
     source, lake = pipeline.source, pipeline.lake_address()
+    there = _is_there(lake)
     with (
-        lake_lock(lake, ("bronze",), command="smelt drop") if _is_there(lake) else nullcontext(),
+        lake_lock(lake, ("bronze",), command="smelt drop") if there else nullcontext(),
         connect(source) as connection,
         translated(source),
     ):
+        _require_own(connection, pipeline, there=there)
         statements, theirs = [], None
         slot = read_slot(connection, source.slot)
         if slot is not None:
-            _require_unread(slot, source)
+            _require_droppable(slot, source, connection)
             statements.append(f"SELECT pg_drop_replication_slot({quote_literal(source.slot)})")
         if read_publication(connection, source.publication) is not None:
             statement = f"DROP PUBLICATION {quote_identifier(source.publication)}"
-            if is_ours(connection, source.publication) or not source.manage:
+            others = _other_slots(connection, source)
+            if (is_ours(connection, source.publication) and not others) or not source.manage:
                 statements.append(statement)
             else:
                 theirs = statement
@@ -75,8 +90,9 @@ def run_drop(pipeline: Pipeline, output: Output, *, ask: bool = False) -> None:
     if theirs is not None:
         output.line(theirs + ";")
         output.say(
-            f"publication {source.publication} is not changed: this pipeline did not create it, or an early "
-            "release of deltasmelt did; run the statement above yourself if nobody else subscribes to it"
+            f"publication {source.publication} is not changed: "
+            + (f"{', '.join(others)} of another pipeline reads it" if others else _NOT_OURS)
+            + "; run the statement above yourself if nobody else subscribes to it"
         )
     elif not statements:
         output.say("there is no slot and no publication; nothing to do")
@@ -105,12 +121,30 @@ def _is_there(lake: Lake) -> bool:
     return locks is not None and locks.parent.is_dir()
 
 
-def _require_unread(slot: SlotState, source: SourceSettings) -> None:
-    """Refuse to drop a slot that somebody reads.
+def _require_own(connection: psycopg.Connection[Any], pipeline: Pipeline, *, there: bool) -> None:
+    """Refuse what is not the pipeline's; of a lake that is not there, nothing is opened."""
+    if there:
+        require_own(connection, pipeline.source, pipeline.lake_address(), pipeline.pipeline)
+    else:
+        require_own_slot(connection, pipeline.source, None)
+
+
+def _other_slots(connection: psycopg.Connection[Any], source: SourceSettings) -> list[str]:
+    """Return the other slots that read the publication into a lake of deltasmelt."""
+    named = lakes_of_slots(read_comment(connection, source.publication)).keys() - {source.slot}
+    return [slot for slot in sorted(named) if read_slot(connection, slot) is not None]
+
+
+def _require_droppable(slot: SlotState, source: SourceSettings, connection: psycopg.Connection[Any]) -> None:
+    """Refuse to drop a slot that somebody reads, or that no pipeline on this database can have made.
 
     Raises:
-        DefiniteError: ``slot-in-use``.
+        DefiniteError: ``slot-physical``, ``slot-wrong-plugin``, ``slot-other-database``, ``slot-temporary``;
+            ``slot-in-use``.
     """
+    problem = slot_problem(slot, source, connection.info.dbname)
+    if problem is not None and problem.code != "slot-lost":
+        raise problem
     if slot.active_pid is not None:
         raise DefiniteError(
             f"slot {source.slot} is being read by backend {slot.active_pid}",
@@ -124,11 +158,11 @@ def _require_agreement(statements: Sequence[str], where: str, output: Output) ->
     """Ask a person who is at a terminal.
 
     Raises:
-        Failure: they did not agree.
+        Failure: the person did not agree, or there is no terminal.
     """
     said = (
         f"at {where}: {'; '.join(statements)};\n"
         "Afterwards this lake can continue only by resnapshotting every table."
     )
     if not output.agreed(said):
-        raise Failure("nothing was dropped")
+        raise Failure("nothing was dropped; without a terminal, `smelt drop FILE --yes` drops")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bronze.checks.ownership import refuse_others
 from pipelines.commands.context import require_lake, spark_for
 from pipelines.quality.engine import load_beside
 from pipelines.quality.run import run_quality
@@ -27,6 +28,7 @@ def run_quality_checks(pipeline: Pipeline, output: Output, *, report: Path | Non
         Failure: an expectation of severity ``error`` does not hold, or one could not be checked.
     """
     require_lake(pipeline)
+    refuse_others(pipeline.source, pipeline.lake_address(), pipeline.pipeline)
     if report is not None:
         require_report(report)
     where = report or log_folder(pipeline.pipeline) / "quality.html"

@@ -63,6 +63,10 @@ def run_layers(
         SmeltError: what stopped it.
         Failure: caught up, but tables or documents stand still.
     """
+    if "bronze" in layers:
+        from bronze.checks.ownership import refuse_others  # noqa: PLC0415 - silver and gold need no server
+
+        refuse_others(pipeline.source, pipeline.lake_address(), pipeline.pipeline)
     documents = load_documents_of(pipeline) if "gold" in layers else []
     progress = ProgressReporter(output)
     every = None if until_caught_up or not {"silver", "gold"} <= {*layers} else pipeline.quality.every

@@ -1,10 +1,11 @@
 """`smelt snapshot`: resnapshot whole tables as of now, with or without a running reader.
 
-The order makes it safe. First the tables' resnapshot marks are made durable in bronze
-(`bronze.store.resnapshot`), at the server's present WAL position. From then on any reader takes the
-snapshots, whatever happens to this command. Then the process that holds the lake's bronze stage does the
-work. A running reader notices the marks within seconds, and we wait for it. Where none runs, we are the
-reader until bronze is caught up. If a reader ends while we wait, we take over its work likewise.
+The order makes it safe. First the server, the slot and the lake are compared (`bronze.checks.ownership`):
+a mark by the LSN of another server would ask for a snapshot that never comes. Then the tables' resnapshot
+marks are made durable in bronze (`bronze.store.resnapshot`), at the server's present WAL position. From then
+on any reader takes the snapshots, whatever happens to this command. The process that holds the lake's bronze
+stage does the work. A running reader notices the marks within seconds, and we wait for it. Where none runs,
+we are the reader until bronze is caught up. If a reader ends while we wait, we take over its work likewise.
 
 With `--all` it is also the remedy for a slot that is lost or moved. What the stream can no longer deliver is
 given up first, in one commit that requests every table (`bronze.reader.recovery`).
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.catalog.select import select_tables, skipped_relations
+from bronze.checks.ownership import require_own
 from bronze.errors import ConfigurationError
 from bronze.lake import delta
 from bronze.lake.control_tables import ControlTables
@@ -114,6 +116,7 @@ def _request(pipeline: Pipeline, names: Sequence[str], *, every: bool) -> Reques
             remedy="give tables, patterns or --all",
         )
     with connect(source) as connection, translated(source):
+        require_own(connection, source, pipeline.lake_address(), pipeline.pipeline)
         tables = select_tables(connection, source, sizes=False)
         skipped = skipped_relations(connection, source)
         end = primary_log_end(connection)

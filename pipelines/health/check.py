@@ -22,6 +22,7 @@ from bronze.catalog.select import select_tables
 from bronze.checks.finding import Finding
 from bronze.checks.inspect import inspect
 from bronze.checks.lake_store import probe_store
+from bronze.checks.ownership import require_own_slot
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TableError
 from bronze.lake.delta import open_table
 from bronze.lake.failures import lake_opened
@@ -34,13 +35,12 @@ from bronze.setup.slot import read_slot
 from bronze.store.contract import (
     CHANGES,
     CHANGES_SCHEMA,
-    DATABASE_PROPERTY,
     PIPELINE_PROPERTY,
     RELATIONS,
     RELATIONS_SCHEMA,
-    SYSTEM_PROPERTY,
 )
 from bronze.store.lake_format import require_format
+from bronze.store.ownership import foreign, owner_properties
 from bronze.store.position import position_of
 from bronze.store.relations import read_relations
 from bronze.stream.continuity import check_start, slot_gone
@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from psycopg.rows import TupleRow
 
     from bronze.identifiers import TableName
-    from bronze.postgres.connection import ServerIdentity
     from bronze.shapes import Relation
     from bronze.store.position import Position
     from gold.language.document import Document
@@ -73,11 +72,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_WHAT: Final = {
-    PIPELINE_PROPERTY: "pipeline",
-    SYSTEM_PROPERTY: "the PostgreSQL cluster with system identifier",
-    DATABASE_PROPERTY: "database",
-}
 _AWAY: Final = frozenset({"lake-bucket", "lake-credentials", "lake-unreachable"})
 """Codes of findings with which a lake in an object store cannot be opened."""
 _LEVELS: Final = {"error": 0, "warning": 1, "info": 2}
@@ -110,7 +104,7 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
     away = any(finding.code in _AWAY for finding in storage)  # each is said once
     lake = None if away else _collect(findings, lambda: _Lake(pipeline))
     if lake is not None:
-        findings += lake.belongs(PIPELINE_PROPERTY, "lake-of-another-pipeline", pipeline.pipeline)
+        findings += lake.foreign(owner_properties(pipeline.pipeline))
     relations: Sequence[Relation] = [] if lake is None else lake.relations
     orders: Mapping[tuple[TableName, str], str] = {}
     if not offline:
@@ -150,21 +144,14 @@ class _Lake:
             table = open_table(self.uri)
             if table is not None:
                 require_format(table)
+            self.changes = table
             self.properties: dict[str, str] = {} if table is None else table.metadata().configuration
             self.position: Position | None = None if table is None else position_of(table)
             self.relations: list[Relation] = [] if table is None else read_relations(address)
 
-    def belongs(self, name: str, code: str, expected: str) -> Iterator[Finding]:
-        """A finding where the lake holds another pipeline's, cluster's or database's changes."""
-        found = self.properties.get(name)
-        if found is not None and found != expected:
-            yield Finding(
-                level="error",
-                code=code,
-                subject=self.uri,
-                message=f"this lake holds changes of {_WHAT[name]} {found}, not of {expected}",
-                remedy="give another lake.path; or, if the source was replaced for good, move this lake away",
-            )
+    def foreign(self, ours: Mapping[str, str]) -> list[Finding]:
+        """Findings where the lake holds another pipeline's, cluster's or database's changes."""
+        return [Finding.of(error) for error in foreign(self.uri, self.properties, ours)]
 
 
 def _collect(findings: list[Finding], step: Callable[[], _T]) -> _T | None:
@@ -185,13 +172,17 @@ def _source(
         with translated(pipeline.source):
             if lake is not None:
                 identity = identify(connection)
-                foreign, broken = _owner(lake, identity), list[Finding]()
-                if lake.position is not None and not foreign:
+                server = owner_properties(pipeline.pipeline, identity)
+                del server[PIPELINE_PROPERTY]  # which the caller has compared
+                others, broken = lake.foreign(server), list[Finding]()
+                if not others:
+                    _collect(others, lambda: require_own_slot(connection, pipeline.source, lake.changes))
+                if lake.position is not None and not others:
                     sound = not any(finding.level == "error" for finding in found)
                     broken = _broken(connection, pipeline, lake.position, identity.timeline, streams=sound)
                 if broken:  # a slot that is missing now is not one that has yet to be made
                     found = [finding for finding in found if finding.code != "slot-missing"]
-                findings += [*foreign, *broken]
+                findings += [*others, *broken]
             findings += found
             tables = select_tables(connection, pipeline.source, sizes=False)
             findings += numeric_findings(connection, tables, pipeline.silver)
@@ -220,14 +211,6 @@ def _unwritable(pipeline: Pipeline) -> list[Finding]:
             message=why,
             remedy="correct lake.path, or the folder's permissions",
         )
-    ]
-
-
-def _owner(lake: _Lake, identity: ServerIdentity) -> list[Finding]:
-    """Findings where the lake belongs to another source."""
-    return [
-        *lake.belongs(SYSTEM_PROPERTY, "lake-of-another-server", str(identity.system_identifier)),
-        *lake.belongs(DATABASE_PROPERTY, "lake-of-another-database", identity.database),
     ]
 
 

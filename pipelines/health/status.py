@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.compute as pc
 
 from bronze.catalog.queries import tables_of
+from bronze.checks.ownership import require_own
 from bronze.checks.wal_budget import rate_of, read_budget
 from bronze.errors import SmeltError
 from bronze.lake import delta
@@ -181,6 +182,7 @@ def _ask_server(pipeline: Pipeline, *, rate: bool) -> _Server:
         connect(source, application_name="deltasmelt status", connect_timeout=_CONNECT_SECONDS) as connection,
         translated(source),
     ):
+        require_own(connection, source, pipeline.lake_address(), pipeline.pipeline)
         head, begun = written_end(connection), time.monotonic()
         slot = read_slot(connection, source.slot)
         row = connection.execute(

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from bronze.catalog.select import select_tables, skipped_relations
+from bronze.checks.ownership import require_own
 from bronze.errors import ConfigurationError
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.named.session import is_local
@@ -186,6 +187,7 @@ def prove(
 def _tables(pipeline: Pipeline, names: Sequence[str]) -> list[SourceTable]:
     source = pipeline.source
     with translated(source), connect(source, application_name="deltasmelt verify") as connection:
+        require_own(connection, source, pipeline.lake_address(), pipeline.pipeline)
         tables = select_tables(connection, source)
         skipped = skipped_relations(connection, source) if names else []
     if not tables:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from bronze.checks.ownership import FOREIGN_CODES, require_own
 from bronze.errors import ConfigurationError, SmeltError
 from bronze.lake.control_tables import ControlTables
 from bronze.postgres.connection import connect, translated
@@ -85,6 +86,7 @@ def run_quality(
         RunEndedError: `ended` said so. Nothing was kept.
         ConfigurationError: silver has no cut yet, Great Expectations is not installed, or `quality.masked`
             names no column.
+        DefiniteError: another server answers (`bronze.checks.ownership`).
     """
     started, run_at = time.monotonic(), datetime.now(UTC)
 
@@ -199,8 +201,11 @@ def _constraints(pipeline: Pipeline, lake: Lake) -> tuple[Constraints | None, li
             connect(pipeline.source, application_name="deltasmelt quality") as connection,
             translated(pipeline.source),
         ):
+            require_own(connection, pipeline.source, lake, pipeline.pipeline)
             constraints = read_constraints(connection)
     except SmeltError as error:  # the run goes on, and says what it could not ask
+        if error.code in FOREIGN_CODES:
+            raise
         recorded = recorded_constraints(lake)
         why = f"the source could not be asked ({error.message})"
         if recorded is None:

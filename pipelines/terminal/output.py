@@ -85,13 +85,13 @@ class Output:
         return waiting(text, lambda _: None)
 
     def agreed(self, question: str) -> bool:
-        """Ask a person at a terminal, on standard error; where there is none, nobody is asked.
+        """Ask a person at a terminal, on standard error.
 
         Returns:
-            False only where somebody was asked and did not say yes.
+            Whether a person said yes; False where there is no terminal.
         """
         if not (sys.stdin.isatty() and (sys.stderr.isatty() or sys.stdout.isatty())):
-            return True
+            return False
         from rich.prompt import Confirm  # noqa: PLC0415 - on a terminal alone
 
         console = messages() if sys.stderr.isatty() else self.console

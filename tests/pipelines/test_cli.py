@@ -273,7 +273,7 @@ def test_drop_removes_slot_and_publication_that_it_made_and_says_the_sql(
     with psycopg.connect(database, autocommit=True) as connection:
         ensure_publication(connection, load_pipeline(file).source, [])
         connection.execute("SELECT pg_create_logical_replication_slot('cli_test', 'pgoutput')")
-        done = smelt_here("drop", file, folder=tmp_path)
+        done = smelt_here("drop", file, "--yes", folder=tmp_path)
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines() == [
             "SELECT pg_drop_replication_slot('cli_test');",
@@ -284,11 +284,11 @@ def test_drop_removes_slot_and_publication_that_it_made_and_says_the_sql(
             "(SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'cli_test')"
         ).fetchone()
         assert left == (0, 0)
-        assert "nothing to do" in smelt_here("drop", file, folder=tmp_path).stderr
+        assert "nothing to do" in smelt_here("drop", file, "--yes", folder=tmp_path).stderr
 
         connection.execute("CREATE PUBLICATION cli_test")
         ensure_publication(connection, load_pipeline(file).source, [])  # taken as it is, and extended
-        kept = smelt_here("drop", file, folder=tmp_path)
+        kept = smelt_here("drop", file, "--yes", folder=tmp_path)
         assert kept.returncode == 0, kept.stderr
         assert kept.stdout.splitlines() == ['DROP PUBLICATION "cli_test";']
         assert "not changed" in kept.stderr

@@ -13,7 +13,7 @@ from bronze.lake.failures import lake_failures, lake_opened
 from bronze.lake.leases import leased
 from bronze.lake.location import Lake
 from bronze.lake.stores import register
-from bronze.store.lake_format import require_format_of
+from bronze.store.ownership import require_own_lake
 from tests.object_store import Faults
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def test_a_bucket_that_is_not_there(store: ObjectStore) -> None:
     assert (found.code, found.subject) == ("lake-bucket", "s3://nobodys/lake")
     assert "NoSuchBucket: The specified bucket does not exist" in found.message
     with pytest.raises(DefiniteError) as raised:
-        require_format_of(Lake("s3://nobodys/lake"))
+        require_own_lake(Lake("s3://nobodys/lake"), "shop")
     assert raised.value.code == "lake-bucket"
 
 
@@ -79,7 +79,7 @@ def test_a_store_that_refuses(place: str, store: ObjectStore, methods: str, doin
     assert "AccessDenied" in found.message
     if methods == "GET":
         with pytest.raises(DefiniteError) as raised:
-            require_format_of(Lake(place))
+            require_own_lake(Lake(place), "shop")
         assert raised.value.code == "lake-credentials"
 
 
@@ -157,7 +157,7 @@ def test_a_store_that_does_not_answer(store: ObjectStore) -> None:
     assert found.code == "lake-unreachable"
     assert NOWHERE in found.message
     with pytest.raises(TransientError) as raised:
-        require_format_of(Lake("s3://lake/away"))
+        require_own_lake(Lake("s3://lake/away"), "shop")
     assert raised.value.code == "lake-unreachable"
 
 

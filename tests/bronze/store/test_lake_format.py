@@ -10,7 +10,8 @@ from bronze.errors import DefiniteError
 from bronze.lake import delta
 from bronze.lake.location import Lake
 from bronze.store.contract import CHANGES_SCHEMA
-from bronze.store.lake_format import FORMAT, FORMAT_PROPERTY, require_format_of
+from bronze.store.lake_format import FORMAT, FORMAT_PROPERTY
+from bronze.store.ownership import require_own_lake
 from tests.bronze.store.test_sink import open_sink
 
 if TYPE_CHECKING:
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
 def test_a_lake_that_bronze_makes_is_of_this_format(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
-    require_format_of(lake)
+    require_own_lake(lake, "shop")
     open_sink(str(tmp_path))
-    require_format_of(lake)
+    require_own_lake(lake, "shop")
     changes = delta.open_existing(delta.location(lake, "bronze", "changes"))
     assert changes.metadata().configuration[FORMAT_PROPERTY] == FORMAT
     open_sink(str(tmp_path))
@@ -40,7 +41,7 @@ def test_another_one_is_refused_with_the_remedy(
     lake = Lake(str(tmp_path))
     uri = delta.location(lake, "bronze", "changes")
     delta.open_or_create(uri, CHANGES_SCHEMA, description="", properties=properties)
-    for open_it in (lambda: require_format_of(lake), lambda: open_sink(str(tmp_path))):
+    for open_it in (lambda: require_own_lake(lake, "shop"), lambda: open_sink(str(tmp_path))):
         with pytest.raises(DefiniteError, match=said) as refused:
             open_it()
         assert refused.value.code == "lake-format"

@@ -1,4 +1,4 @@
-"""`smelt drop` of a pipeline whose lake lies in an object store."""
+"""`smelt drop`: of a lake in an object store, and of slots that are not the pipeline's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from bronze.errors import DefiniteError
 from bronze.lake import objects
@@ -13,6 +14,7 @@ from bronze.lake.leases import leased
 from pipelines.commands.drop import run_drop
 from pipelines.settings import load_pipeline
 from pipelines.terminal.output import Format, Output
+from tests.bronze.replaying import execute, read_all, source_of
 from tests.object_store import lake_text
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from pipelines.settings import Pipeline
     from tests.object_store import ObjectStore
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
 
 def pipeline(folder: Path, dsn: str, store: ObjectStore, lake: str) -> Pipeline:
@@ -70,3 +72,46 @@ def test_without_a_lake_nothing_is_made_in_the_store(
     assert store.requests("PUT") == []
     if lake == "s3://lake/never-made":
         assert not objects.any_below(lake)
+
+
+def local(folder: Path, dsn: str, slot: str) -> Pipeline:
+    file = folder / "pipeline.yml"
+    file.write_text(
+        f"pipeline: shop\nsource: {{dsn: '{dsn}', slot: {slot}, publication: smelt}}\nlake: {{path: lake}}\n"
+    )
+    return load_pipeline(file)
+
+
+@pytest.mark.parametrize(
+    ("made", "code"),
+    [
+        ("pg_create_physical_replication_slot('{}')", "slot-physical"),
+        ("pg_create_logical_replication_slot('{}', 'pgoutput')", "slot-other-database"),
+    ],
+)
+def test_a_slot_of_another_kind_or_database_is_refused_and_stays(
+    made: str, code: str, tmp_path: Path, database: str
+) -> None:
+    slot = source_of(database).slot
+    with psycopg.connect(make_conninfo(database, dbname="postgres"), autocommit=True) as connection:
+        connection.execute(f"SELECT {made.format(slot)}".encode())
+        try:
+            with pytest.raises(DefiniteError) as raised:
+                run_drop(local(tmp_path, database, slot), Output(Format.TEXT))
+            assert raised.value.code == code
+        finally:  # fails where it was dropped
+            connection.execute("SELECT pg_drop_replication_slot(%s)", [slot])
+
+
+def test_a_publication_that_another_pipeline_reads_stays(
+    tmp_path: Path, database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = source_of(database)
+    execute(source, "CREATE TABLE items (id int PRIMARY KEY)")
+    read_all(source, str(tmp_path / "lake"))
+    other = source.model_copy(update={"slot": f"{source.slot}_b"})
+    read_all(other, str(tmp_path / "other"))
+    run_drop(local(tmp_path, database, source.slot), Output(Format.TEXT))
+    assert f"{other.slot} of another pipeline reads it" in capsys.readouterr().err
+    assert slots(database) == 1
+    read_all(other, str(tmp_path / "other"))

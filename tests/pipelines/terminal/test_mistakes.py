@@ -266,7 +266,7 @@ def test_mistakes_at_the_source_are_told_once_with_a_remedy(
     assert "the pattern public.tt* matches no table" in said
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("DROP ROLE plain_reader")
-    assert tell("drop", "pipeline.yml")[0] == 0
+    assert tell("drop", "pipeline.yml", "--yes")[0] == 0
 
 
 @pytest.mark.postgres

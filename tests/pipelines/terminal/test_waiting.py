@@ -105,7 +105,7 @@ def test_away_from_a_terminal_nothing_moves_and_nothing_is_coloured() -> None:
 def test_a_question_is_asked_only_where_a_person_is_at_the_terminal() -> None:
     asks = "from pipelines.terminal.output import Output; print(Output().agreed('at db: DROP x;'))"
     said, written = on_a_terminal(asks)  # its standard input is no terminal
-    assert (said, written) == ("", "True\n")
+    assert (said, written) == ("", "False\n")
     ours, theirs = pty.openpty()
     os.write(ours, b"n\n")
     done = subprocess.run(

@@ -107,7 +107,7 @@ def test_a_pipeline_that_is_killed_is_gone_on_with_by_other_drivers(database: st
             ["rebuild", str(file), "gold"],
             ["verify", str(file)],
             ["check", str(file)],
-            ["drop", str(file)],
+            ["drop", str(file), "--yes"],
         ]
         said = in_turn(*each, folder=tmp_path, seconds=1500)
     told = "\n".join(f"== {one[0]}: {code}\n{text}" for one, (code, text) in zip(each, said, strict=True))

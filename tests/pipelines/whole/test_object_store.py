@@ -113,7 +113,7 @@ def test_a_pipeline_killed_within_a_commit_and_refused_for_a_while_is_equal_to_i
         assert "silver.orders: equal to PostgreSQL" in said
         assert "295 rows" in said
         assert "gold.customer: equal to a full rebuild" in said
-        assert "pg_drop_replication_slot" in smelt("drop", file)
+        assert "pg_drop_replication_slot" in smelt("drop", file, "--yes")
     assert fetch(source, "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s", source.slot) == 0
     assert fetch(source, "SELECT count(*) FROM pg_publication") == 0
     commits = [one for one in store.requests("PUT") if re.search(r"_delta_log/[0-9]+\.json$", one.path)]

@@ -1,0 +1,126 @@
+"""Whose server, whose slot, whose lake: the gate of everything that writes, or compares lake and server.
+
+A pipeline file names a server, a slot and a lake, and each may be wrong: a shell with the DSN of another
+stage, a volume that is not mounted, two files with one slot. A mark, a row or a verdict that comes about then
+is wrong for good, since LSNs of two servers cannot be compared. So each command passes `require_own` on its
+first connection, before it writes anything, and before Spark starts.
+
+* **Server and database**: the lake's own properties name them (`bronze.store.ownership`).
+* **Slot**: the server names the lake that reads the slot (`bronze.setup.slot_mark`). Where it names none, a
+  lake with a position is compared with the slot by LSN (`bronze.stream.continuity`). A lake without one may
+  take a slot that has sent nothing yet.
+
+Nothing is written here, neither to the lake nor to the server.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from bronze.errors import DefiniteError, SmeltError
+from bronze.identifiers import quote_literal
+from bronze.postgres.connection import connect, identify, translated
+from bronze.postgres.conninfo import address_of
+from bronze.setup.slot import read_slot
+from bronze.setup.slot_mark import lakes_of_slots, read_comment, sent_transactions
+from bronze.store.ownership import require_own_lake
+from bronze.store.position import position_of
+
+if TYPE_CHECKING:
+    import psycopg
+    from deltalake import DeltaTable
+
+    from bronze.config.sections import SourceSettings
+    from bronze.lake.location import Lake
+
+FOREIGN_CODES: Final = frozenset(
+    {
+        "lake-of-another-pipeline",
+        "lake-of-another-server",
+        "lake-of-another-database",
+        "slot-of-another-lake",
+    }
+)
+"""Codes of a refusal at the gate; none is recorded in the lake (`bronze.reader.trouble`)."""
+
+_CONNECT_SECONDS: Final = "4"
+
+
+def require_own(
+    connection: psycopg.Connection[Any], source: SourceSettings, lake: Lake, pipeline: str
+) -> None:
+    """Refuse a server, database or slot that is not the one which the lake follows.
+
+    Args:
+        connection: in autocommit mode.
+        source: names the slot and the publication.
+        lake: the pipeline's.
+        pipeline: its name.
+
+    Raises:
+        DefiniteError: ``lake-of-another-pipeline``, ``lake-of-another-server``, ``lake-of-another-database``,
+            ``slot-of-another-lake``; as `require_own_lake`.
+        SmeltError: the server cannot be asked, the lake not be read.
+    """
+    with translated(source):
+        changes = require_own_lake(lake, pipeline, identify(connection))
+        require_own_slot(connection, source, changes)
+
+
+def refuse_others(source: SourceSettings, lake: Lake, pipeline: str) -> None:
+    """Connect, and raise as `require_own` for a command that can begin without the server.
+
+    A server that cannot be asked is left to the part of the command that needs the server, which passes the
+    gate itself.
+
+    Raises:
+        DefiniteError: one of `FOREIGN_CODES`.
+    """
+    try:
+        with connect(source, connect_timeout=_CONNECT_SECONDS) as connection:
+            require_own(connection, source, lake, pipeline)
+    except SmeltError as error:
+        if error.code in FOREIGN_CODES:
+            raise
+
+
+def require_own_slot(
+    connection: psycopg.Connection[Any], source: SourceSettings, changes: DeltaTable | None
+) -> None:
+    """Refuse a logical slot that another lake reads; `slot_problem` judges slots of other kinds.
+
+    Args:
+        connection: in autocommit mode.
+        source: names the slot and the publication.
+        changes: an open `bronze.changes`; None where bronze has not begun.
+
+    Raises:
+        DefiniteError: ``slot-of-another-lake``.
+    """
+    slot = read_slot(connection, source.slot)
+    if slot is None or not slot.plugin:
+        return
+    named = lakes_of_slots(read_comment(connection, source.publication)).get(source.slot)
+    ours = None if changes is None else str(changes.metadata().id)
+    if named is not None:
+        if named != ours:
+            raise _of_another_lake(source, f"is read into another lake ({named}); {_this(ours)}")
+    elif changes is None or position_of(changes) is None:
+        sent = sent_transactions(connection, source.slot)
+        if sent:
+            raise _of_another_lake(source, f"has sent {sent} transactions to a reader; {_this(None)}")
+
+
+def _this(lake_id: str | None) -> str:
+    return "this lake is empty" if lake_id is None else f"this lake is {lake_id}"
+
+
+def _of_another_lake(source: SourceSettings, how: str) -> DefiniteError:
+    return DefiniteError(
+        f"replication slot {source.slot} {how}",
+        code="slot-of-another-lake",
+        where=address_of(source),
+        remedy="if this is the wrong lake (a volume that is not mounted, a wrong lake.path), correct that; "
+        "if both lakes are wanted, choose another source.slot; if the other lake is given up: "
+        f"SELECT pg_drop_replication_slot({quote_literal(source.slot)});",
+    )

@@ -1,0 +1,85 @@
+"""Whose lake it is: which pipeline, cluster and database the changes of `bronze.changes` come from.
+
+The properties of `bronze.changes` say so from the commit that makes the table. LSNs of two clusters, and
+tables of two databases, have nothing in common. So a lake of another source is refused before it is compared
+with a server or written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bronze.errors import DefiniteError
+from bronze.lake import delta
+from bronze.lake.failures import lake_opened
+from bronze.store.contract import CHANGES, DATABASE_PROPERTY, PIPELINE_PROPERTY, SYSTEM_PROPERTY
+from bronze.store.lake_format import require_format
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from deltalake import DeltaTable
+
+    from bronze.lake.location import Lake
+    from bronze.postgres.connection import ServerIdentity
+
+_WHOSE: Final = {
+    PIPELINE_PROPERTY: ("lake-of-another-pipeline", "pipeline"),
+    SYSTEM_PROPERTY: ("lake-of-another-server", "PostgreSQL cluster (system identifier)"),
+    DATABASE_PROPERTY: ("lake-of-another-database", "database"),
+}
+
+
+def owner_properties(pipeline: str, server: ServerIdentity | None = None) -> dict[str, str]:
+    """Return the properties that name a pipeline and, where it is given, the server of its source."""
+    properties = {PIPELINE_PROPERTY: pipeline}
+    if server is not None:
+        properties[SYSTEM_PROPERTY] = str(server.system_identifier)
+        properties[DATABASE_PROPERTY] = server.database
+    return properties
+
+
+def foreign(uri: str, found: Mapping[str, str], ours: Mapping[str, str]) -> Iterator[DefiniteError]:
+    """Yield an error for each property by which a lake belongs to somebody else. Pure.
+
+    Args:
+        uri: location of `bronze.changes`.
+        found: properties of `bronze.changes`.
+        ours: as `owner_properties` gives them.
+    """
+    for name, (code, what) in _WHOSE.items():
+        if name in ours and name in found and found[name] != ours[name]:
+            yield DefiniteError(
+                f"this lake holds changes of {what} {found[name]!r}, not of {ours[name]!r}",
+                code=code,
+                where=uri,
+                remedy="give another lake.path, or correct the section source; if the source was replaced "
+                "for good, move this lake away and start anew",
+            )
+
+
+def require_own_lake(lake: Lake, pipeline: str, server: ServerIdentity | None = None) -> DeltaTable | None:
+    """Open `bronze.changes`; refuse a lake of another format, pipeline, cluster or database.
+
+    Args:
+        lake: where it lies.
+        pipeline: name of the pipeline.
+        server: the source's; None: the server is not asked.
+
+    Returns:
+        The table; None where bronze has not begun.
+
+    Raises:
+        DefiniteError: ``lake-format``, ``lake-of-another-pipeline``, ``lake-of-another-server``,
+            ``lake-of-another-database``; ``lake-bucket``, ``lake-credentials`` of an object store.
+        TransientError: the lake cannot be read.
+    """
+    uri = delta.location(lake, "bronze", CHANGES)
+    with lake_opened(uri):
+        changes = delta.open_table(uri)
+        if changes is None:
+            return None
+        require_format(changes)
+        for error in foreign(uri, changes.metadata().configuration, owner_properties(pipeline, server)):
+            raise error
+    return changes

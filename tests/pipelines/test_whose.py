@@ -1,0 +1,212 @@
+"""The gate of `bronze.checks.ownership`, over all commands and all functions of `deltasmelt`.
+
+Each command of the parser's tree that takes a pipeline file is run with the DSN of another server, with
+another database, and beside another lake; so is each method of an open lake. A command that connects to a
+server must be refused by name, and neither a lake nor a server may have changed. Commands that do not need
+the server are known by not connecting. Java is missing, so a refusal that comes after Spark's start fails,
+too.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import psycopg
+import pytest
+import typer
+
+import deltasmelt
+from bronze.errors import SmeltError
+from bronze.lake.control import Cut
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from bronze.store.position import read_position
+from pipelines import cli
+from pipelines.demo.embedded_postgres import EmbeddedServer
+from tests.pipelines.in_process import smelt_here
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.postgres
+
+_SETTINGS = {"autovacuum": "off", "log_connections": "on"}
+_ENDLESS = {"watch"}
+"""Options with which a command shows what it shows without them, for ever."""
+_WORDS = {
+    "tables": "public.items", "table": "public.items", "document": "item", "name": "items", "key": "1",
+    "statement": "SELECT 1", "query": "SELECT 1", "layer": "silver",
+}  # fmt: skip
+
+
+@dataclass
+class World:
+    """Two servers, and the lakes of a pipeline and of others."""
+
+    folder: Path
+    ours: EmbeddedServer
+    other: EmbeddedServer
+
+    def file(self, name: str, dsn: str, lake: str, *, slot: str = "whose") -> Path:
+        path = self.folder / f"{name}.yml"
+        (self.folder / "item.yml").write_text("document: item\nroot: public.items\nfields: [id]\n")
+        path.write_text(
+            f"pipeline: shop\nsource: {{dsn: '{dsn}', slot: {slot}, publication: whose}}\n"
+            f"lake: {{path: ./{lake}}}\ngold: {{documents: [item.yml]}}\nbronze: {{flush_interval: 50ms}}\n"
+        )
+        return path
+
+    def state(self) -> dict[str, Any]:
+        """All files of all lakes, and what only a write at a server changes: transaction ids, slots."""
+        found: dict[str, Any] = {
+            str(path.relative_to(self.folder)): path.stat().st_mtime_ns
+            for lake in self.folder.glob("lake*")
+            for path in lake.rglob("*")
+            if path.is_file() and ".locks" not in path.parts
+        }
+        for number, server in enumerate((self.ours, self.other)):
+            with psycopg.connect(server.dsn("postgres"), autocommit=True) as connection:
+                found[f"server {number}"] = connection.execute(
+                    "SELECT pg_snapshot_xmax(pg_current_snapshot())::text, (SELECT array_agg((slot_name, "
+                    "confirmed_flush_lsn::text)::text ORDER BY 1) FROM pg_replication_slots)"
+                ).fetchall()
+        return found
+
+    def connections(self) -> int:
+        """Connections to a database of a pipeline so far, as the servers' logs count them."""
+        logs = (server.log.read_text(errors="replace") for server in (self.ours, self.other))
+        return sum(log.count("connection authorized") - log.count("database=postgres") for log in logs)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with EmbeddedServer(settings=_SETTINGS) as ours, EmbeddedServer(settings=_SETTINGS) as other:
+        here = World(tmp_path_factory.mktemp("whose"), ours, other)
+        for server, databases in ((ours, ("shop", "twin")), (other, ("shop",))):
+            for database in databases:
+                with psycopg.connect(server.dsn("postgres"), autocommit=True) as connection:
+                    connection.execute(f"CREATE DATABASE {database}".encode())
+                with psycopg.connect(server.dsn(database), autocommit=True) as connection:
+                    connection.execute("CREATE TABLE items (id int PRIMARY KEY)")
+                    connection.execute("INSERT INTO items VALUES (1)")
+        lakes = {"lake": "whose", "lake_second": "second"}
+        for lake, slot in lakes.items():
+            file = here.file(slot, ours.dsn("shop"), lake, slot=slot)
+            done = smelt_here("bronze", file, "--until-caught-up", folder=here.folder)
+            assert done.returncode == 0, done.stderr
+            position = read_position(Lake(str(here.folder / lake)))
+            assert position is not None
+            control = ControlTables(Lake(str(here.folder / lake)))
+            control.record_cut(Cut("silver", position.frontier, None, {"items": 0}))
+        yield here
+
+
+@pytest.fixture
+def wrong(request: pytest.FixtureRequest, world: World) -> tuple[Path, str]:
+    """A pipeline file with one thing wrong, and what the refusal says."""
+    ours = world.ours.dsn("shop")
+    return {
+        "server": (world.file("server", world.other.dsn("shop"), "lake"), "changes of PostgreSQL cluster"),
+        "database": (world.file("database", world.ours.dsn("twin"), "lake"), "changes of database 'shop'"),
+        "lake": (world.file("beside", ours, "lake_second"), "is read into another lake"),
+        "no lake": (world.file("none", ours, "lake_none"), "is read into another lake"),
+    }[request.param]
+
+
+def commands() -> Iterator[list[str]]:
+    """Each command that takes a pipeline file, plain and with each of its switches."""
+    tree = cast("Any", typer.main.get_command(cli.app))
+    for name, command in tree.commands.items():
+        arguments = [one for one in command.params if one.param_type_name == "argument"]
+        if not arguments or arguments[0].name != "file":
+            continue
+        words = ["FILE", *(_WORDS[one.name] for one in arguments[1:])]
+        options = [one for one in command.params if one.param_type_name == "option"]
+        for option in options:
+            if option.required:
+                words += [option.opts[0], _WORDS[option.name]]
+        switches = [one for one in options if one.is_flag and one.name not in _ENDLESS]
+        ends = [one.opts[0] for one in switches if one.name == "until_caught_up"]
+        yield [name, *words, *ends]
+        for switch in switches:
+            for flag in (*switch.opts, *switch.secondary_opts):
+                if flag in ends:
+                    continue
+                with_all = [word for word in words if not (flag == "--all" and word == _WORDS["tables"])]
+                yield [name, *with_all, *ends, flag]
+        repeatable = [one for one in options if one.name in {"table", "document"}]
+        for option in repeatable:
+            yield [name, *words, *ends, option.opts[0], _WORDS[option.name]]
+
+
+WRONG = pytest.mark.parametrize("wrong", ["server", "database", "lake", "no lake"], indirect=True)
+
+
+@WRONG
+def test_every_command_refuses_another_server_database_or_lake_before_it_writes(
+    wrong: tuple[Path, str], world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    file, refusal = wrong
+    asked, unrefused, wrote = set(), [], []
+    for name, *words in commands():
+        before, connected = world.state(), world.connections()
+        given = [str(file) if word == "FILE" else word for word in words]
+        done = smelt_here(name, *given, folder=world.folder)
+        said = done.stdout + done.stderr
+        assert "Traceback" not in said, (name, words, said)
+        if world.connections() == connected:
+            continue
+        asked.add(name)
+        if refusal not in said:
+            unrefused.append((name, words, said))
+        if (after := world.state()) != before:
+            keys = sorted(after.keys() | before.keys())
+            wrote.append((name, words, [key for key in keys if after.get(key) != before.get(key)]))
+    assert unrefused == []
+    assert wrote == []
+    asks_first = {"verify", "quality"} if "none" not in file.name else set()  # an empty lake has no cut
+    assert {"run", "bronze", "snapshot", "drop", "check", "status"} | asks_first <= asked, (
+        "the walk has lost the commands that ask a server"
+    )
+
+
+def calls() -> Iterator[tuple[str, list[str]]]:
+    """Each public method of an open lake, with words for what it must be given."""
+    for name, method in inspect.getmembers(deltasmelt.OpenLake, inspect.isfunction):
+        needed = [
+            parameter.name
+            for parameter in list(inspect.signature(method).parameters.values())[1:]
+            if parameter.default is inspect.Parameter.empty
+        ]
+        if not name.startswith("_") and name != "close":
+            yield name, [f"silver.{_WORDS[one]}" if name == "table" else _WORDS[one] for one in needed]
+
+
+@WRONG
+def test_every_method_of_an_open_lake_does_so_too(
+    wrong: tuple[Path, str], world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    file, refusal = wrong
+    asked, unrefused, wrote = set(), [], []
+    with deltasmelt.open(file) as lake:
+        for name, words in calls():
+            before, connected = world.state(), world.connections()
+            try:
+                said = repr(getattr(lake, name)(*words))
+            except SmeltError as error:
+                said = str(error)
+            if world.connections() == connected:
+                continue
+            asked.add(name)
+            if refusal not in said.replace("\\'", "'"):
+                unrefused.append((name, said))
+            if world.state() != before:
+                wrote.append(name)
+    assert unrefused == []
+    assert wrote == []
+    assert {"status", "check"} <= asked
