@@ -319,7 +319,7 @@ def quality(file: File, *, report: arguments.ReportFile = None, output: OutputFo
     """Check data quality of bronze, silver and gold, all at one LSN.
 
     Expectations come from the source's constraints, from what the lake promises, and from your suites. Exit
-    code 1 if one of severity error fails.
+    code 1 if one of severity error fails or there is none, 3 if a stopped table is left out.
     """
     from pipelines.commands.quality import run_quality_checks
 

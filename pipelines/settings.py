@@ -37,6 +37,7 @@ from bronze.lake.stores import is_meant_for_store, refuse_wrong, register, schem
 from gold.settings import GoldSettings
 from pipelines.databricks_secrets import secret
 from pipelines.secret_variables import remember
+from pipelines.selected import selected, there_are
 from silver.settings import SilverSettings
 
 FLUSH_INTERVAL_IN_STORES: Final = 5.0
@@ -153,7 +154,7 @@ class Pipeline(Section):
         """Files that `gold.documents` selects, sorted, each once.
 
         Raises:
-            ConfigurationError: a name without wildcards does not exist.
+            ConfigurationError: ``file-missing``, ``pattern-unused``: a name or pattern selects no file.
         """
         return self._files(self.gold.documents, "gold.documents")
 
@@ -161,34 +162,32 @@ class Pipeline(Section):
         """Files that `quality.suites` selects, sorted, each once.
 
         Raises:
-            ConfigurationError: a name without wildcards does not exist.
+            ConfigurationError: ``file-missing``, ``pattern-unused``: a name or pattern selects no file.
         """
         return self._files(self.quality.suites, "quality.suites")
 
-    def idle_patterns(self) -> list[tuple[str, str]]:
-        """Keys, each with a pattern of it that selects no file; one without wildcards is an error instead."""
-        keys = {"gold.documents": self.gold.documents, "quality.suites": self.quality.suites}
-        return [
-            (key, pattern)
-            for key, patterns in keys.items()
-            for pattern in patterns
-            if WILDCARDS & set(pattern) and not self._matching(pattern)
-        ]
-
     def _files(self, patterns: list[str], key: str) -> list[Path]:
-        found: set[Path] = set()
-        for pattern in patterns:
-            files = self._matching(pattern)
-            if not files and not WILDCARDS & set(pattern):
-                raise ConfigurationError(
-                    f"{key} names {pattern}, which does not exist",
-                    code="file-missing",
-                    where=str(self.path),
-                    remedy=f"create {self.folder / Path(pattern).expanduser()}, or correct {key} "
-                    "(relative to the pipeline file)",
-                )
-            found.update(files)
-        return sorted(found)
+        return sorted(selected(patterns, self._matching, lambda pattern: self._no_file(key, pattern)))
+
+    def _no_file(self, key: str, pattern: str) -> ConfigurationError:
+        """Return the error of a name or pattern that selects no file; it names files that are there."""
+        if not WILDCARDS & set(pattern):
+            return ConfigurationError(
+                f"{key} names {pattern}, which does not exist",
+                code="file-missing",
+                where=str(self.path),
+                remedy=f"create {self.folder / Path(pattern).expanduser()}, or correct {key} "
+                "(relative to the pipeline file)",
+            )
+        near = [path for depth in ("*", "*/*") for path in self.folder.glob(f"{depth}.y*ml")]
+        names = sorted(str(path.relative_to(self.folder)) for path in near if path != self.path)
+        return ConfigurationError(
+            f"{key}: {pattern} selects no file",
+            code="pattern-unused",
+            where=str(self.path),
+            remedy=f"correct the pattern, which is relative to {self.folder} ({there_are(names)}), or "
+            "remove it",
+        )
 
     def _matching(self, pattern: str) -> list[Path]:
         path = self.folder / Path(pattern).expanduser()
@@ -205,7 +204,8 @@ def load_pipeline(path: Path | str) -> Pipeline:
         ConfigurationError: the file is missing or something in it is wrong, or a secret that it names cannot
             be read; file and line are named.
     """
-    file = Path(path).expanduser().resolve()
+    # Not resolved: a ConfigMap's link leads to a folder that is replaced when the ConfigMap changes.
+    file = Path(path).expanduser().absolute()
     if not file.is_file():
         raise ConfigurationError(
             "is a folder, not a pipeline file" if file.is_dir() else "no such pipeline file",

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, TypeAlias
 
-from bronze.errors import ConfigurationError
 from bronze.lake.control_tables import ControlTables
-from pipelines.commands.context import documents_named, load_documents_of, open_gold
+from pipelines.commands.context import documents_named, open_gold
 from pipelines.spark.session import active_session
 
 if TYPE_CHECKING:
@@ -147,21 +146,9 @@ def documents_like(pipeline: Pipeline, name: str | None) -> list[str]:
     """The names of documents that a name or pattern means; None means all.
 
     Raises:
-        ConfigurationError: there is none of that name, or a file is wrong.
+        ConfigurationError: there is none of that name or pattern, or a file is wrong.
     """
-    if name is not None and "*" in name:
-        known = [found.name for found in load_documents_of(pipeline)]
-        found = [one for one in known if fnmatchcase(one, name)]
-        if not found:
-            has = f"has {', '.join(known)}" if known else "has no document"
-            raise ConfigurationError(
-                f"no document matches {name!r}: the pipeline {has}",
-                code="document-unknown",
-                where=str(pipeline.path),
-                remedy="gold.documents in the pipeline file selects the files",
-            )
-        return found
-    return [found.name for found in documents_named(pipeline, name)]
+    return [found.name for found in documents_named(pipeline, name, matches=fnmatchcase)]
 
 
 def _documents(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError, DefiniteError
 from bronze.lake.control_tables import ControlTables
+from pipelines.selected import selected, there_are
 from pipelines.spark.catalog_session import cancel, is_ours
 from pipelines.spark.jvm_death import death_told
 from pipelines.spark.lent_session import lent
@@ -20,7 +21,7 @@ from pipelines.terminal.logs import spark_log
 from silver.run.masters import is_remote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -81,22 +82,33 @@ def open_gold(spark: SparkSession, pipeline: Pipeline, control: ControlTables) -
     )
 
 
-def documents_named(pipeline: Pipeline, name: str | None) -> list[Document]:
+def documents_named(
+    pipeline: Pipeline, name: str | None, *, matches: Callable[[str, str], bool] = str.__eq__
+) -> list[Document]:
     """The documents that are meant: one or all.
+
+    Args:
+        pipeline: the pipeline.
+        name: of a document; None: all.
+        matches: whether a document's name is meant by `name`.
 
     Raises:
         ConfigurationError: there is none of that name, or a file is wrong.
     """
-    documents = load_documents_of(pipeline)
-    names = [document.name for document in documents]
-    if name is not None and name not in names:
-        raise ConfigurationError(
-            f"there is no document {name!r}{suggestion(name, names)}",
+    documents = {document.name: document for document in load_documents_of(pipeline)}
+
+    def unknown(name: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"there is no document {name!r}{suggestion(name, documents)}",
             code="document-unknown",
             where=str(pipeline.path),
-            remedy="gold.documents in the pipeline file selects the files",
+            remedy=f"gold.documents in the pipeline file selects the files; {there_are(list(documents))}",
         )
-    return [document for document in documents if name in (None, document.name)]
+
+    if name is None:
+        return list(documents.values())
+    names = selected([name], lambda name: [one for one in documents if matches(one, name)], unknown)
+    return [documents[one] for one in names]
 
 
 def require_lake(pipeline: Pipeline) -> Cut:

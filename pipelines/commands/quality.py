@@ -8,7 +8,7 @@ from bronze.checks.ownership import refuse_others
 from pipelines.commands.context import require_lake, spark_for
 from pipelines.quality.engine import load_beside
 from pipelines.quality.run import run_quality
-from pipelines.terminal.failures import Failure
+from pipelines.terminal.failures import TABLES_STOPPED, Failure
 from pipelines.terminal.logs import log_folder
 from pipelines.terminal.waiting import ERROR, GOOD, WARNING
 from pipelines.writable import require_report
@@ -25,8 +25,11 @@ def run_quality_checks(pipeline: Pipeline, output: Output, *, report: Path | Non
     """Check bronze, silver and gold, print what does not hold, write the report.
 
     Raises:
-        Failure: an expectation of severity ``error`` does not hold, or one could not be checked.
+        ConfigurationError: a pattern of the pipeline file selects no file.
+        Failure: an expectation of severity ``error`` does not hold, one could not be checked, or there is
+            none; a table or document is left out, since an error has stopped it.
     """
+    pipeline.document_files(), pipeline.suite_files()  # refused before Spark starts
     require_lake(pipeline)
     refuse_others(pipeline.source, pipeline.lake_address(), pipeline.pipeline)
     if report is not None:
@@ -36,8 +39,24 @@ def run_quality_checks(pipeline: Pipeline, output: Output, *, report: Path | Non
     with spark_for(pipeline, output) as spark, output.waiting("checking data quality"):
         result = run_quality(spark, pipeline, report=where, progress=output.say)
     show_quality(result, output)
-    if not result.success:
-        raise Failure(result.summary())
+    if (failure := failure_of(result)) is not None:
+        raise failure
+
+
+def failure_of(result: QualityResult) -> Failure | None:
+    """Return how a run ends that is no success; None where it is one. Pure.
+
+    A stopped table ends the run with the exit code of stopped tables, unless something is broken.
+    """
+    if result.errors or result.broken or (not result.rows and not result.stopped):
+        return Failure(result.summary())
+    if result.stopped:
+        return Failure(
+            f"{result.summary()}, but left out since an error has stopped it: {', '.join(result.stopped)}\n"
+            "remedy: `smelt status` shows each error with its remedy",
+            exit_code=TABLES_STOPPED,
+        )
+    return None
 
 
 def show_quality(result: QualityResult, output: Output) -> None:

@@ -69,6 +69,13 @@ def run_rebuild(pipeline: Pipeline, layer: str, name: str | None, output: Output
         tables = _tables_named(pipeline, name)
     else:
         documents = documents_named(pipeline, name)
+        if not documents:
+            raise ConfigurationError(
+                "there is no document to rebuild: gold.documents is empty",
+                code="document-unknown",
+                where=str(pipeline.path),
+                remedy="name the files of documents in gold.documents",
+            )
     locks: tuple[Layer, ...] = ("silver", "gold") if layer == "silver" else ("gold",)
     with lake_lock(lake, locks, command=f"smelt rebuild {layer}"), spark_for(pipeline, output) as spark:
         if layer == "silver":

@@ -19,7 +19,7 @@ from pipelines.commands.context import load_documents_of
 from pipelines.runtime.progress_text import ProgressReporter
 from pipelines.runtime.supervisor import Supervisor
 from pipelines.runtime.targets import head_of_source, stage_goal
-from pipelines.terminal.failures import tables_stopped
+from pipelines.terminal.failures import Failure, tables_stopped
 from pipelines.terminal.interrupts import terminable
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def run_layers(
 
     Raises:
         SmeltError: what stopped it.
-        Failure: caught up, but tables or documents stand still.
+        Failure: caught up, but tables or documents stand still, or there is no table.
     """
     if "bronze" in layers:
         from bronze.checks.ownership import refuse_others  # noqa: PLC0415 - silver and gold need no server
@@ -107,8 +107,12 @@ def run_layers(
             if found:  # while the run is watched, for it is the end of a job that somebody should hear of
                 raise tables_stopped(found.stopped, waiting=found.waiting)
     if until_caught_up:
-        empty = "bronze" in layers and not read_relations(pipeline.lake_address())
-        output.say("caught up" + (": there are no tables to carry; `smelt check` says why" if empty else ""))
+        if "bronze" in layers and not read_relations(pipeline.lake_address()):
+            raise Failure(
+                f"caught up, but there are no tables to carry: source.tables is "
+                f"{', '.join(pipeline.source.tables)}\nremedy: `smelt check` says why"
+            )
+        output.say("caught up")
 
 
 def _watched(
@@ -128,6 +132,7 @@ def _quality(pipeline: Pipeline, every: float, output: Output) -> QualityBeside:
     from pipelines.quality.schedule import QualityBeside  # noqa: PLC0415
 
     require_installed()
+    pipeline.suite_files()
     return QualityBeside(pipeline, every, output.say)
 
 

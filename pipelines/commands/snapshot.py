@@ -123,6 +123,13 @@ def _request(pipeline: Pipeline, names: Sequence[str], *, every: bool) -> Reques
     if end is None:
         raise standby_without_slot(address_of(source))
     chosen = list(tables) if every else named_tables(names, tables, skipped)
+    if not chosen:
+        raise ConfigurationError(
+            f"there are no tables to snapshot: source.tables is {', '.join(source.tables)}",
+            code="pattern-matches-nothing",
+            where=address_of(source),
+            remedy="`smelt check` says why",
+        )
     return Request(
         tables=tuple(table.table for table in chosen if table.problem is None),
         stopped=tuple(table.table for table in chosen if table.problem is not None),

@@ -87,16 +87,6 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
     findings: list[Finding] = []
     documents = _collect(findings, lambda: load_documents(pipeline.document_files())) or []
     suites = _collect(findings, pipeline.suite_files) or []
-    for key, pattern in pipeline.idle_patterns():
-        findings.append(
-            Finding(
-                level="warning",
-                code="pattern-unused",
-                subject=key,
-                message=f"{pattern} selects no file",
-                remedy="correct it (relative to the pipeline file), or remove it",
-            )
-        )
     if offline:
         _collect(findings, lambda: conninfo(pipeline.source))
     storage = _unwritable(pipeline)

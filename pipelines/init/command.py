@@ -96,9 +96,12 @@ def _connection(
 
 
 def _patterns(folder: Path, documents: Mapping[Path, Draft]) -> list[str]:
-    """What selects the documents: all of the folder, or, where others lie there, each by its name."""
+    """What selects the documents: all of the folder, or, where others lie there, each by its name.
+
+    Without a document there is no pattern, for one that selects nothing ends `smelt run`.
+    """
     others = [path for path in (folder / _DOCUMENTS).glob("*.yml") if path not in documents]
-    if others:
+    if others or not documents:
         return [f"{_DOCUMENTS}/{path.name}" for path in documents]
     return [f"{_DOCUMENTS}/*.yml"]
 

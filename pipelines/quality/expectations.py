@@ -131,10 +131,15 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What was not checked, through no fault of data or suite."""
+    """What was not checked, through no fault of data or suite.
+
+    Attributes:
+        stopped: whether it is a table or document that an error has stopped.
+    """
 
     subject: str
     why: str
+    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +184,13 @@ class QualityResult:
 
     @property
     def success(self) -> bool:
-        """Whether every expectation was checked, and what is broken is no error."""
-        return not self.errors and not self.broken
+        """Whether there is an expectation, each one was checked, and what is broken is no error."""
+        return bool(self.rows) and not self.errors and not self.broken
+
+    @property
+    def stopped(self) -> tuple[str, ...]:
+        """Tables and documents that were left out, since an error has stopped them."""
+        return tuple(item.subject for item in self.left_out if item.stopped)
 
     @property
     def passed(self) -> tuple[Result, ...]:
@@ -220,6 +230,8 @@ class QualityResult:
 
     def summary(self) -> str:
         """The verdict in one line."""
+        if not self.rows and not self.errors:
+            return "no expectation was checked, for there is none"
         if self.success and not self.failed:
             return f"all {len(self.rows)} expectations hold"
         parts = [f"{len(self.broken)} of {len(self.rows)} expectations failed"] if self.broken else []

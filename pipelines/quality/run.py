@@ -168,8 +168,9 @@ def _row_counts(results: Iterable[Result]) -> dict[str, int]:
 
 def _documents(pipeline: Pipeline) -> tuple[list[Document], list[LeftOut]]:
     """Gold's documents; a wrong definition stops gold, not the look at what is there."""
+    files = pipeline.document_files()  # a pattern without a file is no document that is wrong
     try:
-        return list(load_documents(pipeline.document_files())), []
+        return list(load_documents(files)), []
     except ConfigurationError as error:
         return [], [LeftOut("documents", str(error))]
 
@@ -224,7 +225,7 @@ def _stopped(control: ControlTables, *, masked: bool) -> list[LeftOut]:
         masked: whether any column is. A message may quote a value of any, so then none is shown.
     """
     return [
-        LeftOut(f"{error.scope} {error.name}", f"it has stopped: {_said(error, masked=masked)}")
+        LeftOut(f"{error.scope} {error.name}", f"it has stopped: {_said(error, masked=masked)}", stopped=True)
         for error in control.open_errors()
         if error.scope in {"table", "document"} and stops(error)
     ]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from bronze.errors import ConfigurationError
 from bronze.identifiers import TableName
+from pipelines.selected import selected, there_are
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,13 +23,13 @@ def named_tables(
     Raises:
         ConfigurationError: ``table-unknown``: one of them means no table of the pipeline.
     """
-    chosen: dict[TableName, SourceTable] = {}
-    for name in names:
-        found = [table for table in tables if _is_named(table.table, name)]
-        if not found:
-            raise _unknown(name, [table.table for table in tables], skipped)
-        chosen |= {table.table: table for table in found}
-    return [chosen[table] for table in sorted(chosen)]
+    known = {table.table: table for table in tables}
+    chosen = selected(
+        names,
+        lambda name: [table for table in known if _is_named(table, name)],
+        lambda name: _unknown(name, list(known), skipped),
+    )
+    return [known[table] for table in sorted(chosen)]
 
 
 def _is_named(table: TableName, name: str) -> bool:
@@ -52,7 +53,7 @@ def _unknown(
     elif near:
         remedy = f"did you mean {near[0]}?"
     else:
-        remedy = "give schema.table or a pattern; `source.tables` of the pipeline file says which it carries"
+        remedy = f"give schema.table or a pattern; {there_are(known)}"
     return ConfigurationError(
         f"{name!r} is not a table of this pipeline", code="table-unknown", remedy=remedy
     )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -192,6 +193,25 @@ def test_document_patterns_find_each_file_once_and_a_missing_plain_name_is_an_er
     lacking = load_pipeline(written(tmp_path, text.replace("documents/a.yml", "documents/c.yml")))
     with pytest.raises(ConfigurationError, match=r"gold\.documents names documents/c\.yml"):
         lacking.document_files()
+
+
+def test_files_of_a_configmap_are_found_after_it_has_changed(tmp_path: Path) -> None:
+    """The kubelet links each file through ``..data`` to a folder that it replaces."""
+    for version in ("..v1", "..v2"):
+        (tmp_path / version).mkdir()
+        text = f"pipeline: shop\n{SOURCE}lake: {{path: lake}}\nquality: {{suites: [suites.yml]}}\n"
+        (tmp_path / version / "pipeline.yml").write_text(text)
+        (tmp_path / version / "suites.yml").touch()
+    (tmp_path / "..data").symlink_to("..v1")
+    for name in ("pipeline.yml", "suites.yml"):
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    pipeline = load_pipeline(tmp_path / "pipeline.yml")
+    (tmp_path / "..new").symlink_to("..v2")
+    (tmp_path / "..new").rename(tmp_path / "..data")
+    shutil.rmtree(tmp_path / "..v1")
+    assert pipeline.folder == tmp_path
+    assert pipeline.suite_files() == [tmp_path / "suites.yml"]
+    assert load_pipeline(pipeline.path).lake_address().path == str(tmp_path / "lake")
 
 
 def test_a_token_in_the_lakes_address_is_not_repeated(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -308,8 +309,9 @@ def test_a_second_reader_of_the_slot_is_refused_and_the_first_goes_on(
     source = source.with_timing(Timing(slot_release=0.5))
     execute(source, ITEMS)
     with Running(source, lake_path) as running:
+        copy = shutil.copytree(lake_path, tmp_path_factory.mktemp("second") / "lake")
         with pytest.raises(DefiniteError, match=r"in use by backend .*deltasmelt shop") as caught:
-            read_all(source, str(tmp_path_factory.mktemp("second")))
+            read_all(source, str(copy))
         assert caught.value.code == "slot-in-use"
         assert running.error is None
         execute(source, "INSERT INTO items VALUES (1, 'one', NULL)")

@@ -47,10 +47,10 @@ def test_a_pattern_of_documents_that_matches_none(tmp_path: Path) -> None:
     (tmp_path / "d.yml").write_text("document: customer\nroot: public.customers\nfields: [id]\n")
     pipeline = load_pipeline(written(tmp_path, "dbname=x", "gold: {documents: [d.yml]}\n"))
     assert documents_like(pipeline, "c*") == ["customer"]
-    with pytest.raises(ConfigurationError, match=r"no document matches 'x\*': the pipeline has customer"):
+    with pytest.raises(ConfigurationError, match=r"no document 'x\*'[\s\S]*there is customer"):
         documents_like(pipeline, "x*")
     pipeline = load_pipeline(written(tmp_path, "dbname=x"))
-    with pytest.raises(ConfigurationError, match="the pipeline has no document"):
+    with pytest.raises(ConfigurationError, match=r"no document '\*'[\s\S]*there is none"):
         documents_like(pipeline, "*")
 
 

@@ -140,7 +140,7 @@ MISTAKES = {
         pipeline=PLAIN + "quality: {suites: [q.yml]}\n",
     ),
     "a pattern without files": Mistake(
-        "check pipeline.yml --offline", ("warning: gold.documents: docs/*.yml selects no file",), code=0,
+        "check pipeline.yml --offline", ("gold.documents: docs/*.yml selects no file [pattern-unused]",),
         pipeline=PLAIN + "gold: {documents: ['docs/*.yml']}\n",
     ),
     "an empty document": Mistake(
@@ -261,7 +261,7 @@ def test_mistakes_at_the_source_are_told_once_with_a_remedy(
         (tmp_path / "pipeline.yml").read_text().replace("slot:", "tables: ['public.tt*'], slot:")
     )
     code, said = tell("bronze", "pipeline.yml", "--until-caught-up")
-    assert (code, "there are no tables to carry; `smelt check` says why" in said) == (0, True), said
+    assert (code, "no tables to carry: source.tables is public.tt*" in said) == (1, True), said
     code, said = tell("check", "pipeline.yml")
     assert "the pattern public.tt* matches no table" in said
     with psycopg.connect(database, autocommit=True) as connection:

@@ -1,0 +1,44 @@
+"""How `smelt quality` ends: what was not checked is no success."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from bronze.lsn import Lsn
+from pipelines.commands.quality import failure_of
+from pipelines.quality.expectations import Expectation, LeftOut, QualityResult, Result
+
+STOPPED = LeftOut("table public.orders", "it has stopped: no key", stopped=True)
+OTHER = LeftOut("foreign keys", "the source could not be asked")
+
+
+def result(*held: bool | None, left_out: tuple[LeftOut, ...] = ()) -> QualityResult:
+    about = Expectation("silver", "orders", "orders", "expect_column_to_exist", {"column": "id"})
+    rows = tuple(Result(about, success) for success in held)
+    now = datetime(2026, 11, 26, tzinfo=UTC)
+    return QualityResult("shop", "run", now, 1.0, Lsn(1), now, (), rows, left_out=left_out)
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "said"),
+    [
+        (result(True), None, ""),
+        (result(True, left_out=(OTHER,)), None, ""),
+        (result(), 1, "no expectation was checked, for there is none"),
+        (result(True, left_out=(STOPPED,)), 3, "all 1 expectations hold, but left out"),
+        (result(left_out=(STOPPED,)), 3, "no expectation was checked, for there is none, but left out"),
+        (result(True, False, left_out=(STOPPED,)), 1, "1 of 2 expectations failed"),
+        (result(None, left_out=(STOPPED,)), 1, "1 could not be checked"),
+    ],
+)
+def test_only_what_was_checked_and_holds_is_a_success(
+    found: QualityResult, code: int | None, said: str
+) -> None:
+    failure = failure_of(found)
+    assert (failure and failure.exit_code) == code
+    assert said in str(failure)
+    if code == 3:
+        assert "table public.orders" in str(failure)
+    assert found.success == (bool(found.rows) and code != 1)

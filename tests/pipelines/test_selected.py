@@ -1,0 +1,141 @@
+"""Nothing selected is no success: over all commands, and all their arguments and options that select."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+import typer
+
+from bronze.errors import ConfigurationError
+from pipelines import cli
+from pipelines.selected import selected, there_are
+from pipelines.settings import Pipeline
+from tests.pipelines.in_process import smelt_here
+from tests.pipelines.test_cli import make_lake, pipeline_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+SELECTING = {"tables", "table", "document", "name"}
+"""Arguments and options of commands that select tables or documents."""
+WORDS = {"layer": ["silver", "gold"], "key": ["1"], "statement": ["SELECT 1"]}
+NOTHING = "nothing_like_it"
+
+
+def nothing(pattern: str) -> ConfigurationError:
+    return ConfigurationError(f"{pattern} selects nothing", code="pattern-unused")
+
+
+def test_each_is_chosen_once_and_a_pattern_that_selects_nothing_is_refused() -> None:
+    names = {"a*": ["ab", "aa"], "aa": ["aa"], "b*": []}
+    assert selected(["a*", "aa"], names.__getitem__, nothing) == ["ab", "aa"]
+    assert selected([], names.__getitem__, nothing) == []
+    with pytest.raises(ConfigurationError, match=r"^b\* selects nothing"):
+        selected(["a*", "b*"], names.__getitem__, nothing)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ([], "there is none"),
+        (["a"], "there is a"),
+        (list("abcde"), "there are a, b, c, d, e"),
+        (list("abcdefg"), "there are a, b, c, d, e and 2 more"),
+    ],
+)
+def test_what_there_is_is_listed(names: list[str], said: str) -> None:
+    assert there_are(names) == said
+
+
+def commands() -> Iterator[tuple[str, list[Any]]]:
+    """Each command that takes a pipeline file, with its parameters."""
+    tree = cast("Any", typer.main.get_command(cli.app))
+    for name, command in tree.commands.items():
+        if command.params and command.params[0].name == "file":
+            yield name, command.params
+
+
+def words_of(parameters: list[Any], *, layer: str = "silver") -> list[str]:
+    """What a command must be given, behind its file."""
+    words = []
+    for one in parameters[1:]:
+        if one.required or (one.name == "document" and one.param_type_name == "argument"):
+            given = layer if one.name == "layer" else WORDS.get(one.name, [NOTHING])[0]
+            words += [one.opts[0], given] if one.param_type_name == "option" else [given]
+    return words + [one.opts[0] for one in parameters if one.name in {"until_caught_up", "every"}]
+
+
+def noted(
+    method: Callable[[Pipeline], list[Path]], pattern: str, read: list[str]
+) -> Callable[[Pipeline], list[Path]]:
+    """The method, which notes each of its calls."""
+
+    def call(pipeline: Pipeline) -> list[Path]:
+        read.append(pattern)
+        return method(pipeline)
+
+    return call
+
+
+@pytest.mark.parametrize("layer", ["silver", "gold"])
+def test_patterns_without_a_file_end_each_command_that_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layer: str
+) -> None:
+    """Which commands read them is seen by running each; Java is missing, so a late refusal fails."""
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    more = "gold: {documents: ['document/*.yml']}\nquality: {suites: ['expectation/*.yml']}\n"
+    file = pipeline_file(tmp_path, "host=127.0.0.1 port=1", more=more)
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "customer.yml").touch()
+    make_lake(tmp_path)
+    read: list[str] = []
+    for method, pattern in (("document_files", "document"), ("suite_files", "expectation")):
+        monkeypatch.setattr(Pipeline, method, noted(getattr(Pipeline, method), pattern, read))
+    ended = set()
+    for name, parameters in commands():
+        read.clear()
+        done = smelt_here(name, file, *words_of(parameters, layer=layer), folder=tmp_path)
+        said = done.stdout + done.stderr
+        assert "Traceback" not in said
+        if read:
+            ended.add(name)
+            assert f"{read[0]}/*.yml selects no file" in said, (name, said)
+            assert done.returncode == 1, (name, said)
+            assert name == "maintain" or "documents/customer.yml" in said, (name, said)
+    assert {"run", "gold", "quality", "check", "verify", "explain", "preview"} <= ended
+
+
+@pytest.mark.postgres
+def test_every_argument_and_option_that_selects_refuses_what_selects_nothing(
+    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    file = pipeline_file(tmp_path, database)
+    make_lake(tmp_path)
+    tried = []
+    for name, parameters in commands():
+        for one in parameters[1:]:
+            if one.name not in SELECTING:
+                continue
+            for layer in WORDS["layer"] if any(each.name == "layer" for each in parameters) else [""]:
+                for pattern in (f"public.{NOTHING}*", f"{NOTHING}*", NOTHING):
+                    behind = [one.opts[0]] if one.param_type_name == "option" else []
+                    needed = [layer] if layer else []
+                    needed += ["--key", "1"] if any(each.name == "key" for each in parameters) else []
+                    done = smelt_here(name, file, *needed, *behind, pattern, folder=tmp_path)
+                    tried.append((name, one.name))
+                    assert done.returncode == 1, (name, one.name, pattern, done.stdout, done.stderr)
+                    assert pattern in done.stderr, (name, one.name, done.stderr)
+                    assert "java" not in done.stderr.lower()
+    assert {("verify", "table"), ("verify", "document"), ("snapshot", "tables")} <= set(tried)
+    assert {("rebuild", "name"), ("explain", "document"), ("preview", "document")} <= set(tried)
+
+
+@pytest.mark.postgres
+def test_a_source_without_tables_is_no_success(tmp_path: Path, database: str) -> None:
+    file = pipeline_file(tmp_path, database)
+    done = smelt_here("snapshot", file, "--all", folder=tmp_path)
+    assert (done.returncode, "no tables to snapshot: source.tables is" in done.stderr) == (1, True)
+    assert not (tmp_path / "lake").exists()
