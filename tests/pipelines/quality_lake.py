@@ -134,10 +134,18 @@ class QualityLake:
     """The lake, its pipeline, and what a test changes in it."""
 
     folder: Path
-    pipeline: Pipeline
+    read: Pipeline
     lake: Lake
     lsn: int = 100
     commit_ts: datetime | None = None
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline as its file was read; it selects suites where a test has written some."""
+        if any((self.folder / "expectations").glob("*.yml")):
+            return self.read
+        quality = self.read.quality.model_copy(update={"suites": []})
+        return self.read.model_copy(update={"quality": quality})
 
     @property
     def document(self) -> Path:
