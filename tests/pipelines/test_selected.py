@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+import psycopg
 import pytest
 import typer
 
@@ -113,6 +114,8 @@ def test_every_argument_and_option_that_selects_refuses_what_selects_nothing(
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     file = pipeline_file(tmp_path, database)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE TABLE orders (id int PRIMARY KEY)")
     make_lake(tmp_path)
     tried = []
     for name, parameters in commands():
