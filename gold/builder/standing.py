@@ -124,10 +124,14 @@ class Standing:
         Args:
             state: of the table.
         """
-        if state is None or state.version == self._own:
+        if state is not None and state.version == self._own:
             return None
         name = self.document.name
         named = self._control.last_named("gold", name)
+        if state is None:
+            if named is not None:  # removed: its versions will come again with other documents
+                self._control.disown("gold", name, -1, None)
+            return None
         if named is not None and is_put_back(state.version, state.position, named):
             self._control.disown("gold", name, state.version, state.position)
             named = self._control.last_named("gold", name)

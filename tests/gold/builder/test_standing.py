@@ -18,9 +18,11 @@ from bronze.lsn import Lsn
 from gold.builder.definition import PROVEN, proof
 from gold.builder.gold_table import DEFINITION_PROPERTY
 from gold.builder.spark_settings import GOLD_APP
+from gold.builder.standing import Standing
 from gold.cycle import Gold
 from gold.tree.check import resolved
 from silver.run.lazy_session import LazySession
+from silver.run.table_log import SilverLog
 from tests.gold.shop import catalog
 from tests.gold.shop_documents import document
 
@@ -202,3 +204,12 @@ def test_a_document_that_is_wrong_is_told_without_spark(built: Built) -> None:
     (error,) = built.control.open_errors()
     assert (error.name, error.code) == ("lines", "document-invalid")
     assert built.starts == 0
+
+
+def test_a_document_whose_table_was_removed_is_named_by_no_cut_any_more(built: Built) -> None:
+    standing = Standing(built.lake, built.document, SilverLog(built.lake), built.control)
+    assert standing.written_by_others(standing.table.state()) is None
+    assert [cut.tables for cut in built.control.cuts("gold")] == [{"lines": 1}]
+    shutil.rmtree(built.lake.uri("gold", "lines"))
+    assert standing.written_by_others(standing.table.state()) is None
+    assert [cut.tables for cut in built.control.cuts("gold")] == [{}]
