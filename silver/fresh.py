@@ -211,7 +211,8 @@ class FreshTables:
         ahead = {table for name, table in wanted.items() if self._log.is_past(name, end)}
         aside = Aside(self._spark, self._lake, self._control)
         aside.begin(bronze)
-        attempt = Attempt(bronze, relations, last, end, only=frozenset(wanted.values()) - ahead)
+        torn = self._log.torn(wanted)
+        attempt = Attempt(bronze, relations, last, end, only=frozenset(wanted.values()) - ahead - torn.keys())
         worklist = Worklist(
             self._lake,
             self._settings,
@@ -226,7 +227,7 @@ class FreshTables:
             if entry.table.name in names:
                 with aside.isolated(entry.table.table, end, {}):
                     views[entry.table.name] = self._view(entry.table, entry.work, bronze)
-        aside.out |= dict.fromkeys(ahead, "it is past that LSN, and no cut before it names the table")
+        aside.out |= dict.fromkeys(ahead, "it is past that LSN, and no cut before it names the table") | torn
         out = {name: self._why(name, wanted, aside, attempt) for name in names if name not in views}
         return Head(end, commit_ts, views, out, relations)
 

@@ -68,6 +68,19 @@ class PinnedLog(SilverLog):
             except Exception as error:  # noqa: BLE001 - told where that table's part begins
                 self._pinned[name] = error
 
+    def torn(self, tables: Mapping[str, TableName]) -> dict[TableName, str]:
+        """Return why a table cannot be read where an entry of its log, or of its history's, is torn.
+
+        Args:
+            tables: the source's table of each name.
+        """
+        found = {}
+        for name, why in self._pinned.items():
+            table = tables.get(name) or tables.get(name.removesuffix(HISTORY_SUFFIX))
+            if table is not None and isinstance(why, SmeltError) and why.code == "log-entry-torn":
+                found[table] = f"{why.where}: {why.message}; {why.remedy}"
+        return found
+
     def go_back(self, versions: Mapping[str, int], lsn: Lsn) -> None:
         """Of tables that hold changes after an LSN, take these versions instead.
 
