@@ -71,6 +71,20 @@ class Verified:
             problems.append("nothing was compared: the sample has no row and no document; take a larger one")
         return problems
 
+    def left_out(self) -> dict[str, int]:
+        """Return how much of what was asked for was not compared; each result says why."""
+        proof = self.proof
+        tables = [] if proof is None else proof.compared
+        documents = [] if proof is None else proof.documents
+        return {
+            "tables": 0 if proof is None else len(proof.unproven),
+            "columns": sum(len(one.columns_not_compared) for one in tables),
+            "rows": sum(one.rows_not_compared for one in tables),
+            "document types": sum(1 for one in documents if one.reason and not one.empty),
+            "documents": sum(one.withdrawn for one in documents),
+            "fields": sum(len(one.left_out) for one in documents),
+        }
+
     def _compared_nothing(self) -> bool:
         """Check whether a sample left nothing to compare."""
         if self.sample is None:

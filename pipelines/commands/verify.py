@@ -79,10 +79,8 @@ def run_verify(
         found = _together(found, again)
     if output.json:
         output.value(_plain(found))
-    elif found.not_asked:
-        some = ", ".join(found.not_asked[:_NAMED])
-        more = len(found.not_asked) - _NAMED
-        output.line(f"not asked for: {some}{f' and {more:,} more' if more > 0 else ''}")
+    else:
+        _say_left_out(found, output)
     if problems := found.problems():
         raise Failure("; ".join(problems))
 
@@ -170,8 +168,20 @@ def _plain(found: Verified) -> dict[str, object]:
             {**asdict(one), "commit_lsn": str(Lsn(one.commit_lsn)), "equal": one.equal}
             for one in found.documents
         ],
+        "left_out": found.left_out(),
         "not_asked": list(found.not_asked),
     }
+
+
+def _say_left_out(found: Verified, output: Output) -> None:
+    """Print how much was not compared: a new reader of the lines above may take all for compared."""
+    counts = [_many(times, name.removesuffix("s")) for name, times in found.left_out().items() if times]
+    if counts:
+        output.line(f"not compared, as the lines above say: {', '.join(counts)}", style=WARNING)
+    if found.not_asked:
+        names = ", ".join(found.not_asked[:_NAMED])
+        more = len(found.not_asked) - _NAMED
+        output.line(f"not asked for: {names}{f' and {more:,} more' if more > 0 else ''}")
 
 
 def _say(found: Compared, output: Output, sample: float | None) -> None:
@@ -186,7 +196,7 @@ def _say(found: Compared, output: Output, sample: float | None) -> None:
     elif isinstance(found, Proof):
         _say_proof(found, output, sample)
     else:
-        _say_table(found, output)
+        _say_table(found, output, sample)
 
 
 def _say_proof(found: Proof, output: Output, sample: float | None) -> None:
@@ -196,7 +206,7 @@ def _say_proof(found: Proof, output: Output, sample: float | None) -> None:
         output.say(f"{rows:,} rows of the source were read in {seconds_text(found.seconds)}{said}")
 
 
-def _say_table(found: TableComparison | Unproven, output: Output) -> None:
+def _say_table(found: TableComparison | Unproven, output: Output, sample: float | None) -> None:
     from pipelines.proof.sides import Unproven  # noqa: PLC0415 - as above
     from silver.schema.catalog import HISTORY_SUFFIX  # noqa: PLC0415
     from silver.verify.rows import KINDS  # noqa: PLC0415
@@ -205,11 +215,13 @@ def _say_table(found: TableComparison | Unproven, output: Output) -> None:
         output.line(f"silver.{found.name}: not compared: {found.reason}", style=WARNING)
         return
     at = f"as of {Lsn(found.lsn)}"
+    of = f" of a sample of {sample:g}" if found.sampled else ""
     if found.equal:
-        rows = f"{found.silver_rows:,} {'row' if found.silver_rows == 1 else 'rows'}"
-        output.line(f"silver.{found.name}: equal to PostgreSQL {at}; {rows}", style=GOOD)
+        rows = _many(found.silver_rows, "row")
+        output.line(f"silver.{found.name}: equal to PostgreSQL {at}; {rows}{of}", style=GOOD)
+        _say_uncompared(found, output)
         return
-    counts = f"{found.source_rows:,} rows at the source, {found.silver_rows:,} in silver"
+    counts = f"{found.source_rows:,} rows at the source{of}, {found.silver_rows:,} in silver"
     output.line(f"silver.{found.name}: not equal to PostgreSQL {at}; {counts}", style=ERROR)
     for kind, count in found.counts.items():
         output.line(f"  {count:,} {'row' if count == 1 else 'rows'}: {KINDS[kind]}")
@@ -220,6 +232,28 @@ def _say_table(found: TableComparison | Unproven, output: Output) -> None:
     rebuilds = f"smelt rebuild FILE silver {found.name.removesuffix(HISTORY_SUFFIX)}"
     retakes = f"smelt verify FILE --table {found.table} --repair"
     output.line(f"  remedy: {rebuilds if 'versions' in found.counts else retakes}")
+    _say_uncompared(found, output)
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _say_uncompared(found: TableComparison, output: Output) -> None:
+    """Print which columns and rows of a table, or of its source, were not compared."""
+    from silver.schema.catalog import HISTORY_SUFFIX  # noqa: PLC0415 - loads Spark
+
+    reasons = []
+    if found.columns_not_compared:
+        reasons.append(f"column {', '.join(found.columns_not_compared)}: the source does not have it")
+    if found.rows_not_compared:
+        noun = "ended version" if found.name.endswith(HISTORY_SUFFIX) else "deleted row"
+        kept = _many(found.rows_not_compared, noun)
+        reasons.append(f"{kept}, which silver keeps: the source does not have them")
+    if found.rows_elsewhere:
+        reasons.append(found.rows_elsewhere)
+    for reason in reasons:
+        output.line(f"  not compared: {reason}", style=WARNING)
 
 
 def _say_row(wrong: WrongRow, said: str, output: Output) -> None:

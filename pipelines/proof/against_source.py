@@ -23,10 +23,11 @@ makes the same ones of silver's rows at S (`gold.verify.against_source`).
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from bronze.catalog.select import select_tables, skipped_relations
+from bronze.checks.inheritance import inheritance_findings
 from bronze.checks.ownership import require_own
 from bronze.errors import ConfigurationError
 from bronze.lake.control_tables import ControlTables
@@ -126,13 +127,14 @@ def prove(
         SmeltError: the server or the lake cannot be reached.
     """
     load = load or Load()
-    tables = _tables(pipeline, names)
+    tables, elsewhere = _tables(pipeline, names)
     proof, lake = Proof(), pipeline.lake_address()
 
     def told(found: TableComparison | Unproven) -> None:
         if isinstance(found, Unproven):
             proof.unproven.append(found)
         else:
+            found = replace(found, rows_elsewhere=elsewhere.get(found.table, ""))
             proof.compared.append(found)
         tell(found)
 
@@ -184,12 +186,14 @@ def prove(
     return proof
 
 
-def _tables(pipeline: Pipeline, names: Sequence[str]) -> list[SourceTable]:
+def _tables(pipeline: Pipeline, names: Sequence[str]) -> tuple[list[SourceTable], dict[str, str]]:
+    """Return the tables to compare, and of which the source shows rows of tables that are not selected."""
     source = pipeline.source
     with translated(source), connect(source, application_name="deltasmelt verify") as connection:
         require_own(connection, source, pipeline.lake_address(), pipeline.pipeline)
         tables = select_tables(connection, source)
         skipped = skipped_relations(connection, source) if names else []
+        inherited = [one for one in inheritance_findings(connection, tables) if one.level == "warning"]
     if not tables:
         cut = ControlTables(pipeline.lake_address()).latest_cut("silver")
         there = ", ".join(sorted(cut.tables)) if cut is not None else ""
@@ -200,7 +204,8 @@ def _tables(pipeline: Pipeline, names: Sequence[str]) -> list[SourceTable]:
             where=address_of(source),
             remedy="correct source.tables, or give the server and database of this lake",
         )
-    return named_tables(names, tables, skipped) if names else list(tables)
+    chosen = named_tables(names, tables, skipped) if names else list(tables)
+    return chosen, {one.subject: one.message for one in inherited}
 
 
 def _without_problems(tables: Sequence[SourceTable], told: Callable[[Unproven], None]) -> list[SourceTable]:

@@ -166,13 +166,17 @@ class Sides:
         view = f"smelt_source_{uuid.uuid4().hex}"
         shared = share(rows, view)
         self._views.append(view)
-        if self._sample is not None and has_sample(source.relation, self._settings.types):
+        sampled = self._sample is not None and has_sample(source.relation, self._settings.types)
+        silvers = session.table(stored).columns
+        if self._sample is not None and sampled:
             stored = f"(SELECT * FROM {stored} WHERE {in_spark(source.relation, self._sample)})"
         # What the source has dropped, silver may keep; and of a shape that it has not seen yet, so it does.
         both = {column.name for column in source.columns}
         columns = tuple(column for column in table.columns if column.name in both)
         table = replace(history_of(table) if asked.history else table, columns=columns)
-        return compare(session, table, shared, stored, int(silver.lsn))
+        found = compare(session, table, shared, stored, int(silver.lsn))
+        left = tuple(name for name in silvers if name not in both | table.own_columns.keys())
+        return replace(found, columns_not_compared=left, sampled=sampled)
 
 
 def _differs(source: SilverTable, silver: SilverTable) -> str:
@@ -187,6 +191,10 @@ def _differs(source: SilverTable, silver: SilverTable) -> str:
 
 def _other_types(source: SilverTable, rows: DataFrame, stored: DataFrame) -> str:
     for column in source.columns:
+        if column.name not in stored.columns:
+            return (
+                f"silver's table has no column {column.name}; `smelt snapshot FILE {source.table}` brings it"
+            )
         there, here = (frame.schema[column.name].dataType.simpleString() for frame in (rows, stored))
         if there != here:
             return f"column {column.name} is {here} in silver, {there} at the source; {_shape_remedy(source)}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from silver.run.masters import computed
 from silver.run.sessions import beside
 from silver.run.spark_settings import settings
+from silver.schema.live_rows import is_live
 from silver.verify.rows import (
     KINDS,
     MOST_TEXT,
@@ -70,6 +71,10 @@ class TableComparison:
         silver_rows: live rows of the table.
         counts: by kind, how many keys are wrong.
         first: the first of these, by key.
+        columns_not_compared: columns of silver that the source does not have.
+        rows_not_compared: deleted rows and ended versions that silver keeps; the source has no such rows.
+        rows_elsewhere: why a query at the source shows rows that were not compared; empty if there are none.
+        sampled: whether the rows of some keys alone were compared.
     """
 
     name: str
@@ -79,6 +84,10 @@ class TableComparison:
     silver_rows: int
     counts: dict[str, int]
     first: tuple[WrongRow, ...]
+    columns_not_compared: tuple[str, ...] = ()
+    rows_not_compared: int = 0
+    rows_elsewhere: str = ""
+    sampled: bool = False
 
     @property
     def equal(self) -> bool:
@@ -111,15 +120,20 @@ def compare(
         elif table.soft:
             queries.append(f"SELECT * FROM (\n{doubled_query(table, silver)}\n)")
         counts = _counts(session, queries) if queries else {}
+        ended = 0
+        if table.versioned:
+            ended = session.sql(f"SELECT 1 FROM {silver} WHERE NOT ({is_live(table)})").count()
+        result = TableComparison(
+            table.name, str(table.table), lsn, *_rows(parts), counts, (), rows_not_compared=ended
+        )
         if differing and not counts:
             counts = {
                 "unexplained": sum(
                     max(row["source_rows"], row["silver_rows"]) for row in parts if row["differs"]
                 )
             }
-            return TableComparison(table.name, str(table.table), lsn, *_rows(parts), counts, ())
-        first = _first(session, table, (source, silver), most) if counts else ()
-    return TableComparison(table.name, str(table.table), lsn, *_rows(parts), counts, first)
+            return replace(result, counts=counts)
+        return replace(result, first=_first(session, table, (source, silver), most) if counts else ())
 
 
 def _rows(parts: Sequence[Row]) -> tuple[int, int]:

@@ -131,6 +131,13 @@ def test_every_table_and_type_is_equal_at_one_lsn_though_bronze_and_silver_are_b
     done = smelt_here("verify", source.file, folder=source.folder)
     assert done.returncode == 0, done.stdout + done.stderr
     said = done.stdout.splitlines()
+    (left,) = (line for line in said if line.startswith("  not compared: "))
+    ended = re.fullmatch(r"  not compared: (\d+) ended versions, which silver keeps: .*", left)
+    assert ended is not None
+    assert int(ended[1]) >= 30, "20 that an UPDATE ended, and 10 that a DELETE ended"
+    assert said[said.index(left) - 1].startswith("silver.kept__history: equal to PostgreSQL as of ")
+    assert said.pop() == f"not compared, as the lines above say: {ended[1]} rows"
+    said.remove(left)
     names = {"cells", "counted", "kept", "kept__history", "large", "nothing", "typed", "typed_alike"}
     assert {line.partition(":")[0] for line in said} == {f"silver.{name}" for name in names}
     assert all(": equal to PostgreSQL as of " in line for line in said)
@@ -214,6 +221,9 @@ def test_a_column_that_the_source_dropped_is_not_compared_and_a_new_one_is_waite
     )
     assert done.returncode == 1
     assert "silver.cells: equal to PostgreSQL" in done.stdout
+    assert "  not compared: column other: the source does not have it\n" in done.stdout
+    assert "not compared, as the lines above say: 1 table, 1 column\n" in done.stdout
+    assert "not asked for: silver.counted, silver.kept, silver.kept__history, silver.large" in done.stdout
     assert "silver.nothing: not compared: silver has no column later yet; it comes with " in done.stdout
     assert "or by `smelt snapshot FILE public.nothing`\n" in done.stdout
     error = OpenError("table", "public.cells", "table-failed", "a disk failed", "mend it")
