@@ -1,0 +1,31 @@
+"""A process that only reads silver's tables passes over the table whose log entry is torn, and no other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from bronze.identifiers import TableName
+from bronze.lake.location import Lake
+from silver.run.aside import PinnedLog
+
+
+@pytest.mark.parametrize("of", ["orders", "orders__history"])
+@pytest.mark.parametrize("left", [0, 100])
+def test_a_torn_entry_is_its_tables_reason(tmp_path: Path, left: int, of: str) -> None:
+    lake = Lake(str(tmp_path))
+    for name in ("orders", "orders__history", "items"):
+        for _ in range(2):
+            write_deltalake(lake.uri("silver", name), pa.table({"id": [1]}), mode="append")
+    entry = max(Path(lake.uri("silver", of), "_delta_log").glob("*.json"))
+    entry.write_bytes(entry.read_bytes()[:left])
+    log = PinnedLog(lake)
+    tables = {"orders": TableName("public", "orders"), "items": TableName("public", "items")}
+    log.pin(tables)
+    ((table, why),) = log.torn(tables).items()
+    assert table == tables["orders"]
+    assert why.startswith(f"{entry}: entry 1 of the table's log, the newest, is torn; start the pipeline: ")
+    assert log.read("items") is not None
