@@ -12,11 +12,12 @@ cases are noted as a `Meeting`, and decided by the types that Spark finds (`gold
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 from gold.language import types
+from gold.language.comparing import Rule
 from gold.language.pairs import way_of_chosen
 
 if TYPE_CHECKING:
@@ -217,7 +218,14 @@ def way_of_any(operands: Sequence[Operand]) -> tuple[Comparison | None, str]:
     found = [(one.way, one.name) for one in operands if one.way is not None]
     as_text = any(one.kind == "text" and one.way is None and not one.constant for one in operands)
     way = way_of_chosen([one for one, _ in found], beside_text=as_text)
-    return way, "" if way is None else found[0][1]
+    if way is None:
+        return None, ""
+    wrong = next((one.text for one in operands if one.text is not None and not way.accepts(one.text)), None)
+    if wrong is not None and way.equality.native:
+        # PostgreSQL makes a value of the type of it; Spark would compare the text as it is written.
+        rule = Rule(refused=f"{wrong!r} is not the text that silver has of such a value")
+        way = replace(way, equality=rule, order=rule)
+    return way, found[0][1]
 
 
 def check_read(*operands: Operand, ddl: str) -> None:

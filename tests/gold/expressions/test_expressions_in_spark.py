@@ -15,7 +15,7 @@ from gold.expressions.expressions import parse_expression
 from gold.expressions.functions import FUNCTIONS
 from gold.language.types import calculated
 from gold.tree.resolve import resolve
-from silver.run.sessions import own_session
+from silver.run.pinned import PINNED
 from silver.run.spark_settings import settings
 from silver.schema.catalog import UNREPRESENTABLE
 from silver.sql import quote
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+EXACT = "spark.sql.decimalOperations.allowPrecisionLoss"
 _COLUMN = re.compile(r"#(\d+)")
 _LAMBDA = re.compile(r"(lambda \w+)#\d+")
 """Variables of lambdas, Spark's own too; each has a number of its own."""
@@ -76,12 +77,13 @@ def test_spark_reads_what_the_reader_finds_and_means_what_it_writes(spark: Spark
 
 
 def test_the_type_of_what_is_calculated_is_that_of_spark(spark: SparkSession) -> None:
-    """In a session of gold, which rounds nothing."""
+    """As gold's sessions have it, which round nothing."""
     kinds = ("SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(38,18)", "DECIMAL(38,0)",
              "DECIMAL(12,2)", "DECIMAL(5,5)", "DECIMAL(38,37)", "DECIMAL(20,0)")  # fmt: skip
     asked = [(how, one, other) for how in "+-*%" for one in kinds for other in kinds]
     listed = ", ".join(f"CAST(1 AS {a}) {how} CAST(1 AS {b}) AS u{n}" for n, (how, a, b) in enumerate(asked))
-    found = [one.dataType.simpleString() for one in own_session(spark).sql(f"SELECT {listed}").schema]
+    with settings(spark, {EXACT: PINNED[EXACT]}):
+        found = [one.dataType.simpleString() for one in spark.sql(f"SELECT {listed}").schema]
     names = {"smallint": "SMALLINT", "bigint": "BIGINT", "int": "INT", "float": "FLOAT", "double": "DOUBLE"}
     wrong = {
         call: (kind, calculated(*call))

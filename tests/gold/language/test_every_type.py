@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipelines.demo.embedded_postgres import EmbeddedServer
-from silver.run.sessions import own_session
+from silver.run.pinned import PINNED
+from silver.run.spark_settings import settings
 from tests.fix_postgres import drop_database, make_database
 from tests.fix_spark import reading
 from tests.gold.postgres_world import PostgresWorld, Tally, every_type, values_of
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.postgres
 
+EXACT = "spark.sql.decimalOperations.allowPrecisionLoss"
 SEED = 1
 BATCH = 12
 """Documents in one statement of Spark."""
@@ -114,8 +116,7 @@ def test_documents_are_those_of_postgresql(
     values = values_of(dsn)
     world = PostgresWorld(dsn, every_type(source, values), source)
     writer = EveryType(source, world.shapes, values)
-    spark = own_session(spark)
-    with reading(spark):
+    with reading(spark), settings(spark, {EXACT: PINNED[EXACT]}):
         world.load(spark, tmp_path)
         each = MANY if seconds else CONDITIONS
         asked = {name: dict.fromkeys(writer.condition(name) for _ in range(each)) for name in world.shapes}
