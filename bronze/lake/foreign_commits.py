@@ -25,6 +25,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from bronze.doors import Door, through
 from bronze.lake.disk import entry_path
@@ -93,15 +94,29 @@ def commit_of(entry: bytes) -> Commit:
     return _commit(info, ours=ours, changes_rows=_CHANGES_ROWS in entry)
 
 
+def added_by_others(entry: bytes) -> set[str]:
+    """Return the paths of the files that an entry adds; none where a session of this release signed it.
+
+    A mark is no proof here: earlier releases set marks, too, and wrote other types into files.
+    """
+    actions = [json.loads(line) for line in entry.splitlines() if b'"add"' in line or b'"commitInfo"' in line]
+    if any(_is_signed(action.get("commitInfo") or {}) for action in actions):
+        return set()
+    return {unquote(action["add"]["path"]) for action in actions if "add" in action}
+
+
+def _is_signed(info: dict[str, Any]) -> bool:
+    return str(info.get("userMetadata") or "").lstrip('{"').startswith(SIGNATURE)
+
+
 def _commit(info: dict[str, Any], *, ours: bool, changes_rows: bool) -> Commit:
     operation = str(info.get("operation") or "")
-    signed = str(info.get("userMetadata") or "").lstrip('{"').startswith(SIGNATURE)
     parameters = info.get("operationParameters") or {}
     overwrites = operation == "WRITE" and parameters.get("mode") == "Overwrite"
     overwrites = overwrites and parameters.get("predicate") in {None, "", "[]", "true", '["true"]'}
     return Commit(
         operation,
-        ours or signed or ACTIONS_KEY in info,
+        ours or _is_signed(info) or ACTIONS_KEY in info,
         changes_rows or operation in _TAKES_VALUES,
         overwrites or operation in _REPLACES,
     )

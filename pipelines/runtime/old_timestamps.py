@@ -6,9 +6,11 @@ microseconds (`silver.run.pinned`), but a MERGE leaves older files of the table 
 
 Finding old files
     The table property `silver.schema.ddl.TIMESTAMPS` states that no file is old. A new table has the property
-    from CREATE TABLE on; an older table gets the property after maintenance has read all footers. So footers
-    are read once per table. Python cannot read the files of a catalog's table; without the property such a
-    table is rewritten.
+    from CREATE TABLE on; an older table gets the property after maintenance has read all footers. Others, and
+    an earlier release that is used again, may add old files afterwards. So each `smelt maintain` looks again
+    (`_doubtful`): at all footers where files are few, else at the files of commits that no session of this
+    release signed. Python cannot read the files of a catalog's table; without the property such a table is
+    rewritten, and with the property it is believed.
 Rewriting
     OPTIMIZE alone writes. OPTIMIZE removes exactly the files that it has read, and Delta refuses the commit
     if one of these files is gone: a concurrent or late commit cannot be lost. All file actions say
@@ -35,6 +37,7 @@ import pyarrow.parquet as pq
 
 from bronze.doors import Door, through
 from bronze.lake import delta
+from bronze.lake.foreign_commits import added_by_others, entry_of
 from bronze.lake.named.place import is_named
 from bronze.lake.parquet import file_system
 from silver.run.pinned import writes_microseconds
@@ -52,6 +55,12 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger("deltasmelt.maintenance")
 _OWED: Final = "deltasmelt.timestampsOwed"
 """Table property: the columns, as JSON, by which the table was clustered before the rewrite."""
+_LOOKED: Final = "deltasmelt.timestampsVersion"
+"""Table property: the version up to which files are known; without it no version is."""
+_FEW: Final = 100
+"""Files whose footers are read at each maintenance."""
+_SOON: Final = 100
+"""Commits that are read from the log again at the next maintenance."""
 _MOST: Final = 4
 """Delta clusters by four columns at most."""
 
@@ -67,33 +76,75 @@ def renewed(spark: SparkSession, address: str, table: DeltaTable, check: Callabl
     """
     delta.refresh(table)
     stated = table.metadata().configuration
-    if TIMESTAMPS in stated and _OWED not in stated:
-        if not writes_microseconds(spark):  # files of this server contradict the property
-            check()
-            _unset(spark, address, TIMESTAMPS)
+    proven, named = TIMESTAMPS in stated and _OWED not in stated, is_named(table.table_uri)
+    if proven and not writes_microseconds(spark):  # files of this server contradict the property
+        check()
+        _unset(spark, address, TIMESTAMPS)
         return False
     fields = json.loads(table.schema().to_json())["fields"]
-    if '"timestamp"' not in json.dumps(fields) or not writes_microseconds(spark):
+    if '"timestamp"' not in json.dumps(fields) or not writes_microseconds(spark) or (proven and named):
         return False
-    work = _OWED in stated or is_named(table.table_uri) or has_old_files(table)
+    known = int(stated.get(_LOOKED, -1))
+    doubtful = _doubtful(table, known) if proven else None
+    work = _OWED in stated or named or has_old_files(table, doubtful)
     if work:
         _write_again(spark, address, _orderable(table, fields), stated.get(_OWED), check)
         delta.refresh(table)
-        if not is_named(table.table_uri) and has_old_files(table):
+        if not named and has_old_files(table):
             _LOGGER.warning("%s still has timestamps as INT96; does another version write to it?", address)
             return True
+    elif doubtful is not None and not _is_worth_stating(table, known, len(doubtful)):
+        return False
     check()
-    spark.sql(
-        f"ALTER TABLE {address} SET TBLPROPERTIES ({literal(TIMESTAMPS)} = {literal(MICROSECONDS)})"
-    ).collect()
+    proof = {TIMESTAMPS: MICROSECONDS, _LOOKED: str(table.version())}
+    listed = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in proof.items())
+    spark.sql(f"ALTER TABLE {address} SET TBLPROPERTIES ({listed})").collect()
     return work
 
 
-def has_old_files(table: DeltaTable) -> bool:
-    """Check whether a file of the handle's version has an INT96 column, oldest files first."""
+def _doubtful(table: DeltaTable, known: int) -> set[str]:
+    """Return the files of a table that may be old although the property denies it.
+
+    Args:
+        table: with the property, and not in a catalog.
+        known: the version up to which files are known.
+    """
+    paths = set(pa.table(table.get_add_actions())["path"].to_pylist())
+    commits = range(known + 1, table.version() + 1)
+    if len(paths) <= _FEW or len(commits) > len(paths):  # the log would cost more than the footers
+        return paths
+    found: set[str] = set()
+    for version in commits:
+        entry = entry_of(table.table_uri, version)
+        if entry is None:  # the log was cut since
+            return paths
+        found |= added_by_others(entry)
+    return paths & found
+
+
+def _is_worth_stating(table: DeltaTable, known: int, footers: int) -> bool:
+    """Check whether the next look is cheaper by much if it begins at the version of now.
+
+    Args:
+        table: as `_doubtful`.
+        known: as `_doubtful`.
+        footers: of how many files this look has read them.
+    """
+    many = pa.table(table.get_add_actions()).num_rows > _FEW
+    return many and (footers > _FEW or table.version() - known > _SOON)
+
+
+def has_old_files(table: DeltaTable, only: set[str] | None = None) -> bool:
+    """Check whether a file of the handle's version has an INT96 column, oldest files first.
+
+    Args:
+        table: not in a catalog.
+        only: paths of the files to look at; None: all of them.
+    """
     actions = pa.table(table.get_add_actions())
     times, paths = (actions[name].to_pylist() for name in ("modification_time", "path"))
-    return any(_is_old(table.table_uri, path) for _, path in sorted(zip(times, paths, strict=True), key=str))
+    files = [path for _, path in sorted(zip(times, paths, strict=True), key=str)]
+    return any(_is_old(table.table_uri, path) for path in files if only is None or path in only)
 
 
 def _is_old(uri: str, path: str) -> bool:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from bronze.lake.foreign_commits import Commit, commit_of, entry_of, first_foreign, restored
+from bronze.lake.foreign_commits import Commit, added_by_others, commit_of, entry_of, first_foreign, restored
 from bronze.lake.location import Lake
 from silver.run.stored import SILVER_APP
 from silver.run.table_log import SilverLog
@@ -92,6 +92,20 @@ def test_an_entry_states_whose_it_is_and_what_it_did(written: bytes, stated: str
     found = commit_of(written)
     words = {"ours": found.ours, "changes rows": found.changes_rows, "replaces all": found.replaces_all}
     assert ", ".join(word for word, holds in words.items() if holds) == stated
+
+
+@pytest.mark.parametrize(
+    ("info", "added"),
+    [
+        ({"operation": "OPTIMIZE"}, {"a b"}),
+        ({"operation": "OPTIMIZE", "userMetadata": "deltasmelt"}, set()),
+        ({"operation": "MERGE", "userMetadata": "theirs"}, {"a b"}),
+    ],
+)
+def test_files_are_known_by_a_signature_and_not_by_a_mark(info: dict[str, Any], added: set[str]) -> None:
+    mark = {"txn": {"appId": SILVER_APP, "version": 7}}
+    come, gone = {"add": {"path": "a%20b", "dataChange": False}}, {"remove": {"path": "c"}}
+    assert added_by_others(entry(info, mark, come, gone)) == added
 
 
 def test_of_a_catalogs_history_a_restore_alone_is_somebody_elses_and_a_gap_is_passed_over() -> None:

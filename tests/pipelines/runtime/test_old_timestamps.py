@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
+from bronze.lake.foreign_commits import SIGNATURE
 from gold.builder import full
 from pipelines.runtime import old_timestamps
 from pipelines.runtime.maintenance import Maintenance
 from pipelines.runtime.old_timestamps import has_old_files, renewed
 from silver.run.pinned import PINNED
 from silver.run.sessions import own_session
+from silver.run.spark_settings import settings
 from silver.schema.ddl import MICROSECONDS, PROPERTIES, TIMESTAMPS
 from tests.fix_spark import rows_of
 from tests.gold.shop import moment
@@ -122,13 +127,26 @@ def test_maintenance_writes_them_again_and_no_cut_feed_or_document_is_harmed(
         assert rows_of(spark, f"SELECT * FROM {feed}") == []
 
     settled = {table: opened(world, *table).version() for table in TABLES}
-    with patch.object(old_timestamps, "has_old_files", side_effect=AssertionError("it is known")):
+    with (
+        patch.object(old_timestamps, "_FEW", 0),
+        patch.object(old_timestamps, "_is_old", side_effect=AssertionError("it is known by the log")),
+    ):
         assert not any("timestamps rewritten" in one for one in maintained().values())
     assert {table: opened(world, *table).version() for table in TABLES} == settled
 
     # Documents go on by the changes alone, of which `letter` has none.
     world.step(lambda shop: shop.put("people", id=8, seen=moment(800), home="moved"))
     assert not any(has_old_files(opened(world, *table)) for table in TABLES)
+
+    # Somebody else writes the files anew, and leaves the property: that is no change of rows.
+    with settings(spark, {TYPE: "INT96"}):
+        spark.sql(f"OPTIMIZE {world.lake.sql('gold', 'person')} ZORDER BY (id)").collect()
+    assert has_old_files(opened(world, "gold", "person"))
+    with patch.object(old_timestamps, "_FEW", 0):
+        rewritten = {table for table, one in maintained().items() if "timestamps rewritten" in one}
+    assert rewritten == {("gold", "person")}
+    assert not has_old_files(opened(world, "gold", "person"))
+    world.step(lambda shop: shop.put("people", id=9, seen=moment(900), home="moved"))
 
 
 def test_a_server_that_guards_the_setting_makes_no_statement_true(world: World, spark: SparkSession) -> None:
@@ -140,3 +158,30 @@ def test_a_server_that_guards_the_setting_makes_no_statement_true(world: World, 
         assert not renewed(one, address, table, lambda: None)
         stated.append(opened(world, "silver", "people").metadata().configuration.get(TIMESTAMPS))
     assert stated == [None, None, MICROSECONDS]
+
+
+def test_many_files_are_known_by_the_log_and_read_again_where_it_was_cut(lake_path: str) -> None:
+    rows = pa.table({"at": pa.array([moment(1)], pa.timestamp("us", tz="UTC"))})
+    signed = CommitProperties(custom_metadata={"userMetadata": SIGNATURE})
+    for _ in range(4):
+        write_deltalake(lake_path, rows, mode="append", commit_properties=signed)
+    write_deltalake(lake_path, rows, mode="append")
+    table = DeltaTable(lake_path)
+    every = set(pa.table(table.get_add_actions())["path"].to_pylist())
+
+    def doubtful(known: int, few: int = 0) -> int:
+        with patch.object(old_timestamps, "_FEW", few):
+            found = old_timestamps._doubtful(table, known)
+        assert found <= every
+        return len(found)
+
+    assert [doubtful(-1), doubtful(3), doubtful(4), doubtful(-1, few=9)] == [1, 1, 0, 5]
+    with patch.object(old_timestamps, "_FEW", 0):
+        (theirs,) = old_timestamps._doubtful(table, -1)
+    assert not has_old_files(table)
+    pq.write_table(rows, Path(lake_path, theirs), use_deprecated_int96_timestamps=True)
+    assert has_old_files(table, {theirs})
+    assert not has_old_files(table, every - {theirs})
+    for version in (0, 1):
+        Path(lake_path, "_delta_log", f"{version:020}.json").unlink()
+    assert [doubtful(-1), doubtful(1)] == [5, 1]
