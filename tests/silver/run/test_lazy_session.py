@@ -66,7 +66,7 @@ class Folded:
         marks = CommitProperties(app_transactions=[Transaction(SILVER_APP, 20)])
         uri = self.lake.uri("silver", "orders")
         write_deltalake(uri, rows, commit_properties=marks, configuration={FEED: "true"})
-        self.control.record_cut(Cut("silver", Lsn(20), None, {"orders": 0}))
+        self.control.record_cut(Cut("silver", Lsn(20), None, {"orders": 0}, marks={"orders": Lsn(20)}))
         self.silver = Silver(LazySession(self.starts), self.lake, SilverSettings(), self.control)
 
     def idle(self, frontier: int) -> None:
