@@ -16,6 +16,7 @@ from bronze.lake.control_tables import ControlTables
 from bronze.lsn import Lsn
 from bronze.shapes import Column, PgType, Relation
 from bronze.store.contract import CHANGES_SCHEMA, RELATIONS_SCHEMA
+from bronze.store.lake_format import FORMAT, FORMAT_PROPERTY
 from bronze.store.relations import append_relations
 from gold.builder.definition import described, digest_of
 from gold.language.document import load_documents
@@ -189,7 +190,12 @@ class QualityLake:
             {"op": "insert", "table_schema": "public", "table_name": "orders", "end_of_tx": False, **change}
             for change in changes
         ]
-        table = delta.open_or_create(self._path("bronze.changes"), CHANGES_SCHEMA, description="Changes")
+        table = delta.open_or_create(
+            self._path("bronze.changes"),
+            CHANGES_SCHEMA,
+            description="Changes",
+            properties={FORMAT_PROPERTY: FORMAT},
+        )
         delta.append(table, pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA))
 
     def transaction(self, lsn: int, count: int, **change: Any) -> None:
