@@ -16,10 +16,13 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from bronze.lake.control_tables import ControlTables
+from bronze.lake.delta import open_at
+from bronze.lake.transactions import transaction_version
+from gold.builder.spark_settings import GOLD_APP
 from pipelines.settings import load_pipeline
 from silver.cycle import Silver
 from silver.run.spark_settings import settings
-from silver.run.table_log import SilverLog
+from silver.run.stored import SILVER_APP
 from tests.bronze.replaying import read_all
 from tests.fix_spark import reading
 from tests.pipelines.in_process import smelt_here
@@ -29,13 +32,19 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.torture, pytest.mark.timeout(900)]
+    from bronze.lake.location import Layer
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.torture, pytest.mark.timeout(2400)]
 
 CHANGED: Final = ("restored", "deleted", "added", "kept")
 """Tables of which somebody changed rows."""
 HARMLESS: Final = ("tidied", "unfed", "older", "emptied", "halved", "zeroed", "gone")
+BROKEN: Final = "broken"
+"""A table with a torn entry in the middle of its log."""
+TABLES: Final = (*CHANGED, *HARMLESS, BROKEN)
+APPS: Final[dict[Layer, str]] = {"silver": SILVER_APP, "gold": GOLD_APP}
 _FEW_TASKS: Final = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "2"}
-DOCUMENTS: Final = ("unfed", "tidied", "emptied")
+DOCUMENTS: Final = ("unfed", "tidied", "emptied", "older", "halved", "zeroed")
 
 
 class Place:
@@ -59,14 +68,14 @@ class Place:
     def change(self, note: str) -> None:
         """Change a row of each table, add one to each, and have bronze hold that."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            for table in (*CHANGED, *HARMLESS):
+            for table in TABLES:
                 connection.execute(f"UPDATE {table} SET note = '{note}' WHERE id = 1".encode())
                 connection.execute(f"INSERT INTO {table} (note) VALUES ('{note}')".encode())
         read_all(self.pipeline.source, str(self.lake.path))
 
     def make(self) -> None:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            for table in (*CHANGED, *HARMLESS):
+            for table in TABLES:
                 columns = "id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, note text"
                 connection.execute(f"CREATE TABLE {table} ({columns})".encode())
                 connection.execute(f"INSERT INTO {table} (note) VALUES ('a'), ('b'), ('c')".encode())
@@ -82,13 +91,31 @@ class Place:
         assert "Traceback" not in done.stdout + done.stderr, done.stderr
         return done
 
-    def by_hand(self, statement: str, table: str, layer: Any = "silver") -> None:
+    def by_hand(self, statement: str, table: str, layer: Layer = "silver") -> None:
         # VACUUM would list the table's one folder by 10,000 tasks.
         with reading(self.spark), settings(self.spark, _FEW_TASKS):
             self.spark.sql(statement.format(t=self.lake.sql(layer, table))).collect()
 
-    def log_of(self, table: str, layer: Any = "silver") -> list[Path]:
+    def log_of(self, table: str, layer: Layer = "silver") -> list[Path]:
         return sorted(Path(self.lake.uri(layer, table), "_delta_log").glob("*.json"))
+
+    def require_own_marks(self, *damaged: str) -> None:
+        """Check that each cut, also of before, names what it found: no version that came again.
+
+        Args:
+            damaged: tables whose versions cannot be read.
+        """
+        for layer, app in APPS.items():
+            for cut in self.control.cuts(layer):
+                for name, mark in ((one, cut.marks[one]) for one in cut.marks.keys() - {*damaged}):
+                    stored = transaction_version(open_at(self.lake.uri(layer, name), cut.tables[name]), app)
+                    assert stored == mark, (layer, name, cut.commit_lsn)
+
+    def move_away(self, remedy: str | None) -> None:
+        """Run the command of a remedy as it is printed."""
+        printed = re.search(r"mv (\S+) (\S+\.torn)\. ", str(remedy))
+        assert printed is not None, remedy
+        shutil.move(printed[1], printed[2])
 
     def named(self) -> set[str]:
         """The tables of silver's newest cut."""
@@ -110,11 +137,12 @@ def test_what_others_do_is_noticed_or_harmless_and_what_is_printed_heals(  # noq
     place.fold()
     place.change("first")
     place.fold()
-    older = Path(place.lake.uri("silver", "older"))
+    older, older_document = (Path(place.lake.uri(*one)) for one in (("silver", "older"), ("gold", "d_older")))
     shutil.copytree(older, tmp_path / "backup")
     place.change("second")
     place.fold()
     assert place.smelt("gold", "--until-caught-up").returncode == 0
+    shutil.copytree(older_document, tmp_path / "backup_of_document")
     # The last window, which is in the newest cut, is lost from what is put back, restored or torn.
     place.change("third")
     place.fold()
@@ -133,45 +161,57 @@ def test_what_others_do_is_noticed_or_harmless_and_what_is_printed_heals(  # noq
     ):
         place.by_hand(statement, "tidied")
     place.by_hand("ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')", "unfed")
-    place.by_hand("UPDATE {t} SET note = 'mine' WHERE id = 3", "d_tidied", "gold")
+    for statement in (
+        "UPDATE {t} SET note = 'mine' WHERE id = 3",
+        "DELETE FROM {t} WHERE id = 1",
+        "INSERT INTO {t} (id, note) VALUES (99, 'mine')",
+    ):
+        place.by_hand(statement, "d_tidied", "gold")
     place.by_hand("RESTORE TABLE {t} TO VERSION AS OF 0", "d_emptied", "gold")
     # Files: nothing of it was seen by Spark when it starts again.
-    shutil.rmtree(older)
-    shutil.copytree(tmp_path / "backup", older)
+    for folder, backup in ((older, "backup"), (older_document, "backup_of_document")):
+        shutil.rmtree(folder)
+        shutil.copytree(tmp_path / backup, folder)
     shutil.rmtree(place.lake.uri("silver", "gone"))
-    for table, tear in (("emptied", 0), ("halved", 300)):
-        entry = place.log_of(table)[-1]
-        entry.write_bytes(entry.read_bytes()[:tear])
+    newest = [place.log_of(*one)[-1] for one in (("halved",), ("d_halved", "gold"), ("runs", "control"))]
+    for entry, left in ((place.log_of("emptied")[-1], 0), *((one, 300) for one in newest)):
+        entry.write_bytes(entry.read_bytes()[:left])
     entry = place.log_of("zeroed")[-1]
     entry.write_bytes(bytes(entry.stat().st_size))
+    for log in (place.log_of(BROKEN), place.log_of("d_zeroed", "gold")):
+        log[-2].write_bytes(b"")
     jvm: Any = spark.sparkContext._jvm
     jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     for number in range(4):  # an older backup whose versions pass those of the cut, by others' commits
-        place.by_hand(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('their.own' = '{number}')", "older")
+        statement = f"ALTER TABLE {{t}} SET TBLPROPERTIES ('their.own' = '{number}')"
+        place.by_hand(statement, "older")
+        place.by_hand(statement, "d_older", "gold")
 
     # A cycle without a window already notices all of it, and names no version that is gone.
     done = place.smelt("silver", "--until-caught-up")
     assert done.returncode == 3, done.stderr
     errors = {one.name: one for one in place.control.open_errors()}
-    assert {one.code for one in errors.values()} == {"table-written-by-others"}
-    assert set(errors) == {f"public.{name}" for name in CHANGED}
+    assert {name: one.code for name, one in errors.items()} == {
+        **{f"public.{name}": "table-written-by-others" for name in CHANGED},
+        f"public.{BROKEN}": "log-entry-torn",
+    }
     assert "RESTORE" in errors["public.restored"].message
     assert place.named() == set(HARMLESS)
     place.change("fourth")
     assert place.smelt("silver", "--until-caught-up").returncode == 3
     assert place.named() == set(HARMLESS)
-    log = SilverLog(place.lake)
-    for cut in place.control.cuts("silver"):  # also those of before: no version that is lost, and came again
-        for name in set(HARMLESS) & set(cut.tables):
-            stored = log.read_at(name, cut.tables[name])
-            assert stored is not None
-            assert stored.mark == cut.marks[name], (name, cut.commit_lsn)
     done = place.smelt("gold", "--until-caught-up")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr
     reasons = place.reasons()
     assert "UPDATE" in str(reasons["d_tidied"][1])
     assert "RESTORE" in str(reasons["d_emptied"][1])
     assert reasons["d_unfed"][0] == "full"
+    (torn,) = (one for one in place.control.open_errors() if one.scope == "document")
+    assert (torn.name, torn.code) == ("d_zeroed", "log-entry-torn")
+    place.move_away(torn.remedy)
+    done = place.smelt("gold", "--until-caught-up")
+    assert done.returncode == 0, done.stderr
+    place.require_own_marks(BROKEN)
 
     # The remedies as they are printed: each command of them, for the tables of its error.
     done = place.smelt("snapshot", "public.deleted")
@@ -185,13 +225,16 @@ def test_what_others_do_is_noticed_or_harmless_and_what_is_printed_heals(  # noq
         assert done.returncode == 0, done.stderr
     assert "smelt snapshot FILE public.deleted" in str(errors["public.deleted"].remedy)
     assert "smelt snapshot" not in str(errors["public.kept"].remedy), "a history is in no snapshot"
+    place.move_away(errors[f"public.{BROKEN}"].remedy)
     place.change("fifth")
     done = place.smelt("silver", "--until-caught-up")
     assert done.returncode == 0, done.stderr
     assert place.control.open_errors() == []
-    assert place.named() == {*HARMLESS, *CHANGED, "kept__history"}
+    assert place.named() == {*TABLES, "kept__history"}
     assert place.smelt("gold", "--until-caught-up").returncode == 0
     assert {mode for mode, _ in place.reasons().values()} == {"incremental"}, "the feed is on again"
+    place.require_own_marks()
     done = place.smelt("verify")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("equal to PostgreSQL") == len(place.named())
+    assert done.stdout.count(": equal to PostgreSQL as of") == len(place.named()), done.stdout
+    assert done.stdout.count(": equal to a full rebuild") == len(DOCUMENTS), done.stdout
