@@ -106,7 +106,7 @@ def test_what_gold_takes_postgresql_can_compute(servers: tuple[str, str], *, let
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("seed", "seconds"), [pytest.param(SEED, 0.0, marks=pytest.mark.torture), *larger()])
+@pytest.mark.parametrize(("seed", "seconds"), [(SEED, 0.0), *larger()])
 def test_documents_are_those_of_postgresql(
     spark: SparkSession, servers: tuple[str, str], tmp_path: Path, seed: int, seconds: float
 ) -> None:
