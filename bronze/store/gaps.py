@@ -45,7 +45,7 @@ from bronze.store.marks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from deltalake import DeltaTable
 
@@ -144,7 +144,7 @@ def gap_marks(tables: Iterable[TableName], lsn: Lsn) -> list[Transaction]:
 
 
 @delta.retry_conflict
-def open_gaps(uri: str, tables: Iterable[TableName], lsn: Lsn, *, beyond: bool = False) -> None:
+def open_gaps(uri: str, tables: Collection[TableName], lsn: Lsn, *, beyond: bool = False) -> list[TableName]:
     """Say that changes of these tables up to an LSN are missing, and ask for them; durable on return.
 
     G is where the log ended after the look that found the gap, so the lost change lies at or before it. Of
@@ -158,6 +158,9 @@ def open_gaps(uri: str, tables: Iterable[TableName], lsn: Lsn, *, beyond: bool =
             the snapshot that is to come may be from before it. One that a snapshot after `lsn` healed is
             left.
 
+    Returns:
+        Those of the tables that have an open gap now. A snapshot after `lsn` leaves its table without.
+
     Raises:
         DeltaError, OSError: the lake cannot be written.
     """
@@ -165,6 +168,7 @@ def open_gaps(uri: str, tables: Iterable[TableName], lsn: Lsn, *, beyond: bool =
     new = [table for table in tables if _opens(changes, table, lsn, beyond=beyond)]
     if new:
         commit_marks(changes, uri, _growing(changes, gap_marks(new, lsn)))
+    return [table for table in tables if table in new or is_open(changes, table)]
 
 
 def _opens(changes: DeltaTable, table: TableName, lsn: Lsn, *, beyond: bool) -> bool:

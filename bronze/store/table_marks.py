@@ -5,8 +5,9 @@ set (`bronze.store.gaps`, `bronze.store.resnapshot`) are committed through a han
 for no commit of the stream. A snapshot's mark goes through the shared handle, together with its rows.
 
 **Changes that the stream leaves out**, batch after batch, need no commit each (`TableMarks.leave_out`). The
-first opens the table's gap. Which is the newest is in memory from then on: only a snapshot of this process
-could heal too much, and its commit moves the gap on first. After a crash the gap stands where it was opened,
+first opens the table's gap. The newest change is in memory from then on: only a snapshot of this process
+could heal too much, and its commit moves the gap on first. A change before the table's newest snapshot opens
+no gap, and the next change is looked at again. After a crash the gap stands where it was opened,
 before the newest of these changes. That is enough: the next snapshot is taken later, after all of them.
 """
 
@@ -135,27 +136,31 @@ class TableMarks:
             changes: by table, the commit LSN of the newest.
 
         Returns:
-            The tables whose gap was opened for that. The others have one since an earlier call.
+            The tables whose gap was opened for that. Others have a gap since an earlier call, or a snapshot
+            after the change.
 
         Raises:
             TransientError: ``lake-unwritable``.
         """
         with self._leaving:
             new = [table for table in changes if table not in self._left_out]
-            if new:
-                self.open_gaps(new, max(changes[table] for table in new), beyond=True)
+            opened = self.open_gaps(new, max(changes[table] for table in new), beyond=True) if new else []
             for table, lsn in changes.items():
-                self._left_out[table] = max(lsn, self._left_out.get(table, ZERO))
-            return new
+                if table in self._left_out or table in opened:
+                    self._left_out[table] = max(lsn, self._left_out.get(table, ZERO))
+            return opened
 
-    def open_gaps(self, tables: Sequence[TableName], lsn: Lsn, *, beyond: bool = False) -> None:
+    def open_gaps(self, tables: Sequence[TableName], lsn: Lsn, *, beyond: bool = False) -> list[TableName]:
         """Say that tables lack changes up to an LSN, and ask for them; durable when this returns.
+
+        Returns:
+            Those of the tables that have an open gap now (`gaps.open_gaps`).
 
         Raises:
             TransientError: ``lake-unwritable``.
         """
         with lake_failures(self._changes.uri, "bronze"):
-            gaps.open_gaps(self._changes.uri, tables, lsn, beyond=beyond)
+            return gaps.open_gaps(self._changes.uri, tables, lsn, beyond=beyond)
 
     def move_back(self, seen: Mapping[TableName, Lsn], end: Lsn) -> list[TableName]:
         """Move resnapshot and gap marks beyond the server's log back to its end; durable on return.

@@ -61,6 +61,15 @@ def test_a_snapshot_before_the_newest_of_them_heals_nothing(sink: DeltaSink, lak
     assert opened(lake_path)
 
 
+def test_a_change_before_a_snapshot_hides_none_after_it(sink: DeltaSink, lake_path: str) -> None:
+    sink.tables.commit_snapshot(T, Lsn(30), [])
+    assert sink.tables.leave_out({T: Lsn(20)}) == []
+    assert not opened(lake_path)
+    assert sink.tables.leave_out({T: Lsn(40), U: Lsn(40)}) == [T, U]
+    assert opened(lake_path)
+    assert sink.tables.needing_copy([T]) == {T}
+
+
 def test_of_a_snapshot_that_came_about_unsaid_nothing_is_taken_for_granted(
     sink: DeltaSink, lake_path: str
 ) -> None:
