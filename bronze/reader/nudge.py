@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from bronze.stream.receiver import Receiver
 
 _FIRST_SECONDS: Final = 0.01
+_DOUBLINGS: Final = 16
+"""Bound of the growth of waits: a server that decodes for hours is pushed a million times."""
 
 
 class Nudge:
@@ -37,7 +39,7 @@ class Nudge:
     @property
     def patience(self) -> float:
         """Seconds to wait for something to come before the next push."""
-        return min(self._source.timing.target_poll, _FIRST_SECONDS * 2.0**self._pushes)
+        return min(self._source.timing.target_poll, _FIRST_SECONDS * 2.0 ** min(self._pushes, _DOUBLINGS))
 
     def push(self) -> None:
         """Ask for a keepalive; at the third time write a message, once.

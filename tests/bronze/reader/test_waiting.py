@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -16,6 +17,7 @@ from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from bronze.postgres.connection import connect
 from bronze.postgres.replication import ReplicationConnection
+from bronze.reader.nudge import Nudge
 from pipelines.demo.embedded_postgres import EmbeddedServer
 from pipelines.runtime.progress_text import reader_text
 from tests.bronze.replaying import (
@@ -314,3 +316,13 @@ def test_a_reader_that_is_stopped_at_its_first_start_ends_at_once_and_leaves_not
         assert fetch(source, left, source.slot) == 0
     read_all(source, lake_path)
     assert ControlTables(Lake(lake_path)).open_errors() == []
+
+
+def test_a_stream_that_stays_silent_for_hours_is_pushed_for_hours(database: str) -> None:
+    asked: list[None] = []
+    receiver: Any = SimpleNamespace(ask=lambda: asked.append(None))
+    nudge = Nudge(source_of(database), receiver)
+    for _ in range(2_000):
+        assert 0.0 < nudge.patience <= Timing().target_poll
+        nudge.push()
+    assert len(asked) == 2_000
