@@ -70,8 +70,8 @@ class LogComparison:
         sent: the newest transaction of bronze, of those that are compared.
         confirmed: the slot's place, at or before the position.
         where: the server, for messages.
-        counts: OIDs of the tables whose transactions are compared, and messages after bronze's newest
-            transaction; None: all transactions are.
+        counts: OIDs of the tables whose transactions are compared, as are the transaction `sent` and messages
+            after bronze's newest transaction; None: all transactions are.
 
     Attributes:
         start: where the stream is to start.
@@ -141,6 +141,8 @@ class LogComparison:
         with_message = transactions.number[frames.types == MESSAGE]
         newest = ZERO if self._position.sent is None else self._position.sent.lsn
         counted[with_message] |= transactions.commit_lsn[with_message] > newest
+        # The transaction that must come counts whatever it holds: a message of ours, say.
+        counted[1:] |= transactions.commit_lsn[1:] == int(self._sent.lsn)
         return counted
 
     def _compare(self, lsn: Lsn, time: int, *, counts: bool) -> None:

@@ -144,6 +144,14 @@ def test_what_bronze_relies_on_is_compared_among_transactions_that_prove_nothing
         compared(*batches, counts=frozenset({1}))
 
 
+def test_a_message_that_is_the_evidence_counts() -> None:
+    log = [*transaction(200), message("a", b"b", transactional=False, lsn=300)]
+    for newest in (MESSAGE, SentTransaction.of(Lsn(350), START)):
+        assert compared(log, sent=MESSAGE, counts=frozenset({1}), newest=newest).complete
+    with pytest.raises(DefiniteError, match="lacks"):
+        compared(transaction(200), sent=MESSAGE, counts=frozenset({1}), newest=MESSAGE)
+
+
 def test_a_message_before_bronze_s_newest_transaction_may_be_one_that_leaves_no_row() -> None:
     newest = SentTransaction.of(Lsn(350), START)
     log = [*transaction(200), message("a", b"b", transactional=False, lsn=300)]
