@@ -149,6 +149,7 @@ class InitialCopies:
         self._watch.stop()
         if self._thread.ident is not None:
             self._thread.join()
+        self.trouble.ended()
 
     def raise_failure(self) -> None:
         """Raise what ended a thread: it does not begin again, so no session may go on without it.

@@ -100,6 +100,11 @@ class PipelineErrors:
             self._control.close_all([*closed, *self._strays(known)])
             self._met = left
 
+    def give_up(self, line: Trouble) -> None:
+        """Count what a line of work met as another process's: the line has ended and never works again."""
+        with self._lock:
+            self._met = {code: lines - {line} for code, lines in self._met.items() if lines - {line}}
+
     def any_open(self) -> bool:
         """Check whether an error of this pipeline is open, whoever met it.
 
@@ -177,6 +182,10 @@ class Trouble:
             self._errors.stream_works = False
         if recorded:
             self._errors.record(self, error)
+
+    def ended(self) -> None:
+        """Note that the line has ended for good: its errors close when the stream works."""
+        self._errors.give_up(self)
 
     def pause(self, stop: threading.Event) -> bool:
         """Wait until the next attempt is due, longer each time; whether `stop` was set meanwhile."""

@@ -95,6 +95,7 @@ class Watch:
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
+        self._trouble.ended()
 
     def news(self) -> bool:
         """Whether the catalog changed since this was asked last."""

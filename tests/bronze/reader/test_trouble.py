@@ -246,6 +246,17 @@ def test_an_error_that_could_not_be_closed_is_closed_by_what_works_next(lake_pat
     assert codes(lake_path) == []
 
 
+def test_what_a_line_that_ended_had_met_closes_with_the_stream(lake_path: str) -> None:
+    errors = errors_of(lake_path)
+    stream, copies = Trouble(errors, TIMING, stream=True), Trouble(errors, TIMING)
+    copies.failed(transient("connection-lost"))
+    stream.worked()
+    assert errors.strays(ControlTables(Lake(lake_path)).open_errors()) == []
+    copies.ended()
+    strays = errors.strays(ControlTables(Lake(lake_path)).open_errors())
+    assert [one.code for one in strays] == ["connection-lost"]
+
+
 def test_an_error_that_two_lines_met_is_one_row_until_both_work(lake_path: str) -> None:
     errors = errors_of(lake_path)
     stream, copies = Trouble(errors, TIMING, stream=True), Trouble(errors, TIMING)
