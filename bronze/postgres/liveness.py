@@ -13,8 +13,9 @@ no way to ask it. One that waits for its client has sent something that never ca
 
 **Three answers.** The backend is over (gone, or waiting for us), it works, or that is unknown. A server
 without a free connection, or with a changed password, still decodes for the stream that it has, and would not
-give another one. So *unknown* waits. A server that cannot be reached at all serves no stream either: that is
-*over*.
+give another one. So *unknown* waits, for `Timing.refused` at most: a dead line with a server that refuses new
+connections is not waited for without end. A server that cannot be reached at all serves no stream either:
+that is *over*.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/monitoring-stats.html (Wait Events).
 """
@@ -73,10 +74,12 @@ class CopyLine:
         self._timing = source.timing
         self._connection = connection
         self._silent_since = self._asked = time.monotonic()
+        self._unknown = 0
 
     def something_came(self) -> None:
         """Rows were read."""
         self._silent_since = self._asked = time.monotonic()
+        self._unknown = 0
 
     def nothing_came(self) -> None:
         """No row is there; to be called again as soon as something comes, or after `Timing.copy_poll`.
@@ -91,13 +94,16 @@ class CopyLine:
             self._silent_since = now
         if now - self._silent_since < self._timing.copy_silence:
             return
-        if _liveness(self._source, self._connection.info.backend_pid, "Client") is not Liveness.OVER:
-            self.something_came()  # it is at work, as far as anybody knows
+        found = _liveness(self._source, self._connection.info.backend_pid, "Client")
+        self._unknown = self._unknown + 1 if found is Liveness.UNKNOWN else 0
+        waited = max(self._unknown, 1) * self._timing.copy_silence
+        if found is Liveness.WORKS or (found is Liveness.UNKNOWN and waited < self._timing.refused):
+            self._silent_since = self._asked = time.monotonic()
             return
         abandon(self._connection)
+        why = "the server waits for us" if found is Liveness.OVER else "the server refuses to be asked"
         raise TransientError(
-            f"no data of a COPY has arrived for {self._timing.copy_silence:.0f} s while the server "
-            "waits for us",
+            f"no data of a COPY has arrived for {waited:.0f} s while {why}",
             code="connection-lost",
             where=address_of(self._source),
             remedy="nothing; the copy is tried again over a new connection",

@@ -218,6 +218,7 @@ class SessionStart:
                 feedback_seconds=seconds,
                 silence_seconds=self.source.timing.line_silence,
                 line=lambda: line(replication.backend_pid),
+                unknown_seconds=self.source.timing.refused,
             )
             receiver.start()
         except BaseException:
@@ -332,6 +333,7 @@ class SessionStart:
             feedback_seconds=feedback_seconds(connection, timing),
             silence_seconds=timing.line_silence,
             line=lambda: walsender_liveness(self.source, replication.backend_pid),
+            unknown_seconds=timing.refused,
         )
         receiver.start()
         try:

@@ -69,6 +69,7 @@ class Receiver:
         silence_seconds: longest silence of the server that is not looked into; it is asked after a third.
         line: what the walsender does; the silence of one that has nothing to do must be the line's. Called
             on the receiver's thread.
+        unknown_seconds: longest silence while nobody can ask what the walsender does.
     """
 
     def __init__(
@@ -80,10 +81,12 @@ class Receiver:
         feedback_seconds: float,
         silence_seconds: float,
         line: Callable[[], Liveness] = lambda: Liveness.UNKNOWN,
+        unknown_seconds: float = 600.0,
     ) -> None:
         self._connection = connection
         self._silence_seconds = silence_seconds
         self._line = line
+        self._unknown_seconds = unknown_seconds
         self._looked = 0
         self._capacity = capacity
         self._feedback_seconds = min(feedback_seconds, silence_seconds / 4)
@@ -189,20 +192,23 @@ class Receiver:
                 self._clear_wake()
 
     def _watch(self) -> bool:
-        """Whether to ask the server for a sign of life.
+        """Check whether to ask the server for a sign of life.
 
         Raises:
-            TransientError: it gave none, and has nothing else to do.
+            TransientError: the server gave none, and has nothing else to do, or cannot be asked for too long.
         """
         silent = self._connection.silent_for
         if silent < self._silence_seconds:
             self._looked = 0
             return silent >= self._silence_seconds / 3
-        self._looked = self._looked + 1 if self._line() is Liveness.OVER else 0
-        if self._looked > 1:
+        found = self._line()
+        self._looked = self._looked + 1 if found is Liveness.OVER else 0
+        unknown = found is Liveness.UNKNOWN and silent >= self._unknown_seconds
+        if self._looked > 1 or unknown:
+            idle = "although the server is idle and was asked for an answer"
             raise TransientError(
-                f"nothing has arrived over the replication connection for {silent:.0f} s, although the "
-                "server is idle and was asked for an answer",
+                f"nothing has arrived over the replication connection for {silent:.0f} s, "
+                + ("and the server refuses to be asked what it does" if unknown else idle),
                 code="connection-lost",
                 remedy="nothing; the stream is started again. Should it happen often, look at firewalls and "
                 "proxies on the way",

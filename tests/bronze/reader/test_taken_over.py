@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bronze.config.timing import Timing
 from bronze.doors import Door, guarded
 from bronze.errors import TransientError
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.lsn import ZERO, Lsn
 from bronze.postgres.connection import connect, identify
-from bronze.postgres.liveness import Liveness, walsender_liveness
+from bronze.postgres.liveness import CopyLine, Liveness, walsender_liveness
 from bronze.store.sink import DeltaSink
 from bronze.stream.receiver import Receiver
 from tests.bronze.replaying import (
@@ -141,6 +142,16 @@ def test_a_server_that_tells_nothing_is_not_one_that_says_the_line_is_dead(datab
             pid = working.info.backend_pid
             full = source.model_copy(update={"user": role})
             assert walsender_liveness(full, pid) is Liveness.UNKNOWN
+            brief = Timing(copy_silence=0.01, copy_poll=0.01, refused=0.03)
+            line = CopyLine(full.with_timing(brief), working)
+            for _ in range(2):
+                time.sleep(0.02)
+                line.nothing_came()
+            time.sleep(0.02)
+            with pytest.raises(TransientError, match="refuses to be asked"):
+                line.nothing_came()
+        with session(source) as working:
+            pid = working.info.backend_pid
             assert walsender_liveness(source, pid) is Liveness.WORKS
         wait_for(lambda: walsender_liveness(source, pid) is Liveness.OVER)
         away = source_of("postgresql://nobody@127.0.0.1:1/none")
@@ -159,4 +170,8 @@ def test_a_line_of_which_nothing_is_known_is_left_alone() -> None:
     for _ in answers[:-1]:
         assert receiver._watch()
     with pytest.raises(TransientError, match="although the server is idle"):
+        receiver._watch()
+    silent.silent_for = 600.0
+    receiver._line = lambda: Liveness.UNKNOWN
+    with pytest.raises(TransientError, match="refuses to be asked"):
         receiver._watch()
