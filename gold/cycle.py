@@ -149,7 +149,8 @@ class Gold:
             for name, run in runs.items()
             if run is not None and run.delta_version is not None
         }
-        if last is not None and last.commit_lsn == cut.commit_lsn and last.tables == tables:
+        as_before = last is not None and last.commit_lsn == cut.commit_lsn and last.tables == tables
+        if as_before and last is not None and (last.marks or not tables):  # no marks: of an earlier version
             self._seen = cut
             return None
         if not self._is_current(cut):

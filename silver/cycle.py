@@ -178,7 +178,7 @@ class Silver:
         names = {one.name for one in tables}
         as_before = last is not None and last.commit_lsn == end and names == set(last.tables)
         if last is not None and names and not last.marks:
-            as_before = False  # an earlier release recorded it: see `own_until`
+            as_before = False  # an earlier version recorded it: see `silver.run.unsigned`
         if as_before and not runs and not self._position.disowned:
             return None
         for one in tables:

@@ -10,7 +10,6 @@ leaves the tables ahead of the newest cut, never a cut that names a version whic
 from __future__ import annotations
 
 import json
-import sys
 import uuid
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -90,21 +89,6 @@ class Named:
 def is_put_back(version: int, mark: Lsn | None, named: Named) -> bool:
     """Check whether a table, found at a version with a mark, lacks what a cut found in it."""
     return version < named.version or (named.mark is not None and (mark is None or mark < named.mark))
-
-
-def own_until(named: Named | None) -> int:
-    """Return the version of a table after which commits by others are looked for; -1: in the whole log.
-
-    A record without a mark is of an earlier release, whose sessions did not sign commits. An UPDATE of such
-    a session looks like one by others (`bronze.lake.foreign_commits`): the process may have died before its
-    cut. So every version that is there is taken for right, once: the next cut states a mark.
-
-    Args:
-        named: what the newest record that names the table states; None where none does.
-    """
-    if named is None:
-        return -1
-    return sys.maxsize if named.mark is None else named.version
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ SIGNATURE: Final = "deltasmelt"
 _CHANGES_ROWS: Final = b'"dataChange":true'
 _DROPS: Final = "DROP COLUMNS"
 _TAKES_VALUES: Final = frozenset((_DROPS, "REPLACE COLUMNS"))
+_EVERY_ROW: Final = frozenset(("", "[]", "true", '["true"]'))
 _REPLACES: Final = frozenset(("CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT"))
 
 
@@ -53,12 +54,14 @@ class Commit:
         ours: whether this pipeline made it.
         changes_rows: whether the rows, or values in them, are others after it.
         replaces_all: whether no row of the version before it is left.
+        condition: of the rows that it changed, as the entry states it; empty where it changed every row.
     """
 
     operation: str
     ours: bool
     changes_rows: bool
     replaces_all: bool
+    condition: str = ""
 
     @property
     def drops_columns(self) -> bool:
@@ -112,13 +115,15 @@ def _is_signed(info: dict[str, Any]) -> bool:
 def _commit(info: dict[str, Any], *, ours: bool, changes_rows: bool) -> Commit:
     operation = str(info.get("operation") or "")
     parameters = info.get("operationParameters") or {}
-    overwrites = operation == "WRITE" and parameters.get("mode") == "Overwrite"
-    overwrites = overwrites and parameters.get("predicate") in {None, "", "[]", "true", '["true"]'}
+    predicate = parameters.get("predicate")
+    condition = "" if predicate is None or str(predicate) in _EVERY_ROW else str(predicate)
+    overwrites = operation == "WRITE" and parameters.get("mode") == "Overwrite" and not condition
     return Commit(
         operation,
         ours or _is_signed(info) or ACTIONS_KEY in info,
         changes_rows or operation in _TAKES_VALUES,
         overwrites or operation in _REPLACES,
+        condition,
     )
 
 

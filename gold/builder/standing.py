@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from bronze.lake import delta
-from bronze.lake.control import Cut, Run, is_put_back, own_until
+from bronze.lake.control import Cut, Run, is_put_back
 from gold.builder.definition import PROVEN, proof
 from gold.builder.gold_table import GoldTable, TableState
 from gold.incremental.change_feed import recreated
@@ -135,7 +135,7 @@ class Standing:
         if named is not None and is_put_back(state.version, state.position, named):
             self._control.disown("gold", name, state.version, state.position)
             named = self._control.last_named("gold", name)
-        found = self.table.foreign(state.version, own_until(named))
+        found = self.table.foreign(state.version, -1 if named is None else named.version)
         if found is None:
             self._own = state.version
         return found

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError, TableError, TransientError
-from bronze.lake.control import Run, own_until
+from bronze.lake.control import Run
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.delta import location, open_existing
 from bronze.lake.leases import still_writing
@@ -161,6 +161,7 @@ def _derive(
     end = cut.commit_lsn
     try:
         with output.waiting(f"rebuilding silver.{table.name} from bronze"):
+            named = control.last_named("silver", table.name)
             version = rebuild(
                 spark,
                 lake,
@@ -168,7 +169,7 @@ def _derive(
                 table,
                 relations=relations,
                 end=end,
-                own=own_until(control.last_named("silver", table.name)),
+                own=-1 if named is None else named.version,
             )
     except (TableError, TransientError):
         raise

@@ -116,10 +116,18 @@ class PinnedLog(SilverLog):
         return isinstance(found, Stored) and found.mark is not None and found.mark > lsn
 
     def foreign(
-        self, name: str, version: int, since: int = -1, *, table: SilverTable | None = None
+        self,
+        name: str,
+        version: int,
+        since: int = -1,
+        *,
+        table: SilverTable | None = None,
+        unsigned: bool = False,
     ) -> ForeignCommit | None:
         """Return as a cycle's log does, or nothing where rows are shown as they are."""
-        return None if self._as_found else super().foreign(name, version, since, table=table)
+        if self._as_found:
+            return None
+        return super().foreign(name, version, since, table=table, unsigned=unsigned)
 
     def lacks_rows(self, name: str) -> Lsn | None:
         """As of a cycle's log, when it was looked at."""

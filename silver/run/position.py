@@ -20,8 +20,9 @@ the window's rows. A cut states the version and the mark that it found. Three th
   shows that the MERGE came after. So a process killed before the cut does not stop the table again.
 
 What others commit while a cycle runs is found before its cut is recorded (`Position.require_own`), or by the
-next cycle. The search goes back to the version that a cut names; a cut of a release that did not sign its
-commits ends it (`own_until`). In a lake in a catalog a RESTORE alone is recognised.
+next cycle. The search goes back to the version that a cut names. Where that cut states no mark of the table,
+a version that did not sign its commits recorded it (`silver.run.unsigned`). In a lake in a catalog a RESTORE
+alone is recognised.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.errors import TableError, resnapshot_remedy
 from bronze.lake.client import DeltaError
-from bronze.lake.control import is_put_back, own_until
+from bronze.lake.control import is_put_back
 from bronze.lsn import ZERO, Lsn
 from silver.plan.derivable import obstacle
 
@@ -112,11 +113,13 @@ class Position:
             named = self._control.last_named("silver", table.name)
         stated = named is not None and named.mark in {None, mark}
         held = max(mark, named.commit_lsn) if named is not None and stated else mark
-        self._own[table.name] = min(own_until(named), stored.version)
-        found = self._foreign(table, stored)
+        self._own[table.name] = -1 if named is None else named.version
+        unsigned = named is not None and named.mark is None
+        found = self._foreign(table, stored, unsigned=unsigned)
         if found is not None:
             self._require_healed(table, stored, found, snapshot, held=held, relations=relations)
             self._log.trust(table.name, stored.version)
+        if found is not None or unsigned:
             self._own[table.name] = stored.version
         return Held(held, is_in_cut=stated and named is not None and named.commit_lsn >= mark)
 
@@ -197,9 +200,9 @@ class Position:
         if found is not None:
             raise written_by_others(table, found)
 
-    def _foreign(self, table: SilverTable, stored: Stored) -> ForeignCommit | None:
+    def _foreign(self, table: SilverTable, stored: Stored, *, unsigned: bool = False) -> ForeignCommit | None:
         own = self._own.get(table.name, -1)
-        return self._log.foreign(table.name, stored.version, own, table=table)
+        return self._log.foreign(table.name, stored.version, own, table=table, unsigned=unsigned)
 
     def _named(self, name: str, last: Cut | None) -> Named | None:
         """Return what the newest cut that names a table states of it; mostly that is the newest of all."""

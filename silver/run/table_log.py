@@ -39,6 +39,7 @@ from bronze.lsn import Lsn
 from silver.run.commit_counts import lacking, rows_changed
 from silver.run.key_ranges import share_of
 from silver.run.stored import SILVER_APP, Stored, entry_file, loses, stored_of
+from silver.run.unsigned import may_be_own
 from silver.schema.catalog import UNREPRESENTABLE
 
 if TYPE_CHECKING:
@@ -166,7 +167,13 @@ class SilverLog:
             self.expect(name)
 
     def foreign(
-        self, name: str, version: int, since: int = -1, *, table: SilverTable | None = None
+        self,
+        name: str,
+        version: int,
+        since: int = -1,
+        *,
+        table: SilverTable | None = None,
+        unsigned: bool = False,
     ) -> ForeignCommit | None:
         """Return the first commit by others that changed rows, up to a version; None where there is none.
 
@@ -177,6 +184,7 @@ class SilverLog:
             version: that was read last.
             since: a version that is known to be right, as a cut names it.
             table: its wanted shape, which may lose what it does not need; None: each column counts.
+            unsigned: commits may be of a version that did not sign (`silver.run.unsigned`).
         """
         handle, since = self._tables.get(name), max(since, self._checked.get(name, -1))
         if handle is None or since >= version:
@@ -185,6 +193,8 @@ class SilverLog:
 
         def commit_at(at: int) -> Commit | None:
             commit = commits(at)
+            if unsigned and commit is not None and may_be_own(commit):
+                return replace(commit, ours=True)
             if commit is None or commit.ours or not commit.drops_columns or table is None:
                 return commit
             return replace(commit, changes_rows=self._lost(table, at))

@@ -115,6 +115,15 @@ def test_a_cut_that_changed_no_row_is_recorded_and_an_error_that_has_healed_is_c
     assert built.starts == 0
 
 
+def test_a_cut_of_an_earlier_release_is_recorded_again_once_with_marks(built: Built) -> None:
+    built.control.record_cut(Cut("gold", Lsn(30), None, {"lines": 1}))
+    cut = built.cycle()
+    assert cut is not None
+    assert (cut.commit_lsn, cut.tables, cut.marks) == (Lsn(30), {"lines": 1}, {"lines": Lsn(20)})
+    assert built.cycle() is None
+    assert built.starts == 0
+
+
 def test_versions_that_only_state_a_property_leave_a_document_as_it_is(built: Built) -> None:
     for layer, name in (("silver", "orders"), ("gold", "lines")):
         table = DeltaTable(built.lake.uri(layer, name))  # type: ignore[arg-type]
@@ -175,6 +184,11 @@ def put_back(built: Built) -> None:
     built.control.record_cut(Cut("gold", Lsn(20), None, {"lines": 7}))
 
 
+def others_wrote(built: Built) -> None:
+    """A cut without marks excuses nothing: gold has always set a mark with each of its documents' commits."""
+    DeltaTable(built.lake.uri("gold", "lines")).update({"id": "id + 1"})
+
+
 def long_ago(built: Built) -> None:
     for _ in range(5):
         built.run({})
@@ -184,7 +198,8 @@ def long_ago(built: Built) -> None:
     "what",
     [
         changed_rows, other_type, other_key, other_text, other_spark, unknown_spark, no_table,
-        no_silver_table, made_anew, another_definition, put_back, long_ago,
+        no_silver_table, made_anew, another_definition, put_back, others_wrote,
+        long_ago,
     ],
     ids=lambda what: what.__name__,
 )  # fmt: skip

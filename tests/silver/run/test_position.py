@@ -15,11 +15,13 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from bronze.errors import TableError
 from bronze.lake.control import Cut
 from bronze.lake.control_tables import ControlTables
+from bronze.lake.foreign_commits import commit_of
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from silver.run.position import Held, Position
 from silver.run.stored import SILVER_APP
 from silver.run.table_log import SilverLog
+from silver.run.unsigned import may_be_own
 from silver.schema.catalog import silver_catalog
 from silver.settings import SilverSettings
 from tests.silver.histories import INT, relation
@@ -154,6 +156,75 @@ def test_what_an_earlier_release_committed_unsigned_after_its_last_cut_stops_no_
     DeltaTable(place.folder).update({"id": "id + 1"})
     with pytest.raises(TableError, match=r"version 5 \(UPDATE\)"):
         place.held()
+
+
+@pytest.mark.parametrize("operation", ["RESTORE", "WRITE", "DELETE"])
+def test_what_no_earlier_release_committed_unsigned_stops_the_table_also_after_its_last_cut(
+    place: Place, operation: str
+) -> None:
+    place.cut(45, None)
+    DeltaTable(place.folder).update({"id": "id + 1"})
+    if operation == "RESTORE":
+        DeltaTable(place.folder).restore(0)
+    elif operation == "WRITE":
+        write_deltalake(place.folder, ROWS, mode="append")
+    else:
+        DeltaTable(place.folder).delete("id = 3")
+    place.window(50)
+    with pytest.raises(TableError, match=rf"version 4 \({operation}\)"):
+        place.held()
+    write_deltalake(
+        place.folder, ROWS, mode="overwrite"
+    )  # as it does to rebuild at an LSN that the table has
+    assert place.held() == Held(Lsn(50), is_in_cut=False)
+
+
+def test_what_others_commit_after_the_first_look_at_an_earlier_releases_table_is_found(place: Place) -> None:
+    place.cut(45, None)
+    log = SilverLog(place.lake)
+    stored = log.read("t")
+    assert stored is not None
+    position = Position(place.control, log)
+    position.held(place.table, stored, place.control.latest_cut("silver"), None)
+    DeltaTable(place.folder).update({"id": "id + 1"})
+    after = log.read("t")
+    assert after is not None
+    with pytest.raises(TableError, match=r"version 3 \(UPDATE\)"):
+        position.require_own(place.table, after)
+
+
+def stated(operation: str, **parameters: str) -> bytes:
+    """As Spark writes a commit that changed rows, unsigned."""
+    info = {"operation": operation, "operationParameters": parameters}
+    lines = [{"commitInfo": info}, {"add": {"path": "a", "dataChange": True}}]
+    return "\n".join(json.dumps(line, separators=(",", ":")) for line in lines).encode()
+
+
+@pytest.mark.parametrize(
+    ("entry", "own"),
+    [
+        (stated("UPDATE", predicate="[]"), True),
+        (stated("UPDATE"), True),
+        (stated("UPDATE", predicate='["isnull(_deleted#7)"]'), True),
+        (stated("UPDATE", predicate='["NOT coalesce(_deleted#7, false)"]'), True),
+        (stated("UPDATE", predicate='["isnull(_valid_to_lsn#70L)"]'), True),
+        (stated("DELETE", predicate='["_deleted#7: boolean"]'), True),
+        (stated("WRITE", mode="Overwrite", partitionBy="[]"), True),
+        (stated("UPDATE", predicate='["(id#7 = 3)"]'), False),
+        (stated("UPDATE", predicate='["((id#7 = 3) AND isnull(_valid_to_lsn#70L))"]'), False),
+        (stated("DELETE", predicate='["(id#7 = 3)"]'), False),
+        (stated("DELETE", predicate='["NOT _deleted#7"]'), False),
+        (stated("DELETE", predicate="[]"), False),
+        (stated("WRITE", mode="Overwrite", predicate='["(id#7 = 3)"]'), False),
+        (stated("WRITE", mode="Append", partitionBy="[]"), False),
+        (stated("MERGE", predicate='["(id#7 = id#8)"]'), False),
+        (stated("RESTORE", version="0"), False),
+        (stated("CREATE OR REPLACE TABLE AS SELECT"), False),
+        (stated("DROP COLUMNS", columns='["a"]'), False),
+    ],
+)
+def test_which_commits_an_earlier_release_left_unsigned(entry: bytes, own: bool) -> None:  # noqa: FBT001
+    assert may_be_own(commit_of(entry)) is own
 
 
 def test_where_a_rebuild_refuses_a_newer_snapshot_is_enough_also_for_a_history(
