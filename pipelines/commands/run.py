@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from bronze.lake.location import Layer
+    from gold.language.document import Document
     from pipelines.monitor.access import Shown
     from pipelines.monitor.watch import Watched
     from pipelines.quality.schedule import QualityBeside
@@ -61,13 +62,13 @@ def run_layers(
 
     Raises:
         SmeltError: what stopped it.
-        Failure: caught up, but tables or documents stand still, or there is no table.
+        Failure: caught up, but tables or documents stand still; or there is no table, or no document.
     """
     if "bronze" in layers:
         from bronze.checks.ownership import refuse_others  # noqa: PLC0415 - silver and gold need no server
 
         refuse_others(pipeline.source, pipeline.lake_address(), pipeline.pipeline)
-    documents = load_documents_of(pipeline) if "gold" in layers else []
+    documents = _documents(pipeline, layers, until_caught_up=until_caught_up)
     progress = ProgressReporter(output)
     every = None if until_caught_up or not {"silver", "gold"} <= {*layers} else pipeline.quality.every
     beside = None if every is None else _quality(pipeline, every, output)
@@ -107,12 +108,28 @@ def run_layers(
             if found:  # while the run is watched, for it is the end of a job that somebody should hear of
                 raise tables_stopped(found.stopped, waiting=found.waiting)
     if until_caught_up:
-        if "bronze" in layers and not read_relations(pipeline.lake_address()):
+        if set(layers) != {"gold"} and not read_relations(pipeline.lake_address()):
             raise Failure(
                 f"caught up, but there are no tables to carry: source.tables is "
                 f"{', '.join(pipeline.source.tables)}\nremedy: `smelt check` says why"
             )
         output.say("caught up")
+
+
+def _documents(pipeline: Pipeline, layers: Sequence[Layer], *, until_caught_up: bool) -> list[Document]:
+    """Return the definitions that a run builds.
+
+    Raises:
+        SmeltError: a file is wrong.
+        Failure: gold alone is to catch up, and there is no document.
+    """
+    documents = load_documents_of(pipeline) if "gold" in layers else []
+    if until_caught_up and not documents and set(layers) == {"gold"}:
+        raise Failure(
+            "there are no documents to build: gold.documents is empty\n"
+            "remedy: name the files of documents in gold.documents, or do not run `smelt gold`"
+        )
+    return documents
 
 
 def _watched(

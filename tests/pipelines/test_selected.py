@@ -9,11 +9,13 @@ import pytest
 import typer
 
 from bronze.errors import ConfigurationError
+from bronze.lake.location import Lake
 from pipelines import cli
 from pipelines.selected import selected, there_are
 from pipelines.settings import Pipeline
 from tests.pipelines.in_process import smelt_here
 from tests.pipelines.test_cli import make_lake, pipeline_file
+from tests.silver.histories import BronzeWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -142,3 +144,24 @@ def test_a_source_without_tables_is_no_success(tmp_path: Path, database: str) ->
     done = smelt_here("snapshot", file, "--all", folder=tmp_path)
     assert (done.returncode, "no tables to snapshot: source.tables is" in done.stderr) == (1, True)
     assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize("more", ["", "gold: {documents: []}\n"])
+def test_gold_without_documents_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    file = pipeline_file(tmp_path, "host=127.0.0.1 port=1", more=more)
+    make_lake(tmp_path)
+    done = smelt_here("gold", file, "--until-caught-up", folder=tmp_path)
+    assert (done.returncode, "gold.documents is empty\nremedy: " in done.stderr) == (1, True), done.stderr
+    assert "caught up" not in done.stderr
+
+
+def test_silver_without_tables_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
+    BronzeWriter(Lake(str(tmp_path / "lake"))).commit(20)
+    done = smelt_here("silver", file, "--until-caught-up", folder=tmp_path)
+    assert (done.returncode, "no tables to carry: source.tables is" in done.stderr) == (1, True), done.stderr
+    assert "java" not in done.stderr.lower()
