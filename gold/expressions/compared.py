@@ -7,6 +7,7 @@ that makes a text or a number of the value, ends that: from there on Spark's own
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -63,6 +64,26 @@ _PRODUCT: Final = (
     "a product of so many digits does not fit into the 38 that Spark has",
     "cast both to the digits that the values need, e.g. cast(… as decimal(18,4)), or set silver.types",
 )
+_SHIFT: Final = (
+    "PostgreSQL has 16 bits for the bits of a smallint, and Spark 32",
+    "cast the smallint as int",
+)
+_WHOLE: Final = (
+    "to make it whole Spark leaves out the fraction, and PostgreSQL rounds",
+    "write cast(floor(…)) or cast(round(…, 0)) as the type",
+)
+_EXACT: Final = (
+    "of a float4 PostgreSQL takes 6 digits for a decimal, of a float8 15 digits, and Spark more",
+    "write cast(cast(… as double) as decimal(15,s)), or fewer digits than 15",
+)
+_DIGITS_OF_DOUBLE: Final = 15
+_ROUNDING: Final = frozenset(("round", "bround", "ceil", "ceiling", "floor"))
+_CUT_TEXT: Final = re.compile(r"\b(?:VARCHAR|CHAR|CHARACTER)\s*\(", re.IGNORECASE)
+_BARE: Final = re.compile(r"\b(?:DECIMAL|DEC|NUMERIC)\b(?!\s*[(:])", re.IGNORECASE)
+_JOINED: Final = frozenset(
+    """text citext uuid time timetz macaddr macaddr8 bits pg_lsn cidr xid oid number bytea""".split()  # noqa: SIM905
+)
+"""Families of types of which silver has the value, or the text that PostgreSQL joins."""
 _COMPARING: Final = frozenset(("nullif", "equal_null", "decode", *ORDERING))
 _KEEPING: Final = frozenset(
     """array array_append array_compact array_insert array_prepend array_repeat arrays_zip coalesce decode
@@ -109,8 +130,13 @@ def check_matched(operand: Operand) -> None:
     """Check a value that is held against a pattern.
 
     Raises:
-        ValueError: PostgreSQL would do so without regard to case.
+        ValueError: PostgreSQL would do so without regard to case, or with blanks that silver does not have.
     """
+    if operand.way is not None and operand.way.name == "char(n)":
+        raise ValueError(
+            f"{operand.name!r} is char(n): to PostgreSQL blanks at its end count here, which silver does not "
+            f"have; write cast({operand.name} as string) for the text without them"
+        )
     if operand.way is not None and operand.way.family == "citext":
         raise ValueError(f"{operand.name!r} is citext, which PostgreSQL matches in any case: write lower(…)")
 
@@ -134,6 +160,10 @@ def calculated(operator: str, one: Operand, other: Operand) -> str:
     check_floating(one, other, digits=0)
     if operator == "^":
         raise ValueError("'^' is the power in PostgreSQL and no power in Spark: write power(a, b)")
+    if operator == "<<":
+        wrong = wrong_number(operator, one.number, other.number)
+        if wrong is not None:
+            raise ValueError(f"{one.name or one.number} {operator}: {'; '.join(wrong)}")
     if not (one.number and other.number) or operator not in _ARITHMETIC:
         return ""
     # Spark counts the digits of a whole number that is written beside a decimal, and else has its own type.
@@ -147,18 +177,58 @@ def calculated(operator: str, one: Operand, other: Operand) -> str:
     return types.calculated(operator, left, right)
 
 
-def check_whole(operand: Operand, ddl: str) -> None:
-    """Check a number that a cast makes whole.
+def check_cast(operand: Operand, ddl: str) -> None:
+    """Check a value that a cast makes another type's value of, as far as the parser knows its type.
 
     Raises:
-        ValueError: Spark would leave out a fraction by which PostgreSQL rounds.
+        ValueError: PostgreSQL would make another value.
     """
-    found = types.digits(operand.number) or (0, 1)
-    if types.is_integer(ddl) and operand.number and found[1]:
+    if _CUT_TEXT.search(ddl):
         raise ValueError(
-            f"{operand.name or 'a number'} is {operand.number}: to make it whole Spark leaves out the "
-            "fraction, and PostgreSQL rounds; write cast(floor(…)) or cast(round(…, 0)) as the type"
+            f"to PostgreSQL {ddl} has the first characters alone, and Spark cuts nothing; "
+            "write left(cast(… as string), n), and cast(… as string) where nothing is to be cut"
         )
+    if _BARE.search(ddl):
+        raise ValueError(
+            "to PostgreSQL a decimal without digits has any fraction, and to Spark none; write decimal(p,s)"
+        )
+    wrong = wrong_cast(operand.number, ddl) if operand.number and not operand.whole else None
+    if wrong is not None:
+        raise ValueError(f"{operand.name or 'a number'} is {operand.number}: {'; '.join(wrong)}")
+
+
+def wrong_cast(one: str, ddl: str) -> tuple[str, str] | None:
+    """Return why PostgreSQL casts a number to another one, and the remedy; None where it does not."""
+    floating = types.is_floating(one)
+    if types.is_integer(ddl):
+        return _WHOLE if floating or (types.digits(one) or (0, 0))[1] else None
+    found = types.digits(ddl)
+    many = found is not None and (types.base(one) == "FLOAT" or sum(found) > _DIGITS_OF_DOUBLE)
+    return _EXACT if floating and many else None
+
+
+def is_whole(name: str, found: Sequence[Operand]) -> bool:
+    """Check whether a function rounds a number to a whole one."""
+    if name == "rint" or (name in _ROUNDING and len(found) == 1):
+        return True
+    return name in _ROUNDING and len(found) == 2 and found[1].literal and found[1].name == "0"
+
+
+def check_joined(operands: Sequence[Operand]) -> None:
+    """Check values beside ``||``, of which silver may hold another text than PostgreSQL joins.
+
+    Raises:
+        ValueError: one is such a value.
+    """
+    for operand in operands:
+        way = operand.way
+        if way is None or way.element is not None or way.family.startswith("enum "):
+            continue
+        if way.family not in _JOINED:
+            raise ValueError(
+                f"{operand.name!r} is {way.name}: PostgreSQL may have another text of it beside ||; "
+                f"write cast({operand.name} as string) for the text that silver has"
+            )
 
 
 def wrong_number(operator: str, one: str, other: str) -> tuple[str, str] | None:
@@ -168,6 +238,8 @@ def wrong_number(operator: str, one: str, other: str) -> tuple[str, str] | None:
         return _WHOLE_DIVISION if whole else _DIVISION
     if operator == "/" and types.base(one) == types.base(other) == "FLOAT":
         return _DIVISION
+    if operator == "<<":
+        return _SHIFT if types.base(one) in {"SMALLINT", "TINYINT"} else None
     if operator == "*" and types.overflows(one, other):
         return _PRODUCT
     return _QUOTIENT if operator == "div" and types.wraps(one, other) else None
@@ -212,4 +284,5 @@ def _like_oid(other: Operand) -> bool:
     if not other.number or other.way is not None:
         return True
     digits = types.digits(other.number)
-    return digits is not None and digits[1] == 0 and (other.constant or types.base(other.number) == "BIGINT")
+    written = other.constant and other.name[:1].isdigit()
+    return digits is not None and digits[1] == 0 and (written or types.base(other.number) == "BIGINT")

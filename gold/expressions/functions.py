@@ -96,7 +96,8 @@ RESULT_TYPES: Final = (
 """Those that read texts as whatever they give."""
 
 _MEETINGS: Final = {
-    "one type": CHOOSERS | {"array", "equal_null", "sequence", "try_add", "try_subtract"},
+    "one type": (CHOOSERS - {"nullif"}) | {"array", "sequence", "try_add", "try_subtract"},
+    "compared": frozenset(("nullif", "equal_null")),
     "moved": frozenset(("sequence", "try_add", "try_subtract")),
     "arrays": frozenset(
         "array_except array_intersect array_union arrays_overlap concat map_concat".split()  # noqa: SIM905

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.config.suggestions import nearest, suggestion
 from gold.expressions import instants
-from gold.expressions.compared import Known, check_called, check_whole, way_of
+from gold.expressions.compared import Known, check_called, check_cast, is_whole, way_of
 from gold.expressions.functions import (
     CASTS,
     CHOOSERS,
@@ -36,6 +36,7 @@ from gold.expressions.functions import (
     REFUSED,
     RESULT_TYPES,
     TEXT_MAKERS,
+    given_by,
     met_in,
 )
 from gold.expressions.instants import NULL, Operand
@@ -116,7 +117,8 @@ class ExpressionParser(Operators):
             if token.kind == "bytes":
                 return Operand("bytes", constant=True, literal=True)
             number = types.of_number(token.text)
-            return Operand(constant=True, literal=True, name=token.text, number=number)
+            exponent = token.text if types.is_scientific(token.text) else ""
+            return Operand(constant=True, literal=True, name=token.text, number=number, exponent=exponent)
         if token.kind == "quoted":
             return self._column()
         if token.lower == "(":
@@ -181,7 +183,7 @@ class ExpressionParser(Operators):
         if compares:
             self._compared("=", *conditions)
         self._meet("one type", results)
-        return instants.chosen(results, constant=constant([*conditions, *results]))
+        return self._chosen(results, constant=constant([*conditions, *results]))
 
     def _is_interval(self) -> bool:
         """Whether ``interval`` begins a literal: a value follows, and, where it is signed, a unit."""
@@ -221,7 +223,7 @@ class ExpressionParser(Operators):
         if name in {"isnull", "isnotnull"} and len(self._given) == 1 and self._given[0].lost:
             self._seen_as_null(start, self._given[0].name, negated=name == "isnotnull")
         by_form = name in READ_AS_MOMENT and len(self._given) > 1
-        if name in RESULT_TYPES and not by_form:
+        if name in RESULT_TYPES and not by_form and not any(one.whole for one in self._given):
             self._meet("result", [*self._given, self._since(start, replace(found, literal=False))])
         self._given = []
         return found
@@ -278,13 +280,14 @@ class ExpressionParser(Operators):
         if name in TEXT_MAKERS:
             return made(name, found)
         if name in CHOOSERS:
-            return instants.chosen(found, constant=of_literals)
+            given = [found[place] for place in given_by(name, len(found))]
+            return self._chosen(found, constant=of_literals, given=given)
         if name in {"if", "nvl2"}:
-            return instants.chosen(found[1:], constant=of_literals)
+            return self._chosen(found[1:], constant=of_literals)
         if len(found) == 1 and (name in CASTS or name in READ_AS_MOMENT):
             ddl = name if name in CASTS else "timestamp"
             instants.check_read(*found, ddl=ddl)
-            check_whole(found[0], ddl)
+            check_cast(found[0], ddl)
             return instants.of_type(ddl, constant=of_literals)
         return self._plain(name, found)
 
@@ -297,7 +300,7 @@ class ExpressionParser(Operators):
         if name == "array" and found and all(one.kind == "text" for one in found):
             return Operand("texts", constant(found), literal=literal)
         given = instants.of_type(READ_AS_MOMENT.get(name, ""), constant=constant(found))
-        return replace(given, literal=literal)
+        return replace(given, literal=literal, whole=is_whole(name, found))
 
     # Calls with a special grammar; each ends before its closing parenthesis.
 
@@ -306,7 +309,7 @@ class ExpressionParser(Operators):
         self._must("as")
         ddl = self._type()
         instants.check_read(found, ddl=ddl)
-        check_whole(found, ddl)
+        check_cast(found, ddl)
         self._given = [found]
         return replace(instants.of_type(ddl, constant=found.constant), clock=found.clock)
 

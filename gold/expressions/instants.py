@@ -35,6 +35,8 @@ _DATED: Final = re.compile(r"\s*(?:epoch|[+-]?\d{4,7}(?:-\d{1,2}(?:-\d{1,2}(?:[T
 _OF_TEXTS: Final = re.compile(r"\s*(?:ARRAY\s*<\s*STRING\s*>|MAP\s*<\s*STRING\s*,.*>)\s*", _FLAGS)
 _MOMENTS: Final = frozenset(("TIMESTAMP", "TIMESTAMP_LTZ"))
 _TEXTS: Final = frozenset(("STRING", "VARCHAR", "CHAR", "CHARACTER"))
+_MOST_OF_SINGLE: Final = 7
+"""Digits of whole numbers that a float4 holds exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class Operand:
         lost: whether it is a column of which silver may have NULL for a value.
         number: of a number whose type is known: Spark's type.
         operator: by which it was made, if no parentheses are around it.
+        exponent: of an exact number that is floating to Spark: the constant, with an exponent, in it.
+        whole: whether a function has rounded it to a whole number.
     """
 
     kind: str = ""
@@ -69,6 +73,8 @@ class Operand:
     lost: bool = field(default=False, compare=False)
     number: str = field(default="", compare=False)
     operator: str = field(default="", compare=False)
+    exponent: str = field(default="", compare=False)
+    whole: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,10 @@ SINGLE: Final = (
 TEXT_BESIDE_NUMBER: Final = (
     "of a text beside a number Spark would make a floating-point number",
     "write the number without quotes, or cast the text",
+)
+EXPONENT: Final = (
+    "a floating-point number to Spark, and an exact one to PostgreSQL",
+    "write it without an exponent, or cast both as double",
 )
 NULL: Final = Operand("null", constant=True, literal=True)
 
@@ -186,22 +196,39 @@ def check_floating(one: Operand, other: Operand, *, digits: int = 15) -> None:
             text = written.name or repr(written.text or "a text")
             raise ValueError(f"{text} beside {number.name or number.number}: {'; '.join(TEXT_BESIDE_NUMBER)}")
         exact = types.digits(number.number)
-        scientific = types.is_scientific(written.name) and written.constant
-        if scientific and not number.constant and exact is not None and sum(exact) > digits:
-            raise ValueError(
-                f"{written.name} is a floating-point number to Spark, and an exact one to PostgreSQL: "
-                "write it without an exponent, or cast both as double"
-            )
+        if written.exponent and not number.constant and exact is not None and sum(exact) > digits:
+            raise ValueError(f"{written.exponent} is {'; '.join(EXPONENT)}")
 
 
-def chosen(operands: Sequence[Operand], *, constant: bool) -> Operand:
-    """What is one of some values.
+def is_small(operand: Operand) -> bool:
+    """Check whether a number is a whole one of so few digits that a float4 holds it exactly."""
+    before, after = types.digits(operand.number) or (_MOST_OF_SINGLE, 1)
+    return before <= _MOST_OF_SINGLE and after == 0
+
+
+def exponent_of(operands: Sequence[Operand]) -> str:
+    """Return the constant with an exponent that an exact number is made of; empty where there is none."""
+    if any(types.is_floating(operand.number) and not operand.exponent for operand in operands):
+        return ""
+    return next((operand.exponent for operand in operands if operand.exponent), "")
+
+
+def chosen(operands: Sequence[Operand], *, constant: bool, given: Sequence[Operand] | None = None) -> Operand:
+    """Return what is known of a value that is one of some values.
+
+    Args:
+        operands: the values.
+        constant: whether no column is in the expression.
+        given: the values of which one is the result, if not each.
 
     Raises:
-        ValueError: a text among them would let the clock in.
+        ValueError: a text among them would let the clock in, or PostgreSQL would make another number of one.
     """
     check_met(operands)
-    check_chosen(operands)
+    given = operands if given is None else given
+    check_chosen(given)
+    for one, other in combinations(given, 2):
+        check_floating(one, other, digits=0)
     kinds = {operand.kind for operand in operands} - {"null"}
     # One that depends on a column is no constant to Spark, and so never the clock.
     clocks = [operand.clock for operand in operands if operand.clock is not None and constant]
@@ -210,7 +237,16 @@ def chosen(operands: Sequence[Operand], *, constant: bool) -> Operand:
     kind = kinds.pop() if len(kinds) == 1 else ""
     numbers = {one.number for one in operands if one.kind != "null"}
     number = numbers.pop() if len(numbers) == 1 else ""
-    return Operand(kind, constant, clocks[0] if clocks else None, literal, way=way, name=name, number=number)
+    return Operand(
+        kind,
+        constant,
+        clocks[0] if clocks else None,
+        literal,
+        way=way,
+        name=name,
+        number=number,
+        exponent=exponent_of(given),
+    )
 
 
 def way_of_any(operands: Sequence[Operand]) -> tuple[Comparison | None, str]:

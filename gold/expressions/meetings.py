@@ -24,12 +24,12 @@ from pyspark.sql.types import (
     ArrayType,
     AtomicType,
     BinaryType,
+    BooleanType,
     CharType,
     DataType,
     DateType,
     DayTimeIntervalType,
     FloatType,
-    FractionalType,
     IntegralType,
     MapType,
     NullType,
@@ -43,8 +43,9 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from gold.expressions.compared import wrong_number
-from gold.expressions.instants import ROUNDED, SINGLE, TEXT_BESIDE_NUMBER
+from gold.expressions.compared import wrong_cast, wrong_number
+from gold.expressions.instants import EXPONENT, ROUNDED, SINGLE, TEXT_BESIDE_NUMBER
+from gold.expressions.scanner import ColumnReference
 from gold.language.types import digits, map_key, rounded
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ _Known: TypeAlias = tuple[DataType, bool]
 _Said: TypeAlias = "Callable[[Sequence[DataType]], tuple[str, str] | None]"
 
 _TEXT: Final = (StringType, CharType, VarcharType)
+_JOINED: Final = (*_TEXT, IntegralType, BooleanType, TimestampNTZType, NullType)
+"""Types that ``||`` makes PostgreSQL's text of."""
 _STEPS: Final = (DayTimeIntervalType, YearMonthIntervalType)
 _TODAY: Final = (
     "a text becomes a TIMESTAMP here, and one that holds a time alone would be a moment of today",
@@ -68,9 +71,10 @@ _ARRAYS: Final = (
     "write concat(a, b), with coalesce(a, array()) where NULL means no elements",
 )
 _PLAIN: Final = (
-    "|| makes a text of a number or a moment here, which PostgreSQL writes in another way",
+    "|| makes a text of a value here that PostgreSQL writes, or joins, in another way",
     "write cast(… as string) for Spark's text, or date_format or format_number for a form of your own",
 )
+_WRITTEN: Final = (f"a number that is written with an exponent is {EXPONENT[0]}", EXPONENT[1])
 _KEYS: Final = (
     "a map with keys that are no JSON names becomes JSON here",
     "make texts of the keys, for example by hex(…)",
@@ -87,10 +91,16 @@ def objection(meeting: Meeting, kinds: Sequence[DataType]) -> tuple[str, str] | 
     how = meeting.how
     if how in _ALONE:
         return _ALONE[how](kinds)
+    if how == "||":
+        columns = [len(value) == 1 and isinstance(value[0], ColumnReference) for value in meeting.values]
+        return _joined(kinds, columns)
     if how == "moved":
         return _TODAY if _is_moved(known) else None
-    found = (_other_number(one, other, how) for one, other in _pairs(how, known) if how in _ONE_NUMBER)
-    wrong = next((said for said in found if said is not None), None)
+    if how == "result":
+        said = [_other_cast(one, kinds[-1]) for one in kinds[:-1]]
+    else:
+        said = [_other_number(one, other, how) for one, other in _pairs(how, known) if how in _ONE_NUMBER]
+    wrong = next((one for one in said if one is not None), None)
     pairs = [(one, other) for (one, literal), (other, _) in _pairs(how, known) if not literal]
     return _TODAY if wrong is None and any(_read(one, other) for one, other in pairs) else wrong
 
@@ -142,11 +152,18 @@ def _operated(operator: str) -> _Said:
     return said
 
 
-def _joined(kinds: Sequence[DataType]) -> tuple[str, str] | None:
+def _joined(kinds: Sequence[DataType], columns: Sequence[bool]) -> tuple[str, str] | None:
     """Return what is wrong with values beside ``||``."""
     if any(isinstance(kind, ArrayType) for kind in kinds):
         return _ARRAYS
-    return _PLAIN if any(isinstance(kind, FractionalType | TimestampType) for kind in kinds) else None
+    if all(isinstance(kind, BinaryType) for kind in kinds):
+        return None
+    # A date that is computed may be a timestamp to PostgreSQL.
+    plain = all(
+        isinstance(kind, _JOINED) or (isinstance(kind, DateType) and column)
+        for kind, column in zip(kinds, columns, strict=True)
+    )
+    return None if plain else _PLAIN
 
 
 def _numbers(kinds: Sequence[DataType]) -> bool:
@@ -169,6 +186,20 @@ def _other_number(one: _Known, other: _Known, how: str) -> tuple[str, str] | Non
     if _numbers((mine, theirs)) and rounded(mine.simpleString(), theirs.simpleString()):
         return ROUNDED
     return None
+
+
+def _other_cast(one: DataType, result: DataType) -> tuple[str, str] | None:
+    """Return what is wrong with a cast that makes another number of a value than PostgreSQL does."""
+    if isinstance(one, ArrayType) and isinstance(result, ArrayType):
+        return _other_cast(one.elementType, result.elementType)
+    if isinstance(one, MapType) and isinstance(result, MapType):
+        key = _other_cast(one.keyType, result.keyType)
+        return key or _other_cast(one.valueType, result.valueType)
+    if isinstance(one, StructType) and isinstance(result, StructType):
+        pairs = zip(one, result, strict=False)
+        found = (_other_cast(mine.dataType, theirs.dataType) for mine, theirs in pairs)
+        return next((wrong for wrong in found if wrong is not None), None)
+    return wrong_cast(one.simpleString(), result.simpleString()) if _numbers((one, result)) else None
 
 
 def _holds_moments(kind: DataType) -> bool:
@@ -208,7 +239,7 @@ _ONE_NUMBER: Final = frozenset(("one type", "arrays", "element", "compared"))
 _ALONE: Final[dict[str, _Said]] = {
     "as JSON": lambda kinds: None if _has_names(kinds[0]) else _KEYS,
     "printed": lambda kinds: None if _has_text(kinds[0]) else _PRINTED,
-    "||": _joined,
-    **{operator: _operated(operator) for operator in ("/", "*", "div")},
+    "exponent": lambda kinds: _WRITTEN if digits(kinds[0].simpleString()) else None,
+    **{operator: _operated(operator) for operator in ("/", "*", "div", "<<")},
 }
 """Meetings that no moment is made in."""

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gold.expressions import instants
-from gold.expressions.compared import calculated, check_compared, check_matched
+from gold.expressions.compared import calculated, check_compared, check_joined, check_matched
 from gold.expressions.functions import TEXT_FUNCTIONS
 from gold.expressions.instants import Meeting, Operand
 from gold.expressions.scanner import ColumnReference, Scanner
+from gold.language import types
 from gold.language.comparing import lost_name
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ _LEVELS: Final[tuple[frozenset[str], ...]] = (
 """Binary operators, the loosest first."""
 _BITS: Final = frozenset(("|", "&", "<<", ">>", ">>>"))
 """Operators of several levels that PostgreSQL takes from the left to the right."""
+_TIGHTER: Final = frozenset(("+", "-", "*", "/", "%", "div"))
+"""Operators that PostgreSQL applies before ``~``, and Spark after it."""
 
 
 class Operators(Scanner, ABC):
@@ -134,9 +137,13 @@ class Operators(Scanner, ABC):
     def _compared(self, how: str, *operands: Operand) -> Operand:
         check_compared(how, operands)
         instants.check_met(list(operands))
+        met = operands
         if how == "in":
-            instants.check_chosen(operands)
-        self._meet("one type" if how == "in" else "compared", operands)
+            found = [operand for operand in operands if not instants.is_small(operand)]
+            instants.check_chosen(found)
+            if types.base(operands[0].number) == "FLOAT":
+                met = tuple(found)  # the type of a small whole number changes nothing beside a float4
+        self._meet("one type" if how == "in" else "compared", met)
         return both(*operands)
 
     def _value(self, level: int = 0) -> Operand:
@@ -149,9 +156,12 @@ class Operators(Scanner, ABC):
             other = self._value(level + 1)
             if {operator, other.operator} <= _BITS or (found.operator == "||" and operator in {"+", "-"}):
                 raise _in_another_order(operator)
+            if operator in _TIGHTER and "~" in {found.operator, other.operator}:
+                raise _in_another_order("~")
             if operator in _COMPARISONS:
                 found = self._compared(operator, found, other)
             elif operator == "||":
+                check_joined([found, other])
                 self._meet("||", [found, other])
                 self._meet("arrays", [found, other])
                 found = made(operator, [found, other])
@@ -164,17 +174,36 @@ class Operators(Scanner, ABC):
         instants.refuse([one, other])
         number = calculated(operator, one, other)
         self._meet("moved", [one, other])
-        if not number and operator in {"/", "*", "div"}:
+        if not number and operator in {"/", "*", "div", "<<"}:
             self._meet(operator, [one, other])
         kind = "moment" if "moment" in {one.kind, other.kind} else ""
-        return Operand(kind, constant([one, other]), number=number)
+        self._with_exponent([one, other])
+        exponent = instants.exponent_of([one, other])
+        return Operand(kind, constant([one, other]), number=number, exponent=exponent)
+
+    def _chosen(
+        self, operands: Sequence[Operand], *, constant: bool, given: Sequence[Operand] | None = None
+    ) -> Operand:
+        """Return what is known of a value that is one of some values."""
+        self._with_exponent(operands if given is None else given)
+        return instants.chosen(operands, constant=constant, given=given)
+
+    def _with_exponent(self, operands: Sequence[Operand]) -> None:
+        """Note the values whose type Spark knows alone, beside a constant with an exponent."""
+        if any(operand.exponent for operand in operands):
+            for operand in operands:
+                if not (operand.exponent or operand.number):
+                    self._meet("exponent", [operand])
 
     def _unary(self) -> Operand:
         start = self._place
-        if self._may("-", "+", "~"):
+        if self._is("-", "+", "~"):
+            sign = self._take().lower
             found = self._unary()
             instants.refuse([found])
-            return self._since(start, replace(found, kind=""))
+            name = f"{sign}{found.name}" if found.constant and found.number and sign != "+" else found.name
+            operator = "~" if sign == "~" else found.operator
+            return self._since(start, replace(found, kind="", name=name, operator=operator))
         return self._parts_of(start, self._since(start, self._primary()))
 
     def _parts_of(self, start: int, found: Operand) -> Operand:

@@ -191,8 +191,7 @@ class _Translation:
         plain = pattern.kind == "literal" and "\\" not in pattern.literal
         if left.kind != "text" or not plain or self._word() == "escape":
             raise UntranslatableError("LIKE is translated for a column of text and a pattern without escapes")
-        # The cast drops the blanks of char(n), as silver does.
-        return _Part(f"({left.sql}::text {negated}LIKE {pattern.sql})", "bool")
+        return _Part(f"({left.sql} {negated}LIKE {pattern.sql})", "bool")
 
     def _comparison(self) -> _Part:
         found = self._sum()

@@ -158,7 +158,7 @@ _TEMPLATES: Final = {
         "date_diff(MONTH, {moment}, {moment})",
         "if({truth}, {number}, {number})",
         "year({date})",
-        "cast({number} as decimal(20, 4))",
+        "cast({number} as decimal(15, 4))",
         "try_cast({text} AS double)",
         "cast(floor({number}) as int) div 7 % 3",
         "cast(floor({number}) as int) & 3 | 1",

@@ -121,6 +121,25 @@ abs(wei) div 7
 tags || tags
 name || Total
 name || placed_at
+name || photo
+name || last_day(date)
+name || place
+(date - date) || 'x'
+cast(coalesce(Total, 0) as int)
+try_cast(abs(Total) as smallint)
+cast(greatest(Total, 1) as int)
+cast(nullif(Total, 0) as bigint)
+cast(case when active then Total else 0 end as int)
+cast(weights[0] as int)
+bigint(abs(Total))
+cast(array(Total, Total) as array<int>)
+cast(map(1, struct(Total as a)) as map<int, struct<a: int>>)
+cast(coalesce(weights[0], weights[1]) as decimal(9,2))
+cast(sqrt(Total) as decimal(16,2))
+abs(smallint(id)) << 2
+abs(Total) * 1e3
+coalesce(abs(Total), 1e3)
+if(active, 1e3, abs(Total))
 weights[0] in (0.1, 1)
 coalesce(weights[0], 1)
 place.city = 1
@@ -132,6 +151,19 @@ abs(wei) > 1
 length(name) div 2
 length(name) / 2D
 name || id || date
+photo || photo is null
+active || name
+timestamp || name
+cast(floor(Total) as int)
+cast(ceil(weights[0]) as int)
+cast(round(weights[0], 0) as int)
+cast(round(abs(Total)) as int)
+cast(array(Total, Total) as array<decimal(20,4)>)
+cast(sqrt(Total) as decimal(15,2))
+length(name) << 2
+sqrt(Total) * 1e3
+nullif(weights[0], 0)
+cast(Total as float) in (0, 1)
 round(order) / 2
 tags[0] = name
 array_contains(all , 1)
