@@ -22,6 +22,8 @@ from gold.cycle import Gold
 from gold.language.document import parse_document
 from pipelines.runtime.clustering import by_name, clustered
 from pipelines.runtime.maintenance import Maintenance
+from silver.run.pinned import PINNED
+from silver.run.spark_settings import settings
 from silver.schema import ddl
 from silver.schema.catalog import SilverTable, silver_table
 from silver.settings import SilverSettings
@@ -90,6 +92,7 @@ SHAPES: Final = {
     "public.employees": {"id": "int8", "manager_id": "int8", "name": "text"},
 }  # fmt: skip
 
+_TIMESTAMPS: Final = "spark.sql.parquet.outputTimestampType"
 _TIME: Final = "timestamp_seconds(1760000000 + (n * 7919) % 30000000)"
 _ROWS: Final = {
     "customers": f"""
@@ -161,7 +164,7 @@ class GoldWork:
         files = 1 if rows <= 10_000 else _FILES[name]
         self.spark.range(1, rows + 1, numPartitions=files).createOrReplaceTempView("numbers")
         own = f"{self._lsn}L, timestamp'2026-01-01', NULL"
-        self.spark.sql(
+        self._write(
             f"INSERT INTO {target} ({names}) SELECT {_ROWS[name].format(parent=parent)}, {own} "
             "FROM (SELECT id AS n FROM numbers)"
         )
@@ -176,11 +179,16 @@ class GoldWork:
         """
         self._lsn += 1000
         table, name = column.split(".")
-        self.spark.sql(
+        self._write(
             f"MERGE INTO {self.lake.sql('silver', table)} AS t\n"
             f"USING (SELECT /*+ BROADCAST(f) */ * FROM ({ids}) AS f) AS s ON t.id = s.id\n"
             f"WHEN MATCHED THEN UPDATE SET t.{name} = '{value}', t._commit_lsn = {self._lsn}L"
         )
+
+    def _write(self, statement: str) -> None:
+        """Run a statement that writes files as silver's session does."""
+        with settings(self.spark, {_TIMESTAMPS: PINNED[_TIMESTAMPS]}):
+            self.spark.sql(statement)
 
     def cut(self) -> None:
         """Record a silver cut of the tables as they are."""
