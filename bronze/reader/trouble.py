@@ -93,7 +93,7 @@ class PipelineErrors:
     def close(self, line: Trouble) -> None:
         """Close what a line of work met and no other line has still open; raises as `any_open`."""
         with self._lock, lake_failures("the lake"):
-            left = {code: lines - {line} for code, lines in self._met.items() if lines - {line}}
+            left = self._met_by_others(line)
             ours = self._met.keys() - left.keys()
             known = self._control.open_errors()
             closed = [one for one in known if one.scope == "pipeline" and one.code in ours]
@@ -103,7 +103,7 @@ class PipelineErrors:
     def give_up(self, line: Trouble) -> None:
         """Count what a line of work met as another process's: the line has ended and never works again."""
         with self._lock:
-            self._met = {code: lines - {line} for code, lines in self._met.items() if lines - {line}}
+            self._met = self._met_by_others(line)
 
     def any_open(self) -> bool:
         """Check whether an error of this pipeline is open, whoever met it.
@@ -121,6 +121,10 @@ class PipelineErrors:
         """
         with self._lock:
             return self._strays(known)
+
+    def _met_by_others(self, line: Trouble) -> dict[str, set[Trouble]]:
+        """Return the codes that lines of work other than this have met, with these lines."""
+        return {code: lines - {line} for code, lines in self._met.items() if lines - {line}}
 
     def _strays(self, known: Iterable[OpenError]) -> list[OpenError]:
         if not self.stream_works:
