@@ -28,7 +28,7 @@ from pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.pipelines.in_process import smelt_here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.postgres
@@ -142,22 +142,24 @@ def commands() -> Iterator[list[str]]:
             yield [name, *words, *ends, option.opts[0], _WORDS[option.name]]
 
 
-WRONG = pytest.mark.parametrize("wrong", ["server", "database", "lake", "no lake"], indirect=True)
+def assert_refused(
+    world: World,
+    refusal: str,
+    walked: Iterable[tuple[str, list[str]]],
+    run: Callable[[str, list[str]], str],
+) -> set[str]:
+    """Check that whatever asks a server is refused and writes nothing; return the names of what asks.
 
-
-@WRONG
-def test_every_command_refuses_another_server_database_or_lake_before_it_writes(
-    wrong: tuple[Path, str], world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    file, refusal = wrong
+    Args:
+        world: the servers and lakes.
+        refusal: what each refusal says.
+        walked: names, with words for each.
+        run: runs one and returns what it said.
+    """
     asked, unrefused, wrote = set(), [], []
-    for name, *words in commands():
+    for name, words in walked:
         before, connected = world.state(), world.connections()
-        given = [str(file) if word == "FILE" else word for word in words]
-        done = smelt_here(name, *given, folder=world.folder)
-        said = done.stdout + done.stderr
-        assert "Traceback" not in said, (name, words, said)
+        said = run(name, words)
         if world.connections() == connected:
             continue
         asked.add(name)
@@ -168,6 +170,28 @@ def test_every_command_refuses_another_server_database_or_lake_before_it_writes(
             wrote.append((name, words, [key for key in keys if after.get(key) != before.get(key)]))
     assert unrefused == []
     assert wrote == []
+    return asked
+
+
+WRONG = pytest.mark.parametrize("wrong", ["server", "database", "lake", "no lake"], indirect=True)
+
+
+@WRONG
+def test_every_command_refuses_another_server_database_or_lake_before_it_writes(
+    wrong: tuple[Path, str], world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    file, refusal = wrong
+
+    def run(name: str, words: list[str]) -> str:
+        done = smelt_here(
+            name, *[str(file) if word == "FILE" else word for word in words], folder=world.folder
+        )
+        said = done.stdout + done.stderr
+        assert "Traceback" not in said, (name, words, said)
+        return said
+
+    asked = assert_refused(world, refusal, ((name, words) for name, *words in commands()), run)
     asks_first = {"verify", "quality"} if "none" not in file.name else set()  # an empty lake has no cut
     assert {"run", "bronze", "snapshot", "drop", "check", "status"} | asks_first <= asked, (
         "the walk has lost the commands that ask a server"
@@ -192,21 +216,14 @@ def test_every_method_of_an_open_lake_does_so_too(
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     file, refusal = wrong
-    asked, unrefused, wrote = set(), [], []
     with deltasmelt.open(file) as lake:
-        for name, words in calls():
-            before, connected = world.state(), world.connections()
+
+        def run(name: str, words: list[str]) -> str:
             try:
                 said = repr(getattr(lake, name)(*words))
             except SmeltError as error:
                 said = str(error)
-            if world.connections() == connected:
-                continue
-            asked.add(name)
-            if refusal not in said.replace("\\'", "'"):
-                unrefused.append((name, said))
-            if world.state() != before:
-                wrote.append(name)
-    assert unrefused == []
-    assert wrote == []
+            return said.replace("\\'", "'")
+
+        asked = assert_refused(world, refusal, calls(), run)
     assert {"status", "check"} <= asked
