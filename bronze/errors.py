@@ -98,8 +98,3 @@ class TableError(DefiniteError):
     ) -> None:
         super().__init__(message, code=code, where=where or str(table), remedy=remedy)
         self.table = table
-
-    @classmethod
-    def of(cls, table: TableName, error: SmeltError) -> TableError:
-        """A definite error that concerns one table only; message, code and remedy stay."""
-        return cls(table, error.message, code=error.code, remedy=error.remedy)

@@ -297,6 +297,9 @@ UNKNOWN: Final = Rule(
     "read the server's log; if this stays, report it with the SQLSTATE above",
 )
 
+OF_TABLES: Final = (ROW_SECURITY, PERMISSION, UNCONVERTIBLE)
+"""What a statement on one table may meet that concerns that table."""
+
 REFUSALS: Final = frozenset(
     {
         rule.code

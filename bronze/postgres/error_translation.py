@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 from psycopg import pq
 
-from bronze.errors import SmeltError, TransientError
+from bronze.errors import SmeltError, TableError, TransientError
 from bronze.identifiers import quote_identifier, quote_literal
 from bronze.postgres import error_rules as rules
 from bronze.postgres.conninfo import address_of, conninfo, user_and_database, without_passwords
 
 if TYPE_CHECKING:
     from bronze.config.sections import SourceSettings
+    from bronze.identifiers import TableName
     from bronze.postgres.error_rules import Rule
 
 
@@ -45,9 +46,12 @@ _BY_SQLSTATE: Final = {
     "22021": rules.UNCONVERTIBLE,
     "22P05": rules.UNCONVERTIBLE,
     "25006": rules.READ_ONLY,
-    "58P01": rules.SLOT_LOST,
+    "58P01": rules.UNKNOWN,
 }
 _QUOTED: Final = "[\"'«»„“”\u2018\u2019](.+?)[\"'«»„“”\u2018\u2019]"
+_WAL_FILE: Final = r"\b[0-9A-F]{24}\b"
+"""The name of a file of the log: 58P01 of any other file says nothing of a slot."""
+
 _ATTEMPT: Final = r"connection (failed|is bad): |connection to server (at|on) .*? failed: "
 """How the text of a connection attempt begins: psycopg's words, or libpq's."""
 
@@ -58,6 +62,9 @@ _BY_CLASS: Final = {
     "57": rules.LOST,
     "58": rules.RESOURCES,
 }
+
+_OF_CONNECTION: Final = ("08", "28", "3D", "57")
+"""Classes of SQLSTATE that concern the session, whatever statement it ran."""
 
 # First match wins. Where several addresses were tried, what a server answered says more than that another
 # did not.
@@ -104,14 +111,36 @@ def translate(error: psycopg.Error, source: SourceSettings) -> SmeltError:
     Takes errors of a connection attempt and of statements. The result holds no password; raise it ``from
     error``.
     """
-    said = _said(error, source)
+    return _made(_rule(error, source), error, source)
+
+
+def table_error(table: TableName, error: psycopg.Error, source: SourceSettings) -> TableError:
+    """Return a definite error of a statement that locks or copies a table as an error of that table.
+
+    A rule of slots, publications or settings does not fit such a statement, and no copy would close its
+    error. There the server's own words are the message, as where no rule fits.
+
+    Raises:
+        SmeltError: it heals by itself, or concerns the session.
+    """
+    rule = _rule(error, source)
+    if issubclass(rule.error, TransientError) or (error.sqlstate or "08")[:2] in _OF_CONNECTION:
+        raise _made(rule, error, source) from error
+    made = _made(rule if rule in rules.OF_TABLES else rules.UNKNOWN, error, source)
+    return TableError(table, made.message, code=made.code, remedy=made.remedy)
+
+
+def _rule(error: psycopg.Error, source: SourceSettings) -> Rule:
     if error.sqlstate is not None:
-        rule = _by_sqlstate(error.sqlstate, said, source)
-    elif isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) or error.pgresult is not None:
+        return _by_sqlstate(error.sqlstate, _said(error, source), source, error.diag.message_detail)
+    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) or error.pgresult is not None:
         # A failed result without SQLSTATE was made by libpq itself: the connection broke.
-        rule = _by_text(str(error), source)
-    else:
-        rule = rules.UNKNOWN
+        return _by_text(str(error), source)
+    return rules.UNKNOWN
+
+
+def _made(rule: Rule, error: psycopg.Error, source: SourceSettings) -> SmeltError:
+    said = _said(error, source)
     if rule is rules.UNKNOWN and error.sqlstate is not None:
         said = f"{said} (SQLSTATE {error.sqlstate})"
     names = _fill(source, said)
@@ -144,8 +173,12 @@ def translate_result(result: pq.abc.PGresult, source: SourceSettings) -> SmeltEr
     return translate(psycopg.errors.error_from_result(result), source)
 
 
-def _by_sqlstate(sqlstate: str, said: str, source: SourceSettings) -> Rule:
-    """SQLSTATE, and where it says too little, what is the same in every language of the server."""
+def _by_sqlstate(sqlstate: str, said: str, source: SourceSettings, detail: str | None) -> Rule:
+    """SQLSTATE, and where it says too little, what is the same in every language of the server.
+
+    A slot that was invalidated is told from one that is refused for another reason by the detail of the
+    message, which says why.
+    """
     match sqlstate:
         case "28000":
             rule = rules.HBA if "pg_hba.conf" in said else rules.ROLE_UNKNOWN
@@ -155,8 +188,12 @@ def _by_sqlstate(sqlstate: str, said: str, source: SourceSettings) -> Rule:
             rule = _missing_object(said, source)
         case "55000" if "wal_level" in said:
             rule = rules.WAL_LEVEL
-        case "55000" if "max_slot_wal_keep_size" in said or "invalidated" in said or source.slot in said:
+        case "55000" if "invalidated" in said or (detail and source.slot in said):
             rule = rules.SLOT_LOST
+        case "58P01" if re.search(_WAL_FILE, said):
+            rule = rules.SLOT_LOST
+        case "53400" if "temp_file_limit" in said:
+            rule = rules.RESOURCES
         case "XX000" if "concurrently" in said:
             rule = rules.CONFLICT
         case _:
@@ -167,6 +204,8 @@ def _by_sqlstate(sqlstate: str, said: str, source: SourceSettings) -> Rule:
 def _missing_privilege(said: str) -> Rule:
     if "row-level security" in said or "row_security" in said:
         return rules.ROW_SECURITY
+    if said.startswith("permission denied for "):  # a table; its name may be anything
+        return rules.PERMISSION
     return (
         rules.REPLICATION_DENIED
         if re.search(r"replication|WAL sender", said, re.IGNORECASE)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from bronze.errors import DefiniteError, TableError
+from bronze.errors import TableError
 from bronze.postgres.connection import within
-from bronze.postgres.error_translation import translate
+from bronze.postgres.error_translation import table_error
 from bronze.postgres.liveness import CopyLine
 from bronze.snapshot.copy_out import copy_blocks
 from bronze.snapshot.copy_text import cells_of
@@ -109,10 +109,7 @@ def error_of_table(table: TableName, error: psycopg.Error, source: SourceSetting
             code="table-locked",
             remedy="nothing to do: it is resnapshotted automatically when the lock is gone",
         )
-    failure = translate(error, source)
-    if not isinstance(failure, DefiniteError):
-        raise failure from error
-    return TableError.of(table, failure)
+    return table_error(table, error, source)
 
 
 def lost(table: TableName, what: object) -> TableError:

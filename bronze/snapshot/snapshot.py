@@ -39,13 +39,13 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 
 from bronze.catalog.select import describe_relation
-from bronze.errors import DefiniteError, TableError, TransientError
+from bronze.errors import TableError, TransientError
 from bronze.identifiers import quote_literal
 from bronze.lsn import ZERO, Lsn
 from bronze.postgres.blockers import Wait, running_transactions
 from bronze.postgres.connection import connect, translated, until_stopped, within
 from bronze.postgres.conninfo import address_of
-from bronze.postgres.error_translation import tables_changed, translate
+from bronze.postgres.error_translation import table_error, tables_changed
 from bronze.postgres.heartbeat import write_heartbeat
 from bronze.postgres.lock_holders import END_HOLDER, said_of_holder, waiting_for
 from bronze.postgres.replication import ReplicationConnection
@@ -320,10 +320,7 @@ class Snapshot:
                     if last:
                         outcome.fail(_locked(table.table, watcher))
                 except psycopg.Error as error:
-                    failure = translate(error, self._source)
-                    if not isinstance(failure, DefiniteError):
-                        raise failure from error
-                    outcome.fail(TableError.of(table.table, failure))
+                    outcome.fail(table_error(table.table, error, self._source))
             pending = again
         return [table for table in tables if table.table in locked]
 

@@ -12,10 +12,12 @@ from psycopg import pq
 
 from bronze.config.sections import SourceSettings
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
+from bronze.identifiers import TableName, quote_literal
 from bronze.postgres import connection
 from bronze.postgres.connection import connect, identify, set_up_session
 from bronze.postgres.conninfo import address_of, conninfo, replication_conninfo
-from bronze.postgres.error_translation import translate, translate_result
+from bronze.postgres.error_translation import table_error, translate, translate_result
+from bronze.reader.table_errors import SOURCE_CODES
 from pipelines.demo.embedded_postgres import EmbeddedServer, free_port
 
 if TYPE_CHECKING:
@@ -386,6 +388,13 @@ def test_a_server_that_shuts_down_or_has_gone(own_server: EmbeddedServer) -> Non
     assert gone.code == "server-unreachable"
 
 
+def server_error(sqlstate: str, message: str, detail: str = "") -> str:
+    """SQL that fails with an error of the server's that is hard to bring about."""
+    parts = {"ERRCODE": sqlstate, "MESSAGE": message} | ({"DETAIL": detail} if detail else {})
+    using = ", ".join(f"{name} = {quote_literal(text)}" for name, text in parts.items())
+    return f"DO $$BEGIN RAISE EXCEPTION USING {using}; END$$"
+
+
 @pytest.mark.parametrize(
     ("statement", "kind", "code"),
     [
@@ -394,6 +403,28 @@ def test_a_server_that_shuts_down_or_has_gone(own_server: EmbeddedServer) -> Non
         ("SET statement_timeout = '10ms'; SELECT pg_sleep(5)", TransientError, "statement-cancelled"),
         ("SET transaction_read_only = on; CREATE PUBLICATION x", DefiniteError, "server-read-only"),
         ("SELECT 1/0", DefiniteError, "server-error"),
+        ("LOAD 'no_such_library'", DefiniteError, "server-error"),
+        (server_error("58P01", 'could not access file "$libdir/postgis-3"'), DefiniteError, "server-error"),
+        (
+            server_error("58P01", "requested WAL segment 00000001000000000000002A has already been removed"),
+            DefiniteError,
+            "slot-lost",
+        ),
+        (
+            server_error("55000", 'replication slot "smelt" was not created in this database'),
+            DefiniteError,
+            "server-error",
+        ),
+        (
+            server_error("55000", "der Slot »smelt« kann nicht gelesen werden", "Er wurde ungültig gemacht."),
+            DefiniteError,
+            "slot-lost",
+        ),
+        (
+            server_error("53400", 'temporary file size exceeds "temp_file_limit" (10kB)'),
+            TransientError,
+            "server-resources",
+        ),
     ],
 )
 def test_a_statement_that_fails(database: str, statement: str, kind: type[SmeltError], code: str) -> None:
@@ -405,7 +436,31 @@ def test_a_statement_that_fails(database: str, statement: str, kind: type[SmeltE
     assert error.code == code
     assert error.where == address_of(settings)
     if code == "server-error":
-        assert "22012" in error.message
+        assert "(SQLSTATE " in error.message
+
+
+def test_a_definite_error_of_a_tables_copy_has_a_code_that_is_closed_with_the_copy(database: str) -> None:
+    settings, table = source(database), TableName("public", "a")
+    with connect(settings) as connection:
+        for sqlstate, message in (
+            ("55000", 'replication slot "smelt" can no longer be read (wal_level)'),
+            ("42704", 'unrecognized configuration parameter "app.tenant"'),
+            ("25006", "cannot execute INSERT in a read-only transaction"),
+            ("42501", "permission denied for table replication_log"),
+            ("53400", "all replication slots are in use"),
+            ("22021", "invalid byte sequence"),
+        ):
+            with pytest.raises(psycopg.Error) as caught:
+                connection.execute(server_error(sqlstate, message).encode())
+            error = table_error(table, caught.value, settings)
+            assert error.code in SOURCE_CODES, sqlstate
+            assert message in error.message
+            assert "snapshot" not in str(error.remedy)
+            assert (error.code == "permission-denied") == (sqlstate == "42501")
+        with pytest.raises(psycopg.Error) as caught:
+            connection.execute(server_error("58030", "could not read block 7").encode())
+        with pytest.raises(TransientError, match="block 7"):
+            table_error(table, caught.value, settings)
 
 
 def test_messages_in_another_language_are_told_apart_by_names_and_by_asking_again(
