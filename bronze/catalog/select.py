@@ -17,8 +17,9 @@ from __future__ import annotations
 import logging
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import psycopg
 from psycopg.pq import TransactionStatus
 
 from bronze.catalog.comments import comments_of
@@ -46,14 +47,20 @@ from bronze.shapes import BY_KEY, Column, Relation
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    import psycopg
-
     from bronze.config.sections import SourceSettings
     from bronze.identifiers import TableName
     from bronze.postgres.unnamed import Unnamed
 
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
+
+_VANISHED: Final = (
+    psycopg.errors.InternalError_,
+    psycopg.errors.InvalidBinaryRepresentation,
+    psycopg.errors.UndefinedObject,
+    psycopg.errors.UndefinedTable,
+)
+"""Errors of queries of the catalog that name only what each server has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,13 +206,24 @@ def describe_relations(
 
 @contextmanager
 def one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """All statements of the block see one state of the catalog; inside a transaction, that transaction's."""
-    if connection.info.transaction_status != TransactionStatus.IDLE:
-        yield
-        return
-    with connection.transaction():
-        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        yield
+    """All statements of the block see one state of the catalog; inside a transaction, that transaction's.
+
+    The server's own functions do not: ``format_type`` and the output of a column's default look up types and
+    indexes as they are now, and fail where these are gone.
+
+    Raises:
+        psycopg.errors.SerializationFailure: such a failure; another look sees the change whole.
+    """
+    try:
+        if connection.info.transaction_status != TransactionStatus.IDLE:
+            yield
+            return
+        with connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            yield
+    except _VANISHED as error:
+        said = f"{error.diag.message_primary} (SQLSTATE {error.sqlstate})"
+        raise psycopg.errors.SerializationFailure(said) from error
 
 
 def _with_storage(

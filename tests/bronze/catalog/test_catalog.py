@@ -9,10 +9,10 @@ import pytest
 
 from bronze.catalog.select import describe_relation, select_tables, skipped_relations
 from bronze.config.sections import SourceSettings
-from bronze.errors import ConfigurationError
+from bronze.errors import ConfigurationError, TransientError
 from bronze.identifiers import TableName
 from bronze.lsn import ZERO
-from bronze.postgres.connection import connect
+from bronze.postgres.connection import connect, translated
 from bronze.shapes import BY_KEY, PgType
 
 if TYPE_CHECKING:
@@ -579,6 +579,39 @@ def test_a_locked_table_does_not_hold_the_catalog_up(dsn: str) -> None:
         holder.rollback()
     assert (found.rows_estimate, found.problem) == (5000, None)
     assert found.pages > 10
+
+
+def test_types_that_vanish_under_a_look_are_a_change_beside_it(dsn: str) -> None:
+    """The look sees the columns of before, and the server looks their types up as they are now."""
+    settings, failed = source(dsn), []
+    run(dsn, """
+        CREATE TYPE mood AS ENUM ('calm');
+        CREATE TYPE pair AS (a int, m mood);
+        CREATE TABLE t (id int PRIMARY KEY);
+        INSERT INTO t VALUES (1);
+        ALTER TABLE t ADD m mood DEFAULT 'calm', ADD p pair DEFAULT '(1,calm)', ADD s mood[] DEFAULT '{calm}';
+        CREATE TABLE u (id int PRIMARY KEY, v int) PARTITION BY RANGE (id);
+        CREATE TABLE u_1 PARTITION OF u FOR VALUES FROM (1) TO (2);
+        CREATE INDEX ON t (m);
+    """)  # fmt: skip
+    for change in (
+        "ALTER TYPE mood RENAME VALUE 'calm' TO 'quiet'",
+        "ALTER TABLE t DROP p; DROP TYPE pair",
+        "ALTER TABLE t DROP m, DROP s; DROP TYPE mood",
+        "DROP TABLE u",
+        "DROP TABLE t",
+    ):
+        with connect(settings) as connection:
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            connection.execute("SELECT FROM pg_class LIMIT 1")
+            run(dsn, change)
+            try:
+                with translated(settings):
+                    select_tables(connection, settings, storage=True)
+            except TransientError as error:
+                assert error.code == "concurrent-change"  # noqa: PT017 - some changes do no harm
+                failed.append(change)
+    assert "ALTER TABLE t DROP m, DROP s; DROP TYPE mood" in failed
 
 
 def test_names_of_any_spelling_pass(dsn: str) -> None:
