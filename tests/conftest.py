@@ -7,15 +7,15 @@ from typing import Any, Final
 import pytest
 
 from tests.fix_postgres import database, database18, lake_path, own_server, server18, server_dsn
-from tests.fix_spark import spark
+from tests.fix_spark import active, spark
 from tests.fix_store import place, store, store_of_all
 from tests.marks import hold, mark_by_needs
 from tests.progress import FileByFile
 from tests.scheduling import LONGEST_FIRST, FromBothEnds, in_order, needs_spark
 
 __all__ = [
-    "database", "database18", "lake_path", "own_server", "place", "server18", "server_dsn", "spark", "store",
-    "store_of_all",
+    "active", "database", "database18", "lake_path", "own_server", "place", "server18", "server_dsn", "spark",
+    "store", "store_of_all",
 ]  # fmt: skip
 
 # Their assertions say what they compared, as those of test files do.

@@ -76,3 +76,13 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session(given)
     yield session
     stop_session(session)
+
+
+@pytest.fixture
+def active(spark: SparkSession) -> None:
+    """Make the session this process's active one, as a notebook's is.
+
+    A lake in a catalog writes rows by a session of its own, which `createDataFrame` makes the active one. So
+    a test that ran before may have left such a session.
+    """
+    spark.createDataFrame([], "nothing INT")

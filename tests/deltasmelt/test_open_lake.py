@@ -94,6 +94,7 @@ def test_all_of_one_moment_is_as_of_one_commit_while_the_pipeline_goes_on(
         assert lake.at("0/100").sql("SELECT count(*) FROM silver.orders").collect() == [(ROWS,)]
 
 
+@pytest.mark.usefixtures("active")
 def test_a_session_that_was_there_is_used_and_left_as_it_was(file: Path, spark: SparkSession) -> None:
     def seen() -> tuple[Any, ...]:
         views = spark.sql("SHOW VIEWS").collect()

@@ -66,6 +66,7 @@ def file(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "pipeline.yml"
 
 
+@pytest.mark.usefixtures("active")
 def test_tables_and_status_are_read_in_the_session_that_is_there_and_it_stays_as_it_was(
     spark: SparkSession, lake: Lake, file: Path
 ) -> None:
