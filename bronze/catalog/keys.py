@@ -111,6 +111,17 @@ def identity_of(mode: str, indexes: Sequence[UniqueIndex]) -> Identity:
     return Identity(mode, chosen[0].columns if chosen else ())
 
 
+def refuses_updates(
+    table: TableName, identity: Identity, leaves: Mapping[TableName, Identity], generated: Generated
+) -> bool:
+    """Check whether PostgreSQL refuses UPDATEs and DELETEs of a table as soon as it is published.
+
+    Partitions count by their own identities; without one, the table is not carried anyway.
+    """
+    bare = any(its.mode != "f" and not its.columns for its in (leaves or {table: identity}).values())
+    return bare or (generated.refused and bool(_holding(generated, table, identity, leaves)))
+
+
 def key_override(table: TableName, keys: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """The columns that the pipeline file names as this table's key; empty where it names none.
 
@@ -224,8 +235,7 @@ def _no_key(table: TableName, columns: Mapping[str, bool], indexes: Sequence[Uni
         )
     return TableError(
         table,
-        "the table has no primary key and no replica identity index, so its rows cannot be identified; "
-        "it is left out of the publication, where its UPDATEs and DELETEs would fail",
+        "the table has no primary key and no replica identity index, so its rows cannot be identified",
         code="table-without-key",
         remedy=f"{cure} or leave the table out with source.exclude",
     )
@@ -270,7 +280,7 @@ def _generated_identity(
     return TableError(
         table,
         f"the replica identity{which} holds the generated column {_list(list(hidden.columns))}, which the "
-        "publication does not send; published, UPDATEs and DELETEs of the table would fail",
+        "publication does not send",
         code="identity-generated",
         remedy=f"{_sent(list(hidden.columns), hidden)}{_other_identity(holders, key, columns, indexes)}",
     )
@@ -313,16 +323,13 @@ def _uncovered(
     match identity.mode:
         case "n":
             code = "replica-identity-nothing"
-            said = f"{which} has REPLICA IDENTITY NOTHING; published, its UPDATEs and DELETEs would fail"
+            said = f"{which} has REPLICA IDENTITY NOTHING"
         case "d" if primary is not None and not primary.immediate:
             code = "replica-identity-missing"
-            said = (
-                f"the primary key of {which} is deferrable, which is no replica identity; "
-                "published, its UPDATEs and DELETEs would fail"
-            )
+            said = f"the primary key of {which} is deferrable, which is no replica identity"
         case _ if not identity.columns:
             code = "replica-identity-missing"
-            said = f"{which} has no usable replica identity; published, its UPDATEs and DELETEs would fail"
+            said = f"{which} has no usable replica identity"
         case _:
             code = "key-not-in-identity"
             said = f"old rows of {which} carry {_list(identity.columns)} only, not the key {_list(key)}"

@@ -64,6 +64,44 @@ def table_problems(facts: TableFacts, publication: Publication | None) -> list[T
     ]
 
 
+def of_identity(
+    problems: Sequence[TableError], facts: TableFacts, publication: Publication | None
+) -> list[TableError]:
+    """Return problems of a table's key, the first with what the publication does to the application's writes.
+
+    PostgreSQL refuses each UPDATE and DELETE of a table that is published without a replica identity. The
+    reader takes such a table out where it may (`bronze.setup.publication`). A publication of all tables or of
+    a whole schema gives no single table up; the old rows of that table must then be logged in full.
+    """
+    if not problems or not facts.refuses_updates:
+        return list(problems)
+    first, table = problems[0], facts.relation.table
+    said, remedy = "it is left out of the publication, where its UPDATEs and DELETEs would fail", first.remedy
+    if publication is not None and facts.member is not None and publication.carries_updates:
+        said = f"publication {publication.name} carries it, so its UPDATEs and DELETEs fail"
+        why, cure = _why_stays(facts, publication)
+        said += f", and {why}" if why else " until the reader has taken it out"
+        remedy = f"so that they work at once: {cure} then: {remedy}" if cure else remedy
+    said = f"{first.message}; {said}"
+    return [TableError(table, said, code=first.code, remedy=remedy), *problems[1:]]
+
+
+def _why_stays(facts: TableFacts, publication: Publication) -> tuple[str, str]:
+    """Say why the reader cannot take a table out of the publication, and the SQL that helps; else nothing."""
+    table = facts.relation.table
+    if not publication.may_lose(table):
+        whole = "all tables" if publication.all_tables else f"schema {table.schema} as a whole"
+        holders = [each.table for each in facts.partitions] or [table]
+        full = " ".join(f"ALTER TABLE {each.quoted} REPLICA IDENTITY FULL;" for each in holders)
+        return f"a publication of {whole} gives no single table up", full
+    drop = f"ALTER PUBLICATION {quote_identifier(publication.name)} DROP TABLE ONLY {table.quoted};"
+    if not facts.manage:
+        return "source.manage is false", drop
+    if not publication.owned:
+        return f"role {facts.role} does not own the publication (its owner is {publication.owner})", drop
+    return "", ""
+
+
 def with_name_clashes(tables: Sequence[SourceTable]) -> list[SourceTable]:
     """The same tables; those that want one silver name carry a problem."""
     wanting: dict[str, list[SourceTable]] = defaultdict(list)

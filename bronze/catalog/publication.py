@@ -57,6 +57,15 @@ class Publication:
     schemas: frozenset[str] = frozenset()
     members: Mapping[TableName, Member] = field(default_factory=dict)
 
+    @property
+    def carries_updates(self) -> bool:
+        """Whether PostgreSQL asks for a replica identity of each table that it carries."""
+        return not self.operations.isdisjoint({"update", "delete"})
+
+    def may_lose(self, table: TableName) -> bool:
+        """Whether `table` can be taken out: it is named itself, and in no other way."""
+        return table in self.members and not self.all_tables and table.schema not in self.schemas
+
     def member(self, table: TableName) -> Member | None:
         """How it carries `table`; None where it does not."""
         direct = self.members.get(table)

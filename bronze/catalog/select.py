@@ -23,8 +23,16 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from bronze.catalog.comments import comments_of
-from bronze.catalog.keys import Generated, Identity, UniqueIndex, choose_key, identity_of, key_override
-from bronze.catalog.problems import table_problems, unreadable, with_name_clashes
+from bronze.catalog.keys import (
+    Generated,
+    Identity,
+    UniqueIndex,
+    choose_key,
+    identity_of,
+    key_override,
+    refuses_updates,
+)
+from bronze.catalog.problems import of_identity, table_problems, unreadable, with_name_clashes
 from bronze.catalog.publication import SINCE_GENERATED, Member, Publication, read_publication
 from bronze.catalog.queries import (
     ColumnRow,
@@ -303,21 +311,23 @@ def _source_table(row: RelationRow, context: _Context, size: Size) -> SourceTabl
     indexes = tuple(context.indexes.get(row.oid, ()))
     identity = identity_of(row.replica_identity, indexes)
     partitions = tuple(context.partitions.get(row.oid, ()))
+    generated = Generated(
+        {
+            column.name: column.generated == "s" and context.version >= SINCE_GENERATED
+            for column in every
+            if column.generated and column not in published
+        },
+        refused=context.version >= SINCE_GENERATED,
+    )
+    leaves = {partition.table: partition.identity for partition in partitions}
     choice = choose_key(
         row.table,
         {column.name: column.not_null for column in published},
         indexes,
         identity,
         override=key_override(row.table, context.keys),
-        partitions={partition.table: partition.identity for partition in partitions},
-        generated=Generated(
-            {
-                column.name: column.generated == "s" and context.version >= SINCE_GENERATED
-                for column in every
-                if column.generated and column not in published
-            },
-            refused=context.version >= SINCE_GENERATED,
-        ),
+        partitions=leaves,
+        generated=generated,
     )
     partitioned = row.kind == "p"
     by_key = partitioned and identity.mode == "f" and choice.guarded
@@ -348,7 +358,9 @@ def _source_table(row: RelationRow, context: _Context, size: Size) -> SourceTabl
         member=member,
         partitioned=partitioned,
         partitions=partitions,
+        refuses_updates=refuses_updates(row.table, identity, leaves, generated),
     )
+    carried = member is not None and publication is not None and publication.carries_updates
     return SourceTable(
         table=row.table,
         relation=relation,
@@ -356,12 +368,13 @@ def _source_table(row: RelationRow, context: _Context, size: Size) -> SourceTabl
         rows_estimate=size.rows,
         bytes=size.bytes,
         pages=size.pages,
-        problems=(*choice.problems, *table_problems(facts, publication)),
+        problems=(*of_identity(choice.problems, facts, publication), *table_problems(facts, publication)),
         partitions=tuple(partition.table for partition in partitions),
         indexes=indexes,
         owner=row.owner,
         owned=row.owned,
         unpublished=unpublished,
+        blocked=carried and facts.refuses_updates,
     )
 
 

@@ -48,6 +48,7 @@ class TableFacts:
         unpublished: ordinary columns that the publication's column list leaves out.
         member: how the publication carries it; None where it does not (yet).
         partitioned: it is a root of partitions.
+        refuses_updates: PostgreSQL refuses its UPDATEs and DELETEs while a publication carries them.
     """
 
     relation: Relation
@@ -64,6 +65,7 @@ class TableFacts:
     member: Member | None
     partitions: tuple[Partition, ...]
     partitioned: bool = False
+    refuses_updates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class SourceTable:
         indexes: its unique indexes.
         owner: role that owns it; `owned` tells whether we may act as that role.
         unpublished: ordinary columns that the publication's column list leaves out.
+        blocked: the publication makes its UPDATEs and DELETEs fail now.
         storage: traces of what the log does not tell; None where nobody asked for them.
         comments: of the table and the columns that are read; None likewise, or where PostgreSQL refuses them.
     """
@@ -97,6 +100,7 @@ class SourceTable:
     owner: str = ""
     owned: bool = True
     unpublished: tuple[str, ...] = ()
+    blocked: bool = False
     storage: Storage | None = None
     comments: Comments | None = None
 

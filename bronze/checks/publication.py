@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from bronze.catalog.source_table import SourceTable
     from bronze.config.sections import SourceSettings
 
-_WITHOUT_IDENTITY: Final = frozenset(
-    {"identity-generated", "table-without-key", "replica-identity-nothing", "replica-identity-missing"}
-)
-
 _WANTED_ALL_THE_SAME: Final = frozenset(
     {"table-privilege", "schema-privilege", "table-not-published", "publication-partition-root"}
 )
@@ -61,21 +57,15 @@ def publication_findings(
     if publication is None:
         return
     for table in tables:
-        blocked = [problem for problem in table.problems if problem.code in _WITHOUT_IDENTITY]
-        carried = publication.member(table.table) is not None and publication.operations & {
-            "update",
-            "delete",
-        }
-        generated = any(problem.code == "identity-generated" for problem in blocked)
-        if blocked and carried and (generated or table.relation.replica_identity != "f"):
+        if table.blocked:
+            generated = any(problem.code == "identity-generated" for problem in table.problems)
             how = "and not the generated columns of its" if generated else "without"
             yield Finding(
                 level="error",
                 code="publication-blocks-updates",
                 subject=str(table.table),
-                message=f"{subject} carries this table {how} replica identity: its UPDATEs and DELETEs "
-                "fail now",
-                remedy=_out_of(publication, table),
+                message=f"{subject} carries this table {how} replica identity: its UPDATEs and DELETEs fail",
+                remedy=_out_of(publication, table, source),
             )
     for table in tables:
         if table.unpublished and all(each.code != "publication-column-list" for each in table.problems):
@@ -154,9 +144,9 @@ def _to_do(
         )
 
 
-def _out_of(publication: Publication, table: SourceTable) -> str:
+def _out_of(publication: Publication, table: SourceTable, source: SourceSettings) -> str:
     cure = table.problems[0].remedy or ""
-    if table.table in publication.members:
-        name = quote_identifier(publication.name)
-        return f"ALTER PUBLICATION {name} DROP TABLE ONLY {table.table.quoted}; or: {cure}"
-    return f"ALTER TABLE {table.table.quoted} REPLICA IDENTITY FULL; or: {cure}"
+    if not (source.manage and publication.owned and publication.may_lose(table.table)):
+        return cure
+    drop = f"ALTER PUBLICATION {quote_identifier(publication.name)} DROP TABLE ONLY {table.table.quoted};"
+    return f"{drop} or: start the reader, which does so; or: {cure}"

@@ -6,6 +6,9 @@ partition that comes or goes writes pg_inherits. The publication's parts are row
 write makes a new version of the row, which has a new xmin. What VACUUM and ANALYZE note in pg_class is
 written in place.
 
+A primary key or an identity index that is dropped leaves rows as they are. But the application's UPDATEs of
+a published table fail from then on, so the rows of pg_index that make an identity belong here.
+
 A label of an enum is a row of pg_enum, and an attribute of a composite one of pg_attribute. Both are asked
 for the types that the tables' columns have, and where there are none, not at all.
 
@@ -15,7 +18,7 @@ pg_attribute (https://www.postgresql.org/docs/current/monitoring-stats.html). A 
 counted within a second of its commit while it is busy, and within ten when it is idle from then on.
 
 Equal fingerprints say nothing of tables that are not known yet, of columns where `track_counts` is off or the
-server is PostgreSQL 14, of keys and comments. The full look, now and then, finds those.
+server is PostgreSQL 14, of other indexes and of comments. The full look, now and then, finds those.
 """
 
 from __future__ import annotations
@@ -33,6 +36,9 @@ _QUERY: Final = f"""
             FROM pg_class c WHERE c.oid = ANY (%(oids)s::oid[])),
            (SELECT concat_ws(' ', count(*), {_HASH.format("i.inhrelid, i.inhparent, i.xmin")})
             FROM pg_inherits i WHERE i.inhparent = ANY (%(oids)s::oid[])),
+           (SELECT concat_ws(' ', count(*), {_HASH.format("i.indexrelid, i.xmin")})
+            FROM pg_index i
+            WHERE i.indrelid = ANY (%(oids)s::oid[]) AND (i.indisprimary OR i.indisreplident)),
            (SELECT concat_ws(' ', p.oid, p.xmin) FROM pg_publication p WHERE p.pubname = %(publication)s),
            (SELECT concat_ws(' ', count(*), {_HASH.format("r.oid, r.xmin")})
             FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid

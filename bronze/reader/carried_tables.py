@@ -287,10 +287,7 @@ class CarriedTables:
     def _members(
         self, connection: psycopg.Connection[Any], asked: _Asked
     ) -> tuple[list[SourceTable], set[TableName]]:
-        """The selected tables, and which of them are members of the publication, as far as that is ours.
-
-        One that cannot join it yet has a problem, and is tried again after a pause.
-        """
+        """Return the selected tables, and the members among them; one that cannot join yet has a problem."""
         before = self._newest
         tables = select_tables(connection, self._source, storage=True)
         waiting = {
@@ -300,7 +297,8 @@ class CarriedTables:
         }
         members = {table.table for table in tables if table.problem is None} - waiting.keys()
         locked: list[TableError] = []
-        changed = ensure_publication(connection, self._source, sorted(members), locked)
+        out = [table.table for table in tables if table.blocked]
+        changed = ensure_publication(connection, self._source, sorted(members), locked, without=out)
         for error in locked:
             self._errors.cannot_join(error, before.requests.get(error.table))
         self._locked = waiting | {error.table: error for error in locked}

@@ -4,6 +4,10 @@ A publication that lacks a table, an operation or a column loses changes without
 is (direct members, whole schemas, all tables; column lists and row filters) and compared with what the
 pipeline wants.
 
+**A table that loses its replica identity** while it is published is taken out at the next look, for
+PostgreSQL refuses the application's own UPDATEs and DELETEs. It comes back, with a new snapshot, when it has
+one.
+
 **Two starts at once** are kept apart by an advisory lock of the transaction. What any other session did in
 between shows as "already exists" and is read again.
 
@@ -19,6 +23,7 @@ https://www.postgresql.org/docs/current/sql-alterpublication.html.
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections import deque
@@ -39,6 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bronze.config.sections import SourceSettings
+
+_LOGGER = logging.getLogger("deltasmelt.reader")
 
 _ADDING: Final = (
     "ShareUpdateExclusiveLock",
@@ -91,8 +98,13 @@ def ensure_publication(
     source: SourceSettings,
     tables: Sequence[TableName],
     locked: list[TableError] | None = None,
+    *,
+    without: Sequence[TableName] = (),
 ) -> list[str]:
     """Make the publication carry `tables` with all operations, through partition roots.
+
+    Tables whose UPDATEs and DELETEs it makes fail are taken out first, each by itself: an application is
+    waiting. What is written meanwhile is not lost: the snapshot that follows when they are back has it.
 
     Args:
         connection: in autocommit mode.
@@ -100,6 +112,8 @@ def ensure_publication(
         tables: the selected tables with a usable key; no other may be published by us.
         locked: takes an error of each table that cannot be added now, for others hold a lock on it; without
             it one such table is an error of all.
+        without: tables that the publication blocks; one that cannot be taken out stays
+            (`bronze.catalog.problems.of_identity`).
 
     Returns:
         The SQL that was executed; empty where nothing was to do.
@@ -110,14 +124,40 @@ def ensure_publication(
     """
     timing = source.timing
     seconds = timing.publication_lock if locked is None else timing.members_lock
+    executed = _taken_out(connection, source, without) if without and source.manage else []
     try:
-        return _repeated(connection, source, tables, seconds)
+        return executed + _repeated(connection, source, tables, seconds)
     except TransientError as error:
         if locked is None or not isinstance(error.__cause__, _LOCKED):
             raise
     # The publication itself first: its lock keeps all waiting.
-    executed = _repeated(connection, source, (), timing.publication_lock)
+    executed += _repeated(connection, source, (), timing.publication_lock)
     return executed + _add_in_parts(connection, source, tables, locked)
+
+
+def _taken_out(
+    connection: psycopg.Connection[Any], source: SourceSettings, tables: Sequence[TableName]
+) -> list[str]:
+    """Take tables out of the publication, without those that cannot be; the statements.
+
+    One that is locked stays until the next look: its error says that the publication still carries it.
+    """
+    publication, name = read_publication(connection, source.publication), source.publication
+    if publication is None or not publication.owned:
+        return []
+    executed = []
+    for table in filter(publication.may_lose, sorted(tables)):
+        statement = f"ALTER PUBLICATION {quote_identifier(name)} DROP TABLE ONLY {table.quoted};"
+        try:
+            with connection.transaction():
+                connection.execute(lock_timeout(source.timing.member_lock).encode())
+                connection.execute(statement.encode())
+        except (*_LOCKED, psycopg.errors.UndefinedTable, psycopg.errors.UndefinedObject) as error:
+            _LOGGER.warning("%s cannot be taken out of publication %s yet: %s", table, name, error)
+        else:
+            _LOGGER.warning("%s is taken out of publication %s, which made its UPDATEs fail", table, name)
+            executed.append(statement)
+    return executed
 
 
 def _add_in_parts(

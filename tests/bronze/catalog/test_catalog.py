@@ -518,6 +518,39 @@ def test_a_column_list_of_the_publication_holds(dsn: str) -> None:
     assert problems(found["public.without_key"]) == ["publication-column-list"]
 
 
+def test_a_publication_that_keeps_a_table_without_identity_is_named_with_what_helps(
+    dsn: str, role: tuple[str, str]
+) -> None:
+    """Of all tables, of a schema, not ours; each printed remedy lets the application write again."""
+    run(dsn, """
+        CREATE TABLE t (a int);
+        CREATE TABLE p (a int) PARTITION BY LIST (a);
+        CREATE TABLE p1 PARTITION OF p DEFAULT;
+        GRANT SELECT ON t, p, p1 TO """ + role[0])  # fmt: skip
+    cases = (
+        ("FOR ALL TABLES", dsn, True, "a publication of all tables gives no single table up"),
+        ("FOR TABLES IN SCHEMA public", dsn, True, "of schema public as a whole gives no single table up"),
+        ("FOR TABLE t, p", dsn, False, "source.manage is false"),
+        ("FOR TABLE t, p", role[1], True, f"role {role[0]} does not own the publication"),
+        ("FOR TABLE t, p", dsn, True, "until the reader has taken it out"),
+        ("FOR TABLE t, p WITH (publish = 'insert')", dsn, True, "it is left out of the publication"),
+    )
+    for target, login, manage, why in cases:
+        run(dsn, "ALTER TABLE t REPLICA IDENTITY DEFAULT; ALTER TABLE p1 REPLICA IDENTITY DEFAULT")
+        run(dsn, f"DROP PUBLICATION IF EXISTS smelt_pub; CREATE PUBLICATION smelt_pub {target}")
+        found = tables(login, manage=manage)
+        for name in ("t", "p"):
+            problem = found[f"public.{name}"].problem
+            assert problem is not None
+            assert problem.code == "table-without-key"
+            assert why in problem.message
+            cure = str(problem.remedy).partition("at once: ")[2].partition(" then: ")[0]
+            run(dsn, cure)
+            assert bool(cure) == why.startswith(("a publication", "of schema", "source", "role"))
+            if cure:
+                run(dsn, f"UPDATE {name} SET a = 1; DELETE FROM {name}")
+
+
 def test_a_row_filter_of_the_publication_is_a_problem(dsn: str) -> None:
     run(dsn, "CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION smelt_pub FOR TABLE t WHERE (id > 5)")
     table = tables(dsn)["public.t"]

@@ -6,8 +6,10 @@ import logging
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 from bronze.checks.slot_risk import RiskLevel
@@ -16,6 +18,7 @@ from bronze.config.sections import BronzeSettings
 from bronze.config.timing import Timing
 from bronze.drift.fingerprint import ColumnsFingerprint, catalog_fingerprint
 from bronze.identifiers import TableName
+from bronze.lake.control_tables import ControlTables
 from bronze.lake.delta import open_existing
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
@@ -89,6 +92,8 @@ def trace(source: SourceSettings) -> tuple[object, ...]:
         "ALTER PUBLICATION smelt SET (publish = 'insert')",
         "ALTER PUBLICATION smelt ADD TABLES IN SCHEMA public",
         "DROP PUBLICATION smelt",
+        "ALTER TABLE t DROP CONSTRAINT t_pkey",
+        "ALTER TABLE p DROP CONSTRAINT p_pkey",
         "ALTER TABLE t RENAME a TO b",
         "ALTER TABLE t DROP a",
         "ALTER TYPE mood RENAME VALUE 'low' TO 'high'",
@@ -156,6 +161,80 @@ def test_a_rewrite_is_noticed_within_seconds_while_the_reader_runs(
     read_all(source, lake_path)
     assert copies() == 2
     assert_bronze_equals_source(source, lake_path, "public.t")
+
+
+@pytest.mark.postgres
+def test_a_table_without_identity_is_out_of_the_publication_within_seconds_and_comes_back(
+    source: SourceSettings, lake_path: str
+) -> None:
+    """Keys of a table and of partitions, an identity index, NOTHING on one partition; `other` goes on."""
+    tables = ("t", "p", "i", "q", "other")
+    source = source.model_copy(update={"tables": [f"public.{name}" for name in tables]})
+    execute(
+        source,
+        "CREATE TABLE i (id int NOT NULL, a int)",
+        "CREATE UNIQUE INDEX i_id ON i (id)",
+        "ALTER TABLE i REPLICA IDENTITY USING INDEX i_id",
+        "CREATE TABLE q (id int PRIMARY KEY, a int) PARTITION BY RANGE (id)",
+        "CREATE TABLE q1 PARTITION OF q FOR VALUES FROM (0) TO (5)",
+        "CREATE TABLE q2 PARTITION OF q FOR VALUES FROM (5) TO (10)",
+        "INSERT INTO i VALUES (1, 1)",
+        "INSERT INTO q VALUES (1, 1), (6, 1)",
+        "INSERT INTO p VALUES (1)",
+    )
+    read_all(source, lake_path)
+    control = ControlTables(Lake(lake_path))
+
+    def works(statement: str) -> bool:
+        try:
+            execute(source, statement)
+        except psycopg.errors.ObjectNotInPrerequisiteState:
+            return False
+        return True
+
+    with Running(source, lake_path) as running:
+        wait_for(lambda: running.reader.progress.read()["phase"] == "streaming")
+        execute(
+            source,
+            "ALTER TABLE t DROP CONSTRAINT t_pkey",
+            "ALTER TABLE p DROP CONSTRAINT p_pkey",
+            "DROP INDEX i_id",
+            "ALTER TABLE q2 REPLICA IDENTITY NOTHING",
+            "INSERT INTO t VALUES (2, 2)",
+        )
+        for statement in (
+            "UPDATE t SET a = 7",
+            "UPDATE p SET id = 2",
+            "DELETE FROM i",
+            "UPDATE q SET a = 7",
+            "INSERT INTO other VALUES (1)",
+        ):
+            wait_for(partial(works, statement), 5)
+        wait_for(lambda: len(control.open_errors()) == 4)
+        errors = {error.name: error for error in control.open_errors()}
+        assert {name: error.code for name, error in errors.items()} == {
+            "public.t": "table-without-key",
+            "public.p": "table-without-key",
+            "public.i": "table-without-key",
+            "public.q": "replica-identity-nothing",
+        }
+        assert all("it is left out of the publication" in error.message for error in errors.values())
+        execute(
+            source,
+            "INSERT INTO i VALUES (3, 3)",
+            "ALTER TABLE t ADD PRIMARY KEY (id)",
+            "ALTER TABLE p ADD PRIMARY KEY (id)",
+            "ALTER TABLE i ADD PRIMARY KEY (id)",
+            "ALTER TABLE i REPLICA IDENTITY DEFAULT",
+            "ALTER TABLE q2 REPLICA IDENTITY DEFAULT",
+        )
+        wait_for(lambda: running.error is not None or control.open_errors() == [], 40)
+        execute(
+            source, "UPDATE t SET a = 8", "UPDATE q SET a = 8", "DELETE FROM p", "INSERT INTO p VALUES (4)"
+        )
+        assert running.error is None
+    read_all(source, lake_path)
+    assert_bronze_equals_source(source, lake_path, *(f"public.{name}" for name in tables))
 
 
 @pytest.mark.postgres
