@@ -297,6 +297,15 @@ UNKNOWN: Final = Rule(
     "read the server's log; if this stays, report it with the SQLSTATE above",
 )
 
+UNDECODABLE: Final = Rule(
+    DefiniteError,
+    "stream-undecodable",
+    "the server cannot send a change of slot {slot}: {said}",
+    "correct at the source what the message names (a missing library); a change that can never be sent (a "
+    "value of more than about 500 MB) is given up by `smelt snapshot FILE --all`, which makes a new slot and "
+    "resnapshots every table: the other changes since the end of bronze are not in bronze either",
+)
+
 OF_TABLES: Final = (ROW_SECURITY, PERMISSION, UNCONVERTIBLE)
 """What a statement on one table may meet that concerns that table."""
 

@@ -52,6 +52,9 @@ _QUOTED: Final = "[\"'«»„“”\u2018\u2019](.+?)[\"'«»„“”\u2018\u20
 _WAL_FILE: Final = r"\b[0-9A-F]{24}\b"
 """The name of a file of the log: 58P01 of any other file says nothing of a slot."""
 
+_LSN: Final = r"\b[0-9A-F]{1,8}/[0-9A-F]{1,8}\b"
+"""Of the change that a walsender was decoding, in the context of its error."""
+
 _ATTEMPT: Final = r"connection (failed|is bad): |connection to server (at|on) .*? failed: "
 """How the text of a connection attempt begins: psycopg's words, or libpq's."""
 
@@ -114,6 +117,17 @@ def translate(error: psycopg.Error, source: SourceSettings) -> SmeltError:
     return _made(_rule(error, source), error, source)
 
 
+def stream_error(result: pq.abc.PGresult, source: SourceSettings) -> SmeltError:
+    """Return what ended a stream that was under way as our error.
+
+    A definite error that no rule knows comes from the decoding of one change: its value is too long to be
+    printed, its type cannot be. The server begins with this very change each time, so nothing after it comes.
+    """
+    error = psycopg.errors.error_from_result(result)
+    rule = _rule(error, source)
+    return _made(rules.UNDECODABLE if rule is rules.UNKNOWN else rule, error, source)
+
+
 def table_error(table: TableName, error: psycopg.Error, source: SourceSettings) -> TableError:
     """Return a definite error of a statement that locks or copies a table as an error of that table.
 
@@ -141,8 +155,9 @@ def _rule(error: psycopg.Error, source: SourceSettings) -> Rule:
 
 def _made(rule: Rule, error: psycopg.Error, source: SourceSettings) -> SmeltError:
     said = _said(error, source)
-    if rule is rules.UNKNOWN and error.sqlstate is not None:
-        said = f"{said} (SQLSTATE {error.sqlstate})"
+    if rule in (rules.UNKNOWN, rules.UNDECODABLE) and error.sqlstate is not None:
+        place = re.search(_LSN, error.diag.context or "")
+        said += f" (SQLSTATE {error.sqlstate}{f', at {place[0]}' if place else ''})"
     names = _fill(source, said)
     return rule.error(
         rule.message.format_map(names),

@@ -22,7 +22,7 @@ from bronze.identifiers import quote_identifier
 from bronze.lsn import Lsn
 from bronze.postgres.connection import connect
 from bronze.postgres.conninfo import address_of
-from bronze.postgres.error_translation import translate, translate_result
+from bronze.postgres.error_translation import stream_error, translate, translate_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,7 +140,7 @@ class ReplicationConnection:
         except psycopg.OperationalError as error:
             return translate(error, self._source)
         if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
-            return translate_result(result, self._source)
+            return stream_error(result, self._source)
         return TransientError(
             "the server ended the replication stream",
             code="stream-ended",

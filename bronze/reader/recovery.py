@@ -18,6 +18,10 @@ it drops the slot it commits `STARTING_OVER_APP` with bronze's frontier. Until t
 frontier, each start finds the mark (`is_starting_over`) and does the same again. Afterwards the mark names a
 frontier of the past. So nothing has to remove it, and a request by hand ends it, too.
 
+**A slot that cannot be decoded** (``stream-undecodable``, open in `control.errors`) is given up likewise, by
+request: what is lost is the history between bronze's end and C, and a snapshot of each table replaces it. The
+error is closed after the commit; where that is missed, a second request costs another round of snapshots.
+
 **Killed after it**: the request is complete; any reader streams from C and takes a snapshot of each table,
 after C. Until then silver shows the newest cut from before. A table joins the next cuts when its snapshot is
 in bronze.
@@ -40,11 +44,13 @@ from bronze.errors import DefiniteError, TransientError
 from bronze.identifiers import quote_literal
 from bronze.lake import delta
 from bronze.lake.client import CommitFailedError, Transaction
+from bronze.lake.control_tables import ControlTables
 from bronze.lake.failures import lake_failures
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from bronze.postgres.connection import connect, identify, log_end, translated, until_stopped
 from bronze.postgres.conninfo import address_of
+from bronze.postgres.error_rules import UNDECODABLE
 from bronze.reader.session_start import SessionStart
 from bronze.setup.create_slot import STARTING_OVER, ensure_slot, is_comparing
 from bronze.setup.publication import ensure_publication
@@ -113,7 +119,8 @@ def start_over(
         lake: bronze's lake.
         pipeline: its name.
         anew: also where the slot looks right: it cannot be decoded (the publication was missing for a while).
-            That it is given up is durable before it is dropped.
+            That it is given up is durable before it is dropped. So is a slot of which a reader recorded that
+            one of its changes cannot be sent.
         stop: gives it up; what is asked of the server is cancelled.
         progress: is told what is waited for.
         reached: called at named points; fault tests kill the process there.
@@ -129,6 +136,9 @@ def start_over(
     """
     uri = delta.location(lake, "bronze", CHANGES)
     stop = stop or threading.Event()
+    control = ControlTables(lake)
+    undecodable = [error for error in control.open_errors() if error.code == UNDECODABLE.code]
+    anew = anew or bool(undecodable)
     say = partial(_say, stop, progress)
     with connect(source) as connection, translated(source), until_stopped(stop, connection):
         require_own(connection, source, lake, pipeline)
@@ -167,6 +177,7 @@ def start_over(
         place = Position.first(slot.confirmed_flush, position.version, position.commit_ts)
         marks = [*place.marks(), Transaction(TIMELINE_APP, identity.timeline), *gap_marks(tables, lsn)]
         _commit(changes, uri, marks)
+        control.close_all(undecodable)
         reached("started-over")
     return StartedOver(position.confirm, lsn, tables)
 

@@ -14,7 +14,10 @@ from deltalake.exceptions import DeltaError
 from bronze.config.sections import BronzeSettings, SnapshotSettings
 from bronze.config.timing import Timing
 from bronze.doors import Door, guarded
+from bronze.errors import DefiniteError
+from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
+from bronze.reader.recovery import start_over
 from bronze.store.position import read_position
 from tests.bronze.faults import OF_THE_SOURCE
 from tests.bronze.replaying import (
@@ -109,3 +112,43 @@ def test_a_lake_that_fails_now_and_then_costs_no_change(
     read_all(source, lake_path)
     assert_each_change_once(bronze_rows(lake_path))
     assert_bronze_equals_source(source, lake_path, "public.items", "public.others")
+
+
+def test_a_change_that_cannot_be_sent_is_given_up_with_its_slot_and_every_table_is_taken(
+    database: str, lake_path: str
+) -> None:
+    """A type whose output fails, as a library that is missing and a bytea of 540 MB do, at less cost."""
+    source = source_of(database)
+    output = "CREATE OR REPLACE FUNCTION odd_out(odd) RETURNS cstring LANGUAGE internal STRICT IMMUTABLE AS "
+    execute(
+        source,
+        "CREATE TYPE odd",
+        "CREATE FUNCTION odd_in(cstring) RETURNS odd LANGUAGE internal STRICT IMMUTABLE AS 'textin'",
+        f"{output} 'textout'",
+        "CREATE TYPE odd (INPUT = odd_in, OUTPUT = odd_out, LIKE = text)",
+        "CREATE TABLE strange (id int PRIMARY KEY, o odd)",
+        "CREATE TABLE plain (id int PRIMARY KEY)",
+    )
+    read_all(source, lake_path)
+    execute(source, "INSERT INTO plain VALUES (1)", f"{output} 'shell_out'")
+    execute(source, "INSERT INTO strange VALUES (1, 'x')", "INSERT INTO plain VALUES (2)")
+    lake, control = Lake(lake_path), ControlTables(Lake(lake_path))
+    for _ in range(2):
+        with pytest.raises(DefiniteError, match=r"SQLSTATE 0A000, at [0-9A-F]+/") as caught:
+            read_all(source, lake_path)
+        assert caught.value.code == "stream-undecodable"
+        assert "snapshot FILE --all" in str(caught.value.remedy)
+        assert [error.code for error in control.open_errors()] == ["stream-undecodable"]
+    before = read_position(lake)
+    lost = start_over(source, lake, "shop")
+    assert lost is not None
+    assert before is not None
+    assert lost.before == before.confirm < lost.lsn
+    assert start_over(source, lake, "shop") is None, "once is enough"
+    read_all(source, lake_path)
+    assert [error.key for error in control.open_errors()] == [("table", "public.strange", "server-error")]
+    assert_bronze_equals_source(source, lake_path, "public.plain")
+    execute(source, f"{output} 'textout'", "INSERT INTO strange VALUES (2, 'y')")
+    read_all(source, lake_path)
+    assert_bronze_equals_source(source, lake_path, "public.plain", "public.strange")
+    assert control.open_errors() == []
