@@ -205,22 +205,27 @@ class Elsewhere:
                     copy, chunks = queue.popleft()
                 except IndexError:  # another thread took the last one
                     return
-                if copy.error is None:
-                    results = self._results(copy, [(leaves[chunk.source], chunk) for chunk in chunks])
-                    self._take(copy, chunks, results, hooks)
+                if not copy.is_over:
+                    ranges = [(leaves[chunk.source], chunk) for chunk in chunks]
+                    self._take(copy, chunks, self._results(copy, ranges, hooks), hooks)
         except BaseException as error:  # noqa: BLE001 - the round ends with it
             if not hooks.cancelled():
                 hooks.failed(error)
 
-    def _results(self, copy: TableCopy, ranges: Sequence[tuple[Leaf, Chunk]]) -> list[RangeResult]:
-        """What an executor made of ranges; none where it could not even begin, which fails the table."""
+    def _results(
+        self, copy: TableCopy, ranges: Sequence[tuple[Leaf, Chunk]], hooks: Hooks
+    ) -> list[RangeResult]:
+        """What an executor made of ranges; none where the task failed, which ends the copy of the table."""
         try:
             said = run_fit(self._executors, partial(copy_ranges, self._task(copy, ranges)))
             self._heard = time.monotonic()
             return results_of(said)
         except DefiniteError as error:
             copy.error = copy.error or without_executors(copy.table, error)
-            return []
+        except TransientError as error:
+            if not hooks.cancelled():
+                copy.interrupted = copy.interrupted or error
+        return []
 
     def _task(self, copy: TableCopy, ranges: Sequence[tuple[Leaf, Chunk]]) -> RangeTask:
         return RangeTask(

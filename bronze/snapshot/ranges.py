@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bronze.config.sections import SourceSettings
+    from bronze.errors import TransientError
     from bronze.identifiers import TableName
     from bronze.shapes import Relation
     from bronze.snapshot.chunks import Chunk
@@ -119,6 +120,17 @@ def lost(table: TableName, what: object) -> TableError:
         f"{what} while the table was copied",
         code="table-changed",
         remedy="nothing to do: it is resnapshotted automatically",
+    )
+
+
+def interrupted_again(table: TableName, failure: TransientError) -> TableError:
+    """The error of a table whose copy, and no other's, ended twice in a row for a reason that heals."""
+    return TableError(
+        table,
+        f"the copy of the table failed twice in a row: {failure.message}",
+        code="copy-failed",
+        remedy=f"{failure.remedy or 'read the log of the server'}; the table is resnapshotted automatically, "
+        "ever more rarely while this lasts",
     )
 
 

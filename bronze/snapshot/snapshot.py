@@ -27,6 +27,7 @@ and https://www.postgresql.org/docs/current/logicaldecoding-explanation.html (Ex
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -53,6 +54,7 @@ from bronze.snapshot.chunks import chunks_of
 from bronze.snapshot.copy_out import enlarge_buffer
 from bronze.snapshot.help import Help
 from bronze.snapshot.locks import Leaf, Worker, groups, held_by, leaves_of, lock_budget, sessions_of, weight
+from bronze.snapshot.ranges import interrupted_again
 from bronze.snapshot.table_copy import TableCopy
 from bronze.snapshot.workers import SnapshotCopy
 
@@ -70,6 +72,8 @@ if TYPE_CHECKING:
     from bronze.snapshot.executors import ExecutorsAtHand
     from bronze.store.landing import Landing
 
+_LOGGER = logging.getLogger("deltasmelt.reader")
+
 _REWRITING: Final = ("AccessExclusiveLock",)
 
 
@@ -86,6 +90,7 @@ class Outcome:
         trace: LSN of the newest trace in the log, which the stream has passed once it was sent.
         taken: tables that are complete in bronze now.
         failed: definite errors, one for each table that could not be taken.
+        interrupted: what ended the copy of some table for the first time, and may heal.
         tell: is told each of these at once: the rest may take hours.
     """
 
@@ -93,6 +98,7 @@ class Outcome:
     trace: Lsn = ZERO
     taken: list[TableName] = field(default_factory=list)
     failed: list[TableError] = field(default_factory=list)
+    interrupted: TransientError | None = None
     tell: Callable[[TableError], object] = _nobody
 
     def fail(self, error: TableError) -> None:
@@ -138,6 +144,7 @@ class Snapshot:
         self._application_name = application_name
         self._wait = wait or Wait()
         self._say_at = 0.0
+        self._interrupted: set[TableName] = set()
 
     def take(
         self, tables: Sequence[SourceTable], stop: threading.Event, outcome: Outcome | None = None
@@ -150,6 +157,12 @@ class Snapshot:
         A definite error of one table (a missing privilege, row-level security) fails that table alone. A lost
         connection, or a write that fails, fails all tables of the snapshot that are not committed yet; they
         are copied under a new one. Those that are committed stay so: `Outcome` says them also then.
+
+        What heals by itself but ends the copy of one table (a block that cannot be read, too little memory
+        for a row) ends that copy alone; this raises it when the others are done, so that the table is tried
+        again soon. When a table's copy ends so twice in a row, this is an error of that table, which is then
+        tried ever more rarely: else no copy that takes longer would ever be complete. So it is when a
+        connection is lost twice in a row while it reads the same table.
 
         Args:
             tables: to be copied.
@@ -176,6 +189,8 @@ class Snapshot:
                 # A lock on a table keeps its name, but not that of its schema.
                 happened = "a table or its schema got another name before its copy"
                 raise tables_changed(happened, error, self._source) from error
+        if outcome.interrupted is not None:
+            raise outcome.interrupted
         return outcome
 
     def _take_groups(
@@ -257,8 +272,22 @@ class Snapshot:
             finally:
                 outcome.taken += [copy.table for copy in copies if copy.done]
                 for copy in copies:
-                    if copy.error is not None:
-                        outcome.fail(copy.error)
+                    self._settle(copy, outcome)
+
+    def _settle(self, copy: TableCopy, outcome: Outcome) -> None:
+        """Note what became of a copy; one that was interrupted once more fails its table."""
+        failure = copy.interrupted
+        if copy.done:
+            self._interrupted.discard(copy.table)
+        elif copy.error is None and failure is not None:
+            if copy.table in self._interrupted:
+                copy.error = interrupted_again(copy.table, failure)
+            self._interrupted.add(copy.table)
+            _LOGGER.warning("the copy of %s failed: %s", copy.table, failure)
+        if copy.error is not None:
+            outcome.fail(copy.error)
+        elif failure is not None:
+            outcome.interrupted = outcome.interrupted or failure
 
     def _take_over(self, sessions: Sequence[psycopg.Connection[TupleRow]], name: str) -> None:
         for session in sessions:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from deltalake.transaction import AddAction
 
     from bronze.drift.storage import Storage
-    from bronze.errors import TableError
+    from bronze.errors import TableError, TransientError
     from bronze.identifiers import TableName
     from bronze.shapes import Relation
     from bronze.snapshot.chunks import Chunk
@@ -27,6 +27,7 @@ class TableCopy:
         finished: how many are written.
         parts: files written so far.
         error: why it cannot be taken.
+        interrupted: what ended its copy this time, and heals by itself.
         done: it is committed.
     """
 
@@ -37,12 +38,18 @@ class TableCopy:
     finished: int = 0
     parts: list[AddAction] = field(default_factory=list)
     error: TableError | None = None
+    interrupted: TransientError | None = None
     done: bool = False
 
     @property
     def table(self) -> TableName:
         """Its name."""
         return self.relation.table
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more of it is to be copied in this round."""
+        return self.error is not None or self.interrupted is not None
 
     def take_parts(self) -> list[AddAction]:
         """The files so far; the caller names or removes them."""

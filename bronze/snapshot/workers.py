@@ -22,6 +22,7 @@ import psycopg
 from bronze.drift.looks import Looked
 from bronze.errors import TransientError
 from bronze.postgres.connection import within
+from bronze.postgres.error_rules import LOST
 from bronze.snapshot.copy_out import CopyCancelledError
 from bronze.snapshot.elsewhere import Hooks
 from bronze.snapshot.locks import ChunkQueue, LeafLostError
@@ -166,11 +167,11 @@ class SnapshotCopy:
         try:
             while not self._cancelled() and (found := chunks.first(worker)) is not None:
                 leaf, copy = found
-                if copy.error is None and not self._opened(worker, copy, leaf):
+                if not copy.is_over and not self._opened(worker, copy, leaf):
                     worker.order.popleft()  # the worker that has it reads it
                     continue
                 taken = chunks.take(leaf)
-                if taken is not None and copy.error is None:
+                if taken is not None and not copy.is_over:
                     self._copy(worker.connection, *taken)
             if not self._cancelled():
                 worker.close()
@@ -186,17 +187,22 @@ class SnapshotCopy:
         except LeafLostError as error:
             copy.error = lost(copy.table, error)
         except psycopg.Error as error:
-            self._fail(copy, error)
+            self._fail(copy, error, worker.connection)
         return True
 
-    def _fail(self, copy: TableCopy, error: psycopg.Error) -> None:
-        """Make a definite error one of the table.
+    def _fail(self, copy: TableCopy, error: psycopg.Error, connection: psycopg.Connection[Any]) -> None:
+        """Make an error that a statement on the table met the table's, also one that may heal.
 
         Raises:
             psycopg.Error: a table or schema got another name; `Snapshot.take` knows it.
-            SmeltError: it concerns more than the table.
+            SmeltError: it concerns more than the table, as a line that is lost; it counts for the table, too.
         """
-        copy.error = error_of_table(copy.table, error, self._source)
+        try:
+            copy.error = error_of_table(copy.table, error, self._source)
+        except TransientError as failure:
+            copy.interrupted = failure
+            if connection.closed:
+                raise
 
     def _copy(self, connection: psycopg.Connection[Any], copy: TableCopy, chunk: Chunk) -> None:
         writer = self._landing.sink.parts(f"snapshot-{copy.relation.relation_id}")
@@ -218,12 +224,17 @@ class SnapshotCopy:
                 self._go_on()
         except psycopg.Error as error:
             writer.discard()
-            self._fail(copy, error)
+            self._fail(copy, error, connection)
             let_go(connection, self._timing.copy_command)
             return
         except UnreadableRowsError as error:
             writer.discard()
             raise self._unreadable(copy, error) from error.__cause__
+        except TransientError as error:
+            writer.discard()
+            if error.code == LOST.code:  # of the line, not of the lake
+                copy.interrupted = error
+            raise
         except BaseException:
             writer.discard()
             raise

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -35,6 +38,8 @@ from tests.bronze.snapshot.test_snapshot import take
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pipelines.demo.embedded_postgres import EmbeddedServer
 
 A, B = TableName("public", "a"), TableName("public", "b")
 OUR_LOCKS = """
@@ -395,3 +400,44 @@ def test_a_row_that_nobody_foresaw_stops_its_own_table_until_it_can_be_read(
     read_all(source, lake_path)
     assert control.open_errors() == []
     assert_bronze_equals_source(source, lake_path, "public.a", "public.b", "public.c")
+
+
+@pytest.mark.postgres
+def test_a_copy_that_the_server_fails_twice_in_a_row_fails_its_table_alone(
+    own_server: EmbeddedServer, lake_path: str
+) -> None:
+    """A server with too little memory for one row; one worker copies all over the same connection."""
+    source = source_of(own_server.dsn(), slot="smelt_memory", timing=Timing(look=1.0))
+    execute(
+        source,
+        *(f"CREATE TABLE {name} (id int PRIMARY KEY, v text)" for name in ("a", "b", "c")),
+        *(f"INSERT INTO {name} SELECT n, n FROM generate_series(1, 50) n" for name in ("a", "b", "c")),
+        "INSERT INTO b VALUES (51, repeat('x', 60000000))",
+    )
+    postmaster = int((own_server.data / "postmaster.pid").read_text().split()[0])
+    with session(source) as backend:
+        status = Path(f"/proc/{backend.info.backend_pid}/status").read_text()
+        size = 1024 * int(re.findall(r"VmSize:\s+(\d+)", status)[0])
+
+    def limit(memory: str) -> None:
+        """Of the backends that begin from now on; as the server's own account, which may."""
+        owner = Path(f"/proc/{postmaster}").stat()
+        command = ["prlimit", f"--pid={postmaster}", f"--as={memory}:"]
+        subprocess.run(command, check=True, user=owner.st_uid, group=owner.st_gid)
+
+    limit(str(size + 32 * 1024 * 1024))
+    lake, one, outcome = f"{lake_path}_2", SnapshotSettings(workers=1), Outcome()
+    control = ControlTables(Lake(lake))
+    with pytest.raises(TransientError, match="out of memory") as caught:
+        take(source, lake_path, settings=one, outcome=outcome)
+    assert caught.value.code == "server-resources"
+    assert (outcome.failed, sorted(outcome.taken)) == ([], [A, TableName("public", "c")])
+    read_all(source, lake, snapshot=one)
+    (error,) = control.open_errors()
+    assert (error.scope, error.name, error.code) == ("table", "public.b", "copy-failed")
+    assert "twice in a row: the server lacks a resource" in error.message
+    assert_bronze_equals_source(source, lake, "public.a", "public.c")
+    limit("unlimited")
+    read_all(source, lake, snapshot=one)
+    assert control.open_errors() == []
+    assert_bronze_equals_source(source, lake, "public.a", "public.b", "public.c")
