@@ -143,12 +143,10 @@ class Gold:
         known = {} if self._spark.started else self._known(turn)
         found = known | self._built_now([name for name in self._standings if name not in known], turn)
         runs = {name: found[name] for name in self._standings}
-        self._control.record_runs([run for run in runs.values() if run is not None])
-        tables = {
-            name: run.delta_version
-            for name, run in runs.items()
-            if run is not None and run.delta_version is not None
-        }
+        ended = [run for run in runs.values() if run is not None]
+        news = [run for run in ended if self._standings[run.name].is_news(run)]
+        self._control.record_runs(news, idle=[run for run in ended if run not in news])
+        tables = {run.name: run.delta_version for run in ended if run.delta_version is not None}
         as_before = last is not None and last.commit_lsn == cut.commit_lsn and last.tables == tables
         if as_before and last is not None and (last.marks or not tables):  # no marks: of an earlier version
             self._seen = cut
@@ -361,7 +359,7 @@ class Gold:
         name, state = build.document.name, build.table.state()
         position = None if state is None else state.position
         if build.largest is None:
-            for before in self._control.runs("gold", name, limit=5):
+            for before in build.standing.runs():
                 # Of an older run it says nothing of what was built since, by a cycle that was killed.
                 if LARGEST in before.details and before.to_lsn == position:
                     build.largest = int(str(before.details[LARGEST]))

@@ -79,11 +79,13 @@ class Named:
         commit_lsn: of the cut.
         version: of the table.
         mark: of that version; None where the record states none, as one of an earlier release.
+        recorded_at: when the cut was recorded.
     """
 
     commit_lsn: Lsn
     version: int
     mark: Lsn | None
+    recorded_at: datetime | None = field(default=None, compare=False)
 
 
 def is_put_back(version: int, mark: Lsn | None, named: Named) -> bool:
@@ -111,7 +113,9 @@ class Cut:
     def named(self, name: str) -> Named | None:
         """Return what it states of a table; None where it does not name the table."""
         version = self.tables.get(name)
-        return None if version is None else Named(self.commit_lsn, version, self.marks.get(name))
+        if version is None:
+            return None
+        return Named(self.commit_lsn, version, self.marks.get(name), self.recorded_at)
 
 
 @dataclass(frozen=True, slots=True)

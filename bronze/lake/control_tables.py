@@ -154,7 +154,8 @@ class ControlTables:
         order = [("commit_lsn", "descending"), ("recorded_at", "descending")]
         row = of_one.take(pc.select_k_unstable(of_one, 1, sort_keys=order)).to_pylist()[0]
         mark = row["mark_lsn"]
-        return Named(Lsn(row["commit_lsn"]), row["delta_version"], None if mark is None else Lsn(mark))
+        mark = None if mark is None else Lsn(mark)
+        return Named(Lsn(row["commit_lsn"]), row["delta_version"], mark, row["recorded_at"])
 
     def disown(self, layer: Layer, name: str, version: int, mark: Lsn | None) -> None:
         """Have no cut name a table beyond what the table is now: it was put back, so those versions are gone.
@@ -178,20 +179,20 @@ class ControlTables:
         oldest: int | None = pc.min(pc.filter(rows["delta_version"], of_one)).as_py()
         return oldest
 
-    def expire_cuts(self, before: datetime, *, gold: bool, positions: Collection[Lsn] = ()) -> int:
+    def expire_cuts(self, before: datetime, *, gold: bool) -> int:
         """Remove cuts that the next one had replaced before a moment; returns how many.
 
-        So the cut that was the newest at the moment stays, and with `gold` those of silver that gold, or a
-        document's table, stands at. The cuts of a layer go by one commit.
+        So the cut that was the newest at the moment stays, and with `gold` that of silver at gold's newest. A
+        document that stands at an older one is built in full then (`gold.builder.standing`). The cuts of a
+        layer go by one commit.
 
         Args:
             before: the moment.
             gold: whether gold is built from silver here.
-            positions: LSNs from which documents go on.
         """
         removed = 0
         built = self.latest_cut("gold") if gold else None
-        standing = {int(lsn) for lsn in positions} | ({int(built.commit_lsn)} if built else set())
+        standing = {int(built.commit_lsn)} if built else set[int]()
         layers: tuple[Layer, ...] = ("silver", "gold")
         for layer in layers:
             rows = self._of_layer(layer)
@@ -334,14 +335,19 @@ class ControlTables:
             found.setdefault(error.key, error)
         return list(found.values())
 
-    def record_runs(self, runs: Sequence[Run]) -> None:
-        """Record what a cycle did, all its tables in one commit."""
+    def record_runs(self, runs: Sequence[Run], *, idle: Sequence[Run] = ()) -> None:
+        """Record what a cycle did, all its tables in one commit.
+
+        Args:
+            runs: of the cycle.
+            idle: those that found nothing to do; they are remembered (`just_recorded`) and not written.
+        """
         if runs:
             self._runs.append([run.row() for run in runs])
-        self._just_recorded = list(runs)
+        self._just_recorded = [*runs, *idle]
 
     def just_recorded(self) -> list[Run]:
-        """The runs that this process recorded last; costs nothing, where `runs` reads the table."""
+        """The runs of this process's last cycle; costs nothing, where `runs` reads the table."""
         return self._just_recorded
 
     def runs(self, layer: Layer | None = None, name: str | None = None, limit: int = 100) -> list[Run]:

@@ -10,8 +10,8 @@ What somebody may stand at stays, however dense:
 * the newest cut of each layer;
 * silver's cuts after gold's newest. One of them is what a build of gold that is under way, here or in another
   process, was begun from, and what its cut will name;
-* silver's cuts at the LSN that a document's table says of itself. A document goes on from there when gold's
-  newest cut does not name its version: after an error, an upkeep, a kill before the cut;
+* the newest cut of gold that names each document, and silver's cuts at that LSN and at the mark of the
+  document's table: from one of these the document goes on (`gold.builder.standing`);
 * silver's cuts at the LSN of each cut of gold that stays, so that both can be read together.
 
 Only rows of `control.cuts` go. Files are kept by the oldest version that is still named

@@ -1,6 +1,23 @@
 """Where a document's table stands: from which cut it goes on, and whether a cut leaves it as it is.
 
-Delta's logs say this, and no Spark is asked. A table is left as it is where all of these hold:
+**Where it stands.** The table's mark is the LSN of the cut of its last commit. A cut that changed no document
+leaves no commit. So the document stands at the newest gold cut that names its table with the same content,
+whether or not that is gold's newest cut. The argument at each point of failure:
+
+* *Killed between the table's commit and gold's cut.* The newest cut that names the table names an older
+  version, and another mark. So the mark alone counts, and no change is read twice.
+* *An error for months, or left out of one cut* (a shape that silver's cut lacks). Gold's cuts go on without
+  the document. The document stands at the last cut that named its table. Once `lake.retention` has removed
+  that cut, or silver's cut of that LSN, nobody knows which rows the document was built from. Then it is built
+  in full. So no document keeps files of silver for longer.
+* *A silver table was recreated or put back.* Silver has its cuts no longer name what is gone
+  (`ControlTables.disown`), and what is named is compared (`Standing.full_reason`).
+* *RESTORE by others, or rows that others changed.* Such a commit is found in the log since the version that a
+  cut named: the document is built in full. Where no cut names the table, the whole log is searched.
+* *A lake of an earlier version.* Where its cuts state no mark, the version alone is compared.
+
+**Left as it is.** Delta's logs say this, and no Spark is asked. A table is left as it is where all of these
+hold:
 
 * its definition is the document's (`gold.builder.definition.PROVEN`);
 * nobody else wrote to it since a cut named it (`bronze.lake.foreign_commits`);
@@ -21,7 +38,7 @@ from bronze.lake.control import Cut, Run, is_put_back
 from gold.builder.definition import PROVEN, proof
 from gold.builder.gold_table import GoldTable, TableState
 from gold.incremental.change_feed import recreated
-from gold.incremental.starts import Start, built_from, holds_the_same
+from gold.incremental.starts import Start, built_from, holds_the_same, images_between
 
 if TYPE_CHECKING:
     from bronze.lake.control_tables import ControlTables
@@ -33,6 +50,9 @@ if TYPE_CHECKING:
 
 _RUNS: Final = 5
 """Newest runs of a document in which a proof of its definition is looked for."""
+
+_FEW: Final = 100
+"""Versions of silver's tables whose changes are read without asking how many rows these are."""
 
 
 class Standing:
@@ -57,13 +77,14 @@ class Standing:
         self.silver = silver
         self._control = control
         self._own = -1
+        self._runs: list[Run] | None = None
 
     def is_same(self, name: str, since: int, until: int) -> bool:
         """Whether a silver table holds the same rows at two versions."""
         return holds_the_same(delta.location(self._lake, "silver", name), since, until)
 
     def start(self, state: TableState | None, last: Cut | None) -> Start:
-        """From where changes are counted.
+        """Return from where changes are counted (the module says why).
 
         Args:
             state: of the table.
@@ -72,16 +93,16 @@ class Standing:
         position = None if state is None else state.position
         known_by = None
         named = None if last is None else last.named(self.document.name)
+        if named is None and state is not None:
+            named = self._control.last_named("gold", self.document.name)
         if (
             state is not None
-            and last is not None
             and named is not None
             and named.mark in {None, state.position}
             and self.table.is_as_of(named.version, state.version)
         ):
-            # A cycle that changed no document moved the position by its cut alone.
-            position = max(position or last.commit_lsn, last.commit_lsn)
-            known_by = last.recorded_at if last.commit_lsn == position else None
+            position = max(position or named.commit_lsn, named.commit_lsn)
+            known_by = named.recorded_at if named.commit_lsn == position else None
         old = None if position is None else built_from(self._control, position, known_by, self.is_same)
         return Start(position, old)
 
@@ -113,7 +134,7 @@ class Standing:
         new = [f"silver.{name}" for name in names if name not in start.cut.tables]
         if new:
             return f"{', '.join(new)} was not in the cut of the last build, or was put back since"
-        return self._recreated(names, start.cut)
+        return self._recreated(names, start.cut) or self._too_much(names, start.cut, cut)
 
     def written_by_others(self, state: TableState | None) -> ForeignCommit | None:
         """Return the first commit by others to the document's table since a cut named it; None without one.
@@ -154,7 +175,7 @@ class Standing:
             return None
         proven = proof(self.document, tree, state.definition, meaning)
         name = self.document.name
-        if all(run.details.get(PROVEN) != proven for run in self._control.runs("gold", name, limit=_RUNS)):
+        if not self._is_proven(proven):
             return None
         start = self.start(state, last)
         if start.cut is None or self.full_reason(state, state.definition, start, tree, cut) is not None:
@@ -168,6 +189,37 @@ class Standing:
         run.details = {"changed_rows": {}, PROVEN: proven}
         run.seconds = round(time.monotonic() - clock, 3)
         return run
+
+    def runs(self) -> list[Run]:
+        """Return the document's newest recorded runs, newest first: read once, as the table may be long."""
+        if self._runs is None:
+            self._runs = self._control.runs("gold", self.document.name, limit=_RUNS)
+        return self._runs
+
+    def is_news(self, run: Run) -> bool:
+        """Check whether a run must be recorded: it built documents, or proves what no recorded run proves."""
+        proven = run.details.get(PROVEN)
+        if run.mode == "none" and (proven is None or self._is_proven(proven)):
+            return False
+        self._runs = [run, *self.runs()[: _RUNS - 1]]
+        return True
+
+    def _is_proven(self, proven: object) -> bool:
+        return any(run.details.get(PROVEN) == proven for run in self.runs())
+
+    def _too_much(self, names: list[str], built: Cut, cut: Cut) -> str | None:
+        """Return why the changes cost more than the tables, of a document that stands far behind."""
+        between = {name: (built.tables[name], cut.tables[name]) for name in names}
+        if sum(until - since for since, until in between.values()) <= _FEW:
+            return None
+        changes = sum(
+            images_between(delta.location(self._lake, "silver", name), *versions)
+            for name, versions in between.items()
+        )
+        rows = sum(self.silver.size(name)[0] for name in names)
+        if changes <= rows:
+            return None
+        return f"the changes since the last build have {changes:,} rows, silver's tables {rows:,}"
 
     def _recreated(self, names: list[str], built: Cut) -> str | None:
         """Why versions cannot be compared, if a table was removed, and made anew or put back from a backup.

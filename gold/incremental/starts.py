@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.lake import delta
 from bronze.lake.history import history
+from silver.run.commit_counts import rows_changed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +71,22 @@ def holds_the_same(uri: str, since: int, until: int) -> bool:
     if len(operations) != until - since or not found <= _COLUMNS:
         return False
     return not found or _types(uri, since) == _types(uri, until)
+
+
+def images_between(uri: str, since: int, until: int) -> int:
+    """Return about how many images of rows a table's change feed has after a version, up to another.
+
+    Args:
+        uri: of the table.
+        since: a version; its own changes do not count.
+        until: the last version that counts.
+    """
+    table = delta.open_table(uri)
+    if table is None or not since < until <= table.version():
+        return 0
+    entries = history(table, table.version() - since)
+    counts = [rows_changed(entry) for entry in entries if since < entry["version"] <= until]
+    return sum(one["inserts"] + one.get("deletes", 0) + 2 * one.get("updates", 0) for one in counts)
 
 
 def _types(uri: str, version: int) -> list[tuple[str, object]]:

@@ -223,18 +223,17 @@ class Maintenance:
     def expire(self) -> int:
         """Remove cuts past retention from `control.cuts`; returns how many.
 
-        Those that stay are thinned with their age, which frees no file; old runs and errors that were closed
-        go (`bronze.lake.thinning`). If the LSN of a document cannot be read, no cut leaves: it
-        might be the one that the document goes on from.
+        Old runs and closed errors go, too. The cuts that stay are thinned with their age, which frees no file
+        (`bronze.lake.thinning`). Where a document's mark cannot be read, nothing is thinned: the document may
+        go on from any cut.
         """
         self._control.tidy()
         now = datetime.now(UTC)
         before = now - timedelta(seconds=self._retention)
         self._control.expire_runs(now, before)
         self._control.expire_errors(before)
-        standing = positions(self._lake, self._control)
-        removed = self._control.expire_cuts(before, gold=self._documents, positions=standing)
-        self._control.thin_cuts(now, gold=self._documents, positions=standing)
+        removed = self._control.expire_cuts(before, gold=self._documents)
+        self._control.thin_cuts(now, gold=self._documents, positions=positions(self._lake, self._control))
         return removed
 
     def _tables(self) -> list[tuple[Layer, str]]:

@@ -45,10 +45,16 @@ _ROUGHLY: Final = 24
 
 
 def positions(lake: Lake, control: ControlTables) -> set[Lsn]:
-    """LSNs that the tables of documents say of themselves, also of those that stand still."""
-    tables = [delta.open_table(delta.location(lake, "gold", name)) for name in control.names("gold")]
-    marks = [None if table is None else transaction_version(table, GOLD_APP) for table in tables]
-    return {Lsn(mark) for mark in marks if mark is not None}
+    """Return the LSNs from which documents may go on (`gold.builder.standing`).
+
+    These are the newest gold cut that names a document, and its table's mark.
+    """
+    found = set[Lsn]()
+    for name in control.names("gold"):
+        named, table = control.last_named("gold", name), delta.open_table(delta.location(lake, "gold", name))
+        mark = None if table is None else transaction_version(table, GOLD_APP)
+        found |= ({named.commit_lsn} if named else set()) | ({Lsn(mark)} if mark is not None else set())
+    return found
 
 
 def hours_to_state(needed: float, stated: int | None) -> int:

@@ -158,9 +158,10 @@ class World:
         return Reference(doc.definition, self.shop.rows, keys, self.model.snippets)
 
     def runs(self) -> dict[str, Run]:
-        """The newest run of each document."""
+        """The newest run of each document; of this process also one that found nothing to do."""
         found: dict[str, Run] = {}
-        for run in self.control.runs("gold"):
+        here = [run for run in self.control.just_recorded() if run.layer == "gold"]
+        for run in sorted([*here, *self.control.runs("gold")], key=lambda run: run.started_at, reverse=True):
             found.setdefault(run.name, run)
         return found
 

@@ -202,18 +202,6 @@ def test_gold_keeps_the_cut_of_silver_that_it_stands_at(lake_path: str) -> None:
     assert control.latest_cut("gold") is not None
 
 
-def test_a_cut_at_which_a_document_stands_is_kept_with_gold_alone(lake_path: str) -> None:
-    control = ControlTables(Lake(lake_path))
-    for lsn in (10, 20, 30, 40):
-        control.record_cut(replace(cut(lsn, a=lsn), recorded_at=NOON + timedelta(seconds=lsn)))
-    control.record_cut(Cut("gold", Lsn(30), None, {"d": 1}, NOON))
-    later = NOON + timedelta(days=1)
-    assert control.expire_cuts(later, gold=True, positions=[Lsn(10), Lsn(99)]) == 1
-    assert [each.commit_lsn for each in control.cuts("silver")] == [10, 30, 40]
-    assert control.expire_cuts(later, gold=False, positions=[Lsn(10)]) == 2
-    assert [each.commit_lsn for each in control.cuts("silver")] == [40]
-
-
 def test_the_last_cut_that_named_a_table_is_found_among_those_that_do_not(lake_path: str) -> None:
     control = ControlTables(Lake(lake_path))
     assert control.last_named("silver", "a") is None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from bronze.doors import Door, guarded
 from bronze.errors import ConfigurationError
 from bronze.lake import delta
 from bronze.lake.control import Cut, OpenError, Run
@@ -21,6 +25,7 @@ from gold.builder.spark_settings import GOLD_APP
 from gold.builder.standing import Standing
 from gold.cycle import Gold
 from gold.tree.check import resolved
+from pipelines.runtime.stated_retention import positions
 from silver.run.lazy_session import LazySession
 from silver.run.table_log import SilverLog
 from tests.gold.shop import catalog
@@ -88,13 +93,19 @@ class Built:
     def cut(self, **tables: int) -> None:
         self.control.record_cut(Cut("silver", Lsn(40), None, tables))
 
-    def cycle(self) -> Cut | None:
+    def standing(self) -> Standing:
+        return Standing(self.lake, self.document, SilverLog(self.lake), self.control)
+
+    def gold(self, control: ControlTables) -> Gold:
         def start() -> SparkSession:
             self.starts += 1
             raise STARTED
 
         lazy = LazySession(start, meaning=self.meaning or None)
-        return Gold(lazy, self.lake, [self.document], self.catalog, self.control).cycle()
+        return Gold(lazy, self.lake, [self.document], self.catalog, control)
+
+    def cycle(self) -> Cut | None:
+        return self.gold(self.control).cycle()
 
 
 @pytest.fixture
@@ -108,11 +119,80 @@ def test_a_cut_that_changed_no_row_is_recorded_and_an_error_that_has_healed_is_c
         cut = built.cycle()
         assert cut is not None
         assert (cut.commit_lsn, cut.tables) == (Lsn(lsn), {"lines": 1})
-        run = built.control.runs("gold", "lines", limit=1)[0]
+        (run,) = built.control.just_recorded()
         assert (run.mode, run.from_lsn, run.to_lsn, run.delta_version) == ("none", lsn - 10, lsn, 1)
         built.cut(orders=0, order_items=0)
+    assert [run.mode for run in built.control.runs("gold")] == ["full"], "that nothing was done is no news"
     assert built.control.open_errors() == []
     assert built.starts == 0
+
+
+def test_a_document_that_cuts_left_out_stands_at_the_last_cut_that_named_it(built: Built) -> None:
+    """Not at its mark: the changes of all its tables since would be read again, and their files be needed."""
+    assert built.cycle() is not None
+    for lsn in (32, 34):  # its error, or a shape that silver's cut lacked
+        built.control.record_cut(Cut("silver", Lsn(lsn), None, {"orders": 0}))
+        built.control.record_cut(Cut("gold", Lsn(lsn), None, {}))
+    soon = datetime.now(UTC) + timedelta(days=1)
+    assert positions(built.lake, built.control) == {Lsn(20), Lsn(30)}
+    built.control.thin_cuts(soon, gold=True, positions=positions(built.lake, built.control))
+    built.cut(orders=0, order_items=0)
+    assert built.cycle() is not None
+    (run,) = built.control.just_recorded()
+    assert (run.from_lsn, run.to_lsn) == (30, 40)
+    assert built.starts == 0
+    # Beyond the retention nothing is kept for its sake, and it is built in full.
+    built.control.record_cut(Cut("gold", Lsn(41), None, {}))
+    built.control.record_cut(Cut("silver", Lsn(41), None, {"orders": 0, "order_items": 0}))
+    built.control.expire_cuts(soon, gold=True)
+    assert [int(cut.commit_lsn) for cut in built.control.cuts("silver")] == [41]
+    standing = built.standing()
+    start = standing.start(standing.table.state(), built.control.latest_cut("gold"))
+    assert (start.position, start.cut) == (20, None)
+
+
+def test_runs_are_read_once_and_one_that_proves_what_none_did_is_recorded(built: Built) -> None:
+    control, reads = ControlTables(built.lake), []
+
+    def count(door: Door, where: str, effect: Callable[[], Any]) -> Any:
+        if where.endswith("control/runs") and door in {Door.OPEN_TABLE, Door.REFRESH}:
+            reads.append(door)
+        return effect()
+
+    gold = built.gold(control)
+    with guarded(count):
+        for lsn in (40, 50, 60):
+            built.control.record_cut(Cut("silver", Lsn(lsn), None, {"orders": 0, "order_items": 0}))
+            assert gold.cycle() is not None
+    assert len(reads) == 1
+    standing = built.standing()
+    run = Run("gold", "lines", "none", Lsn(20), Lsn(30), details={PROVEN: "of another Spark"})
+    assert [standing.is_news(run), standing.is_news(run)] == [True, False]
+
+
+def test_a_document_far_behind_is_built_in_full_where_its_tables_have_fewer_rows_than_the_changes(
+    built: Built,
+) -> None:
+    standing, state = built.standing(), built.standing().table.state()
+    for number in range(1, 121):
+        built.append("orders")
+        log = Path(built.lake.uri("silver", "orders"), "_delta_log", f"{number:020}.json")
+        entries = [json.loads(line) for line in log.read_text().splitlines()]
+        for entry in entries:
+            if "commitInfo" in entry:  # as a MERGE by Spark says it
+                entry["commitInfo"] |= {
+                    "operation": "MERGE", "operationMetrics": {"numTargetRowsUpdated": "2"}
+                }  # fmt: skip
+        log.write_text("\n".join(map(json.dumps, entries)))
+    tree = resolved(built.document, built.catalog())
+
+    def reason(orders: int) -> str | None:
+        built.cut(orders=orders, order_items=0)
+        (cut,) = [one for one in built.control.cuts("silver") if one.tables["orders"] == orders]
+        return standing.full_reason(state, "d", standing.start(state, None), tree, cut)
+
+    assert reason(100) is None, "few versions are read anyhow"
+    assert reason(120) == "the changes since the last build have 480 rows, silver's tables 122"
 
 
 def test_a_cut_of_an_earlier_release_is_recorded_again_once_with_marks(built: Built) -> None:
@@ -222,7 +302,7 @@ def test_a_document_that_is_wrong_is_told_without_spark(built: Built) -> None:
 
 
 def test_a_document_whose_table_was_removed_is_named_by_no_cut_any_more(built: Built) -> None:
-    standing = Standing(built.lake, built.document, SilverLog(built.lake), built.control)
+    standing = built.standing()
     assert standing.written_by_others(standing.table.state()) is None
     assert [cut.tables for cut in built.control.cuts("gold")] == [{"lines": 1}]
     shutil.rmtree(built.lake.uri("gold", "lines"))

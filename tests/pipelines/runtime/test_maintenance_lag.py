@@ -63,7 +63,7 @@ def test_a_table_says_a_day_more_than_is_needed_and_says_it_again_before_that_is
             assert stated >= need + every, "it is enough until the next upkeep"
 
 
-def test_where_documents_stand_is_what_their_tables_say_whichever_cut_names_them(lake_path: str) -> None:
+def test_documents_may_stand_at_their_marks_and_at_the_newest_cuts_that_name_them(lake_path: str) -> None:
     """One has an error, one was written again by an upkeep, one was removed with its table."""
     lake = Lake(lake_path)
     control = ControlTables(lake)
@@ -73,4 +73,4 @@ def test_where_documents_stand_is_what_their_tables_say_whichever_cut_names_them
         mark = CommitProperties(app_transactions=[Transaction("deltasmelt.gold", lsn)])
         write_deltalake(lake.uri("gold", name), pa.table({"id": [1]}), commit_properties=mark)
         write_deltalake(lake.uri("gold", name), pa.table({"id": [2]}), mode="append")
-    assert positions(lake, control) == {Lsn(10), Lsn(20)}
+    assert positions(lake, control) == {Lsn(10), Lsn(20), Lsn(30)}
