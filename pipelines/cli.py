@@ -209,14 +209,15 @@ def status(
 ) -> None:
     """Show lag, slot, tables, documents and open errors.
 
-    It needs no Spark, and works while the server is down.
+    It needs no Spark, and works while the server is down. While the lake cannot be read, it shows what the
+    server says, and ends with exit code 1.
     """
     from pipelines.commands.status import show_status, show_status_schema
 
     if schema:
         show_status_schema(Output(output))
         return
-    show_status(_open(file), Output(output), watch=watch)
+    show_status(_load(file), Output(output), watch=watch)
 
 
 @app.command()

@@ -68,7 +68,7 @@ class QualitySettings(Section):
     masked: list[str] = Field(default_factory=list)
 
 
-AlertKind: TypeAlias = Literal["error", "lag", "slot"]
+AlertKind: TypeAlias = Literal["error", "lag", "slot", "blind"]
 ALERT_KINDS: Final[tuple[AlertKind, ...]] = get_args(AlertKind)
 
 
@@ -78,7 +78,7 @@ class AlertSettings(Section):
     Attributes:
         webhook: a URL that takes JSON by POST; it may hold a token, so it is shown nowhere.
         kinds: what is posted.
-        lag: seconds from which a layer is too far behind, also for ``/readyz``.
+        lag: seconds from which a layer is too far behind, also for ``/readyz``; or source or lake are away
     """
 
     webhook: SecretStr | None = None

@@ -10,11 +10,13 @@ first connection, before it writes anything, and before Spark starts.
   lake with a position is compared with the slot by LSN (`bronze.stream.continuity`). A lake without one may
   take a slot that has sent nothing yet.
 
-Nothing is written here, neither to the lake nor to the server.
+Nothing is written here, neither to the lake nor to the server. `read_claims` and `refuse_claims` are the two
+halves of the gate, for `smelt status`, which shows the server also while the lake is away.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import DefiniteError, SmeltError
@@ -23,7 +25,7 @@ from bronze.postgres.connection import connect, identify, translated
 from bronze.postgres.conninfo import address_of
 from bronze.setup.slot import read_slot
 from bronze.setup.slot_mark import lakes_of_slots, read_comment, sent_transactions
-from bronze.store.ownership import require_own_lake
+from bronze.store.ownership import refuse_foreign, require_own_lake
 from bronze.store.position import position_of
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     from bronze.config.sections import SourceSettings
     from bronze.lake.location import Lake
+    from bronze.postgres.connection import ServerIdentity
 
 FOREIGN_CODES: Final = frozenset(
     {
@@ -44,6 +47,49 @@ FOREIGN_CODES: Final = frozenset(
 """Codes of a refusal at the gate; none is recorded in the lake (`bronze.reader.trouble`)."""
 
 _CONNECT_SECONDS: Final = "4"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotClaims:
+    """What a server says of the logical slot's reader.
+
+    Attributes:
+        lake: id of the lake that reads the slot; None where none is named.
+        sent: transactions that the slot has sent.
+    """
+
+    lake: str | None
+    sent: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerClaims:
+    """All that a server says of itself and a lake is compared with.
+
+    Attributes:
+        slot: None where there is no logical slot of that name.
+    """
+
+    identity: ServerIdentity
+    slot: SlotClaims | None
+
+
+def read_claims(connection: psycopg.Connection[Any], source: SourceSettings) -> ServerClaims:
+    """Ask the server who it is, and which lake reads the slot; within `translated`."""
+    return ServerClaims(identify(connection), _slot_claims(connection, source))
+
+
+def refuse_claims(
+    claims: ServerClaims, source: SourceSettings, changes: DeltaTable | None, pipeline: str
+) -> None:
+    """Refuse as `require_own` does, where server and lake have been read already.
+
+    Raises:
+        DefiniteError: as `require_own`.
+    """
+    if changes is not None:
+        refuse_foreign(changes, pipeline, claims.identity)
+    _refuse_slot(claims.slot, source, changes)
 
 
 def require_own(
@@ -63,8 +109,8 @@ def require_own(
         SmeltError: the server cannot be asked, the lake not be read.
     """
     with translated(source):
-        changes = require_own_lake(lake, pipeline, identify(connection))
-        require_own_slot(connection, source, changes)
+        claims = read_claims(connection, source)
+        _refuse_slot(claims.slot, source, require_own_lake(lake, pipeline, claims.identity))
 
 
 def refuse_others(source: SourceSettings, lake: Lake, pipeline: str) -> None:
@@ -97,18 +143,26 @@ def require_own_slot(
     Raises:
         DefiniteError: ``slot-of-another-lake``.
     """
+    _refuse_slot(_slot_claims(connection, source), source, changes)
+
+
+def _slot_claims(connection: psycopg.Connection[Any], source: SourceSettings) -> SlotClaims | None:
     slot = read_slot(connection, source.slot)
     if slot is None or not slot.plugin:
-        return
+        return None
     named = lakes_of_slots(read_comment(connection, source.publication)).get(source.slot)
+    return SlotClaims(named, sent_transactions(connection, source.slot))
+
+
+def _refuse_slot(slot: SlotClaims | None, source: SourceSettings, changes: DeltaTable | None) -> None:
+    if slot is None:
+        return
     ours = None if changes is None else str(changes.metadata().id)
-    if named is not None:
-        if named != ours:
-            raise _of_another_lake(source, f"is read into another lake ({named}); {_this(ours)}")
-    elif changes is None or position_of(changes) is None:
-        sent = sent_transactions(connection, source.slot)
-        if sent:
-            raise _of_another_lake(source, f"has sent {sent} transactions to a reader; {_this(None)}")
+    if slot.lake is not None:
+        if slot.lake != ours:
+            raise _of_another_lake(source, f"is read into another lake ({slot.lake}); {_this(ours)}")
+    elif slot.sent and (changes is None or position_of(changes) is None):
+        raise _of_another_lake(source, f"has sent {slot.sent} transactions to a reader; {_this(None)}")
 
 
 def _this(lake_id: str | None) -> str:

@@ -1,4 +1,7 @@
-"""How near a slot is to being lost to ``max_slot_wal_keep_size``. Pure.
+"""How near a slot is to being lost to ``max_slot_wal_keep_size``, or to filling the server's disk. Pure.
+
+Without that limit (PostgreSQL's default) a slot is never lost, and holds WAL back until the disk is full,
+which stops the server itself. PostgreSQL tells no free room, so there an absolute amount counts.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/view-pg-replication-slots.html (wal_status).
 """
@@ -19,19 +22,24 @@ SHORT_SECONDS: Final = 600.0
 """Time left below which it is said, longer where copies take longer."""
 
 _HALF: Final = 0.5
-CALM: Final = 0.4
+_CALM: Final = 0.4
 """Share of the budget below which its half counts as left behind; it goes in steps of 16 MB, a segment."""
+MUCH_BYTES: Final = 10 << 30
+"""Held WAL that counts as much where there is no limit."""
+_MOST_BYTES: Final = 50 << 30
+"""Held WAL without a limit that many a disk does not hold."""
 
 
 class RiskLevel(IntEnum):
     """How near it is.
 
-    HALF: half of the WAL that the server keeps for slots is used up, and more than every slot holds at times.
-    SHORT: little time is left. NEXT_CHECKPOINT: it is past the limit, the next checkpoint ends it.
+    MUCH: half of the WAL that the server keeps for slots is used up, and more than every slot holds at times;
+    without a limit, `MUCH_BYTES`. SHORT: little time is left; without a limit, five times as much is held.
+    NEXT_CHECKPOINT: it is past the limit, the next checkpoint ends it.
     """
 
     NONE = 0
-    HALF = 1
+    MUCH = 1
     SHORT = 2
     NEXT_CHECKPOINT = 3
 
@@ -75,16 +83,7 @@ def slot_risk(
     if slot.wal_status == "lost":
         return SlotRisk(RiskLevel.NONE)
     if seconds_left is None or seconds_left >= needed:
-        if budget is None or budget.used < _HALF or budget.left is None or budget.limit is None:
-            return SlotRisk(RiskLevel.NONE)
-        if budget.held < NOTABLE_BYTES:  # half of a small limit comes and goes with each segment
-            return SlotRisk(RiskLevel.NONE)
-        rest = "" if seconds_left is None else f" ({duration(seconds_left)} at the present rate)"
-        said = (
-            f"{budget.used:.0%} of the {megabytes(budget.limit)} of WAL that the server keeps for it is used "
-            f"up, {megabytes(budget.left)} is left{rest}: {raise_limit}"
-        )
-        return SlotRisk(RiskLevel.HALF, said)
+        return SlotRisk(RiskLevel.NONE) if budget is None else _by_amount(budget, seconds_left, raise_limit)
     left = duration(seconds_left)
     while_copying = (
         "" if copies_left is None else f", while the snapshots of tables take {copies_left:.0f} s more"
@@ -92,3 +91,29 @@ def slot_risk(
     return SlotRisk(
         RiskLevel.SHORT, f"at the present rate the slot is lost in {left}{while_copying}: {raise_limit}"
     )
+
+
+def stays_high(budget: WalBudget | None) -> bool:
+    """Check whether so much is held that `RiskLevel.MUCH`, once reported, is not over."""
+    if budget is None:
+        return False
+    return budget.used > _CALM if budget.limit is not None else budget.held > MUCH_BYTES * _CALM / _HALF
+
+
+def _by_amount(budget: WalBudget, seconds_left: float | None, raise_limit: str) -> SlotRisk:
+    """Judge what is held, whatever its pace."""
+    if budget.limit is None and budget.held >= MUCH_BYTES:
+        said = (
+            f"{megabytes(budget.held)} of WAL is held back, and only the server's disk limits it: "
+            f"{budget.cause}; end that, then set max_slot_wal_keep_size to what the disk can spare, well "
+            "above what is held"
+        )
+        return SlotRisk(RiskLevel.MUCH if budget.held < _MOST_BYTES else RiskLevel.SHORT, said)
+    if budget.limit is None or budget.left is None or budget.used < _HALF or budget.held < NOTABLE_BYTES:
+        return SlotRisk(RiskLevel.NONE)  # half of a small limit comes and goes with each segment
+    rest = "" if seconds_left is None else f" ({duration(seconds_left)} at the present rate)"
+    said = (
+        f"{budget.used:.0%} of the {megabytes(budget.limit)} of WAL that the server keeps for it is used "
+        f"up, {megabytes(budget.left)} is left{rest}: {raise_limit}"
+    )
+    return SlotRisk(RiskLevel.MUCH, said)

@@ -360,6 +360,14 @@ class ControlTables:
         chosen = pc.select_k_unstable(rows, limit, sort_keys=[("started_at", "descending")])
         return [_run(row) for row in rows.take(chosen).to_pylist()]
 
+    def newest_runs(self, layer: Layer) -> dict[str, Run]:
+        """The newest run of each table or document of a layer, by its name."""
+        rows = self._runs.rows()
+        rows = delta.sorted_by(rows.filter(pc.equal(rows["layer"], layer)), "started_at")
+        newest = {name: number for number, name in enumerate(rows["name"].to_pylist())}
+        chosen = rows.take(pa.array(newest.values(), pa.int64()))
+        return {row["name"]: _run(row) for row in chosen.to_pylist()}
+
 
 def _run(row: dict[str, Any]) -> Run:
     positions = {name: None if row[name] is None else Lsn(row[name]) for name in ("from_lsn", "to_lsn")}

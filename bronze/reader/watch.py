@@ -17,7 +17,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.checks.slot_risk import CALM, RiskLevel, SlotRisk, slot_risk
+from bronze.checks.slot_risk import RiskLevel, SlotRisk, slot_risk, stays_high
 from bronze.checks.wal_budget import read_budget
 from bronze.drift.fingerprint import ColumnsFingerprint, catalog_fingerprint
 from bronze.errors import SmeltError, TransientError
@@ -159,7 +159,7 @@ class SlotWatch:
     """Tells each level of danger once, until the slot was out of it.
 
     It is out of it when it has more room than when it was told. A moment in which nothing is written only
-    looks like that. It is out of the lowest level, half of the budget, when well below half is used. A limit
+    looks like that. It is out of the lowest level when well below that is held. A limit
     of a few segments is passed in ordinary running; what is told of it holds for an hour.
     """
 
@@ -192,7 +192,7 @@ class SlotWatch:
         danger = slot_risk(slot, left, copies_left, budget)
         settled = budget is None or not budget.tiny or now - self._told_at >= _TINY_SECONDS
         if settled and (safe is None or self._room is None or safe > self._room):
-            still = RiskLevel.HALF if budget is not None and budget.used > CALM else RiskLevel.NONE
+            still = RiskLevel.MUCH if stays_high(budget) else RiskLevel.NONE
             self._level = min(self._level, max(danger.level, still))
         if danger.level <= self._level:
             return None

@@ -77,9 +77,19 @@ def require_own_lake(lake: Lake, pipeline: str, server: ServerIdentity | None = 
     uri = delta.location(lake, "bronze", CHANGES)
     with lake_opened(uri):
         changes = delta.open_table(uri)
-        if changes is None:
-            return None
-        require_format(changes)
-        for error in foreign(uri, changes.metadata().configuration, owner_properties(pipeline, server)):
-            raise error
+        if changes is not None:
+            refuse_foreign(changes, pipeline, server)
     return changes
+
+
+def refuse_foreign(changes: DeltaTable, pipeline: str, server: ServerIdentity | None = None) -> None:
+    """Refuse an open `bronze.changes` as `require_own_lake` does.
+
+    Raises:
+        DefiniteError: as `require_own_lake`.
+    """
+    require_format(changes)
+    for error in foreign(
+        changes.table_uri, changes.metadata().configuration, owner_properties(pipeline, server)
+    ):
+        raise error

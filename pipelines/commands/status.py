@@ -7,14 +7,15 @@ import time
 from typing import TYPE_CHECKING
 
 from pipelines.health.slot_words import slot_text, slot_warnings
-from pipelines.health.status import read_status
+from pipelines.health.status import StatusReader
 from pipelines.health.status_json import plain_status, status_schema
 from pipelines.runtime.progress_text import snapshot_text
 from pipelines.terminal.output import bytes_text, counted, seconds_text
 from pipelines.terminal.waiting import ERROR, TITLE, WARNING
 
 if TYPE_CHECKING:
-    from pipelines.health.status import Rung, Status, TableStatus
+    from pipelines.health.lake_half import TableStatus
+    from pipelines.health.status import Rung, Status
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
 
@@ -25,9 +26,14 @@ def show_status_schema(output: Output) -> None:
 
 
 def show_status(pipeline: Pipeline, output: Output, *, watch: bool = False, interval: float = 2.0) -> None:
-    """Print the status once, or again and again until interrupted."""
+    """Print the status once, or again and again until interrupted.
+
+    Raises:
+        Exception: the lake could not be read; what the server says is printed before.
+    """
+    reader = StatusReader(pipeline)
     while True:
-        status = read_status(pipeline)
+        status = reader.read()
         if watch and output.rich:
             output.console.clear()
         if output.json:
@@ -35,6 +41,8 @@ def show_status(pipeline: Pipeline, output: Output, *, watch: bool = False, inte
         else:
             _print(status, output)
         if not watch:
+            if reader.lake_failure is not None:
+                raise reader.lake_failure
             return
         time.sleep(interval)
 
@@ -59,10 +67,10 @@ LADDER_COLUMNS = ("step", "LSN", "bytes behind", "time behind", "commits behind"
 def _print(status: Status, output: Output) -> None:
     output.line(f"pipeline {status.pipeline}", style=TITLE)
     output.line(f"source   {status.source}")
-    if status.source_error:
-        for line in status.source_error.splitlines():
-            output.line(f"         {line}", style=WARNING)
-    output.line(f"lake     {status.lake}" + (f" ({status.lake_error})" if status.lake_error else ""))
+    _print_why(status.source_error, output)
+    empty = f" ({status.lake_error})" if status.lake_read and status.lake_error else ""
+    output.line(f"lake     {status.lake}{empty}")
+    _print_why(None if status.lake_read else status.lake_error, output)
     _print_slot(status, output)
     if status.snapshot is not None:
         output.line(f"reader   {snapshot_text(status.snapshot)}")
@@ -81,6 +89,11 @@ def _print(status: Status, output: Output) -> None:
             output.line(f"{error.scope} {error.name}{since}: {error.message} [{error.code}]")
             if error.remedy:
                 output.line(f"  remedy: {error.remedy}")
+
+
+def _print_why(error: str | None, output: Output) -> None:
+    for line in (error or "").splitlines():
+        output.line(f"         {line}", style=WARNING)
 
 
 def _print_hints(status: Status, output: Output) -> None:

@@ -69,6 +69,10 @@ def status_schema() -> _Schema:
                 "source_error": _text("why the source does not answer; null where it does", optional=True),
                 "lake": _text("where the lake is"),
                 "lake_error": _text("why there is nothing to read; null where there is", optional=True),
+                "lake_read": {
+                    "type": "boolean",
+                    "description": "false: what the lake says is not known, and empty here",
+                },
                 "ladder": _list(_ladder_step(), "the steps, from the server to the last layer"),
                 "slot": _optional(_slot(), "the replication slot; null where there is none"),
                 "slot_seconds_left": _number(

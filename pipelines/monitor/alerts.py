@@ -3,8 +3,10 @@
 An alert fires when something becomes wrong, and is resolved when it no longer is. Lag that fired is resolved
 at half the limit, so that a layer at the limit does not fire again and again. A slot fires again when its
 level of danger rises, and is resolved after a time of calm (`pipelines.monitor.held_level`). What could not
-be seen changes nothing: a server that is down says nothing of its slot. A command knows nothing of the one
-before it, so what is wrong at its start fires once more.
+be seen changes nothing: a server that is down says nothing of its slot, a lake that is away nothing of its
+errors. That a half cannot be seen is an alert of its own, after as long as a layer may be behind.
+
+A command knows nothing of the one before it, so what is wrong at its start fires once more.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ class Alerts:
         pipeline: its name.
         kinds: that are asked for.
         layers: of the command, whose lag counts.
-        limit: seconds of lag.
+        limit: seconds of lag, and for which something may be out of sight.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Alerts:
         self._limit = limit
         self._firing: dict[tuple[str, ...], Alert] = {}
         self._held = HeldLevel()
+        self._unseen_since: dict[str, float] = {}
 
     def after(self, status: Status, now: float | None = None) -> list[Alert]:
         """What has changed with this status.
@@ -86,14 +89,43 @@ class Alerts:
             status: the newest.
             now: by the monotonic clock, in seconds; default: now.
         """
-        found = self.errors(status.errors)
+        now = time.monotonic() if now is None else now
+        found = self.errors(status.errors) if status.lake_read else []
+        found += self._unseen("status", None, now)
+        found += self._unseen("lake", status.unseen.get("lake"), now)
+        if "bronze" in self._layers:  # the other layers go on without the server
+            found += self._unseen("source", status.unseen.get("source"), now)
         if "lag" in self._kinds:
             for rung in status.ladder:
                 if rung.name in self._layers:
                     found += self._lag(rung)
         if "slot" in self._kinds and status.source_error is None:
-            found += self._slot(status, time.monotonic() if now is None else now)
+            found += self._slot(status, now)
         return found
+
+    def failed(self, why: str, now: float | None = None) -> list[Alert]:
+        """A look found nothing at all.
+
+        Args:
+            why: what it met.
+            now: by the monotonic clock, in seconds; default: now.
+        """
+        return self._unseen("status", why, time.monotonic() if now is None else now)
+
+    def _unseen(self, what: str, why: str | None, now: float) -> list[Alert]:
+        key = ("blind", what)
+        if why is None or "blind" not in self._kinds:
+            self._unseen_since.pop(what, None)
+            return [self._resolved(key, f"the {what} is seen again")] if key in self._firing else []
+        seconds = now - self._unseen_since.setdefault(what, now)
+        if key in self._firing or seconds < self._limit:
+            return []
+        message, _, remedy = why.partition("\nremedy: ")
+        message = shown_text(message)
+        text = f"{self._pipeline}: the {what} cannot be looked at for {seconds_text(seconds)}: {message}"
+        remedy = remedy or "smelt status says why; the server keeps WAL while nothing is read"
+        self._firing[key] = self._alert("blind", "firing", what, text, None, message, remedy)
+        return [self._firing[key]]
 
     def ended(self, error: Exception) -> list[Alert]:
         """The command ended by this error, whichever it is."""

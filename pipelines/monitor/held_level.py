@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bronze.checks.slot_risk import CALM, RiskLevel
+from bronze.checks.slot_risk import RiskLevel, stays_high
 
 if TYPE_CHECKING:
     from bronze.checks.wal_budget import WalBudget
@@ -39,8 +39,8 @@ class HeldLevel:
             wal: what the slot holds back; None where it is not known.
             now: by the monotonic clock, in seconds.
         """
-        if self.level >= RiskLevel.HALF and wal is not None and wal.used > CALM:
-            seen = max(seen, RiskLevel.HALF)
+        if self.level >= RiskLevel.MUCH and stays_high(wal):
+            seen = max(seen, RiskLevel.MUCH)
         if seen >= self.level:
             self.level, self._since = seen, None
             return self.level

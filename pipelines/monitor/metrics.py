@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from pipelines.health.status import Status, TableStatus
+    from pipelines.health.lake_half import TableStatus
+    from pipelines.health.status import Status
     from pipelines.monitor.samples import View
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -86,7 +87,7 @@ def _of_command(view: View, pipeline: str, *, ready: bool, counters: Mapping[str
 def _of_status(status: Status, pipeline: str) -> Iterator[Metric]:
     gauge = _Gauges(pipeline)
     yield gauge("source_up", "1: the source answers.", [((), float(status.source_error is None))])
-    yield gauge("lake_up", "1: bronze can be read.", [((), float(status.lake_error is None))])
+    yield gauge("lake_up", "1: the lake can be read.", [((), float(status.lake_read))])
     steps = status.ladder
     step = "step"
     yield gauge(
@@ -114,6 +115,11 @@ def _of_status(status: Status, pipeline: str) -> Iterator[Metric]:
         step,
     )
     yield from _of_slot(status, gauge)
+    if status.lake_read:
+        yield from _of_lake(status, gauge)
+
+
+def _of_lake(status: Status, gauge: _Gauges) -> Iterator[Metric]:
     yield from _of_snapshot(status, gauge)
     yield gauge(
         "open_errors",
@@ -150,6 +156,11 @@ def _of_slot(status: Status, gauge: _Gauges) -> Iterator[Metric]:
         return
     yield gauge("slot_active", "1: a reader reads the slot.", [((), float(slot.active_pid is not None))])
     yield gauge(
+        "slot_held_bytes",
+        "Write-ahead log that the server keeps for the slot, from its restart_lsn on.",
+        [((), None if status.wal is None else status.wal.held)],
+    )
+    yield gauge(
         "slot_safe_wal_bytes",
         "safe_wal_size: what may be written before the slot is in danger; absent: no limit.",
         [((), slot.safe_wal_size)],
@@ -167,7 +178,8 @@ def _of_slot(status: Status, gauge: _Gauges) -> Iterator[Metric]:
     )
     yield gauge(
         "slot_risk",
-        "1: half of the WAL it may keep is used up; 2: little time is left; 3: the next checkpoint ends it.",
+        "1: half of the WAL that it may keep is used up; 2: little time is left; 3: the next checkpoint ends "
+        "it. Without a limit: 1 from 10 GiB, 2 from 50 GiB.",
         [((), float(slot_danger(status).level))],
     )
 

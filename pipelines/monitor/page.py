@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from pipelines.health.status import TableStatus
+    from pipelines.health.lake_half import TableStatus
     from pipelines.monitor.samples import View
 
 REFRESH_SECONDS: Final = 10

@@ -1,7 +1,8 @@
 """Whether the layers of a command can be relied on now, and if not, why. Pure.
 
-Ready means: the newest sample is of now, each layer has a position, no error of the pipeline is open, and
-no layer is behind by more than the limit. An error of one table stops that table alone, so it is no reason.
+Ready means: the newest sample is of now, the lake can be read, each layer has a position, no error of the
+pipeline is open, and no layer is behind by more than the limit. An error of one table stops that table alone,
+so it is no reason.
 Alive means that each stage of the command runs. A command that waits for its server lives, and is not ready.
 """
 
@@ -31,6 +32,9 @@ def why_not_ready(view: View, layers: Collection[str], limit: float) -> list[str
     reasons = why_not_alive(view)
     if "bronze" in layers and status.source_error:
         reasons.append(f"the source does not answer: {status.source_error.splitlines()[0]}")
+    if not status.lake_read:
+        why = (status.lake_error or "").partition("\n")[0]
+        return [*reasons, f"the lake cannot be read: {why}"]
     rungs = {rung.name: rung for rung in status.ladder}
     for layer in layers:
         rung = rungs.get(layer)

@@ -37,6 +37,7 @@ class Sampler:
         read: reads the status.
         samples: takes what it reads.
         told: is told each status, in the sampler's thread.
+        failed: is told why a look found nothing, there too.
         every: seconds from one look to the next.
     """
 
@@ -46,14 +47,16 @@ class Sampler:
         samples: Samples,
         *,
         told: Callable[[Status], None] | None = None,
+        failed: Callable[[str], None] | None = None,
         every: float = EVERY_SECONDS,
     ) -> None:
         self._read = read
         self._samples = samples
         self._told = told
+        self._failed = failed
         self._every = every
         self._stop = threading.Event()
-        self._said = ""
+        self._said: dict[str, str] = {}
         self._thread = threading.Thread(target=self._work, name="sampler", daemon=True)
 
     def start(self) -> None:
@@ -80,12 +83,21 @@ class Sampler:
             if self._stop.is_set():
                 return
             self._samples.add(status, took=time.monotonic() - begun, at=at)
-            self._said = ""
+            self._log(status.unseen)
             if self._told is not None:
                 self._told(status)
         except Exception as error:  # noqa: BLE001 - the pipeline goes on whatever a look meets
             why = shown_text(f"{type(error).__name__}: {error}".strip())
             self._samples.fail(why)
-            if why != self._said and not self._stop.is_set():
-                _LOGGER.warning("the pipeline's status could not be read: %s", why)
-                self._said = why
+            if self._stop.is_set():
+                return
+            self._log({"status": why})
+            if self._failed is not None:
+                self._failed(why)
+
+    def _log(self, unseen: dict[str, str]) -> None:
+        """Log what cannot be seen, once for each reason."""
+        for what, why in unseen.items():
+            if self._said.get(what) != why:
+                _LOGGER.warning("the pipeline's %s could not be read: %s", what, shown_text(why))
+        self._said = unseen

@@ -19,7 +19,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.lake.control_tables import ControlTables
-from pipelines.health.status import read_status
+from pipelines.health.status import StatusReader
 from pipelines.health.status_json import plain_status
 from pipelines.monitor.access import TOKEN_VARIABLE, Access, Address, Shown, access_to
 from pipelines.monitor.alerts import Alerts
@@ -85,9 +85,14 @@ class Watched:
         self._alerting = threading.Lock()
         self._trend = SlotTrend()
         more = {} if every is None else {"every": every}
-        read = read or (lambda: without_login(read_status(pipeline, rate=False)))
+        reader = StatusReader(pipeline, rate=False)
+        read = read or (lambda: without_login(reader.read()))
         self.sampler = Sampler(
-            lambda: self._trend.of(read(), time.monotonic()), self._samples, told=self._after, **more
+            lambda: self._trend.of(read(), time.monotonic()),
+            self._samples,
+            told=self._after,
+            failed=self._failed,
+            **more,
         )
 
     def runs(self, stages: Callable[[], dict[str, bool]]) -> None:
@@ -179,6 +184,10 @@ class Watched:
     def _after(self, status: Status) -> None:
         with self._alerting:
             self._send(self._alerts.after(status))
+
+    def _failed(self, why: str) -> None:
+        with self._alerting:
+            self._send(self._alerts.failed(why))
 
     def _last_look(self) -> None:
         try:

@@ -13,7 +13,8 @@ from bronze.lake.control import OpenError
 from bronze.progress import SnapshotView
 from bronze.setup.slot import SlotState
 from pipelines.health.clustering import ClusteringHint
-from pipelines.health.status import Rung, Status, TableStatus
+from pipelines.health.lake_half import TableStatus
+from pipelines.health.status import Rung, Status
 from pipelines.health.status_json import plain_status, status_schema
 from tests.pipelines.in_process import smelt_here
 from tests.pipelines.monitor.statuses import ILL, WELL

@@ -11,7 +11,8 @@ from bronze.lsn import Lsn
 from bronze.progress import SnapshotView
 from bronze.setup.slot import SlotState
 from pipelines.health.clustering import ClusteringHint
-from pipelines.health.status import Rung, Status, TableStatus
+from pipelines.health.lake_half import TableStatus
+from pipelines.health.status import Rung, Status
 
 HEAD = Lsn(0x16B3748)
 SECRET = "hunter2hunter2hunter2"

@@ -79,6 +79,35 @@ def test_a_source_that_is_down_says_nothing_of_its_slot() -> None:
     assert told(watching, WELL, 310) == [("slot", "resolved", "smelt_shop")]
 
 
+def test_what_is_out_of_sight_for_long_is_an_alert_and_hides_nothing_that_fired() -> None:
+    watching = alerts()
+    assert len(watching.after(ILL, 0)) == 6
+    gone = "s3://lake: no answer\nremedy: check the endpoint"
+    away = dataclasses.replace(ILL, ladder=(), errors=(), tables=(), lake_read=False, lake_error=gone)
+    assert told(watching, away, 10) == []
+    assert told(watching, away, 309) == []
+    (alert,) = watching.after(away, 310)
+    assert (alert.kind, alert.state, alert.name, alert.remedy) == (
+        "blind",
+        "firing",
+        "lake",
+        "check the endpoint",
+    )
+    assert alert.text == "shop: the lake cannot be looked at for 5 min 0 s: s3://lake: no answer"
+    both = dataclasses.replace(away, slot=None, source_error="db: no answer")
+    assert told(watching, both, 320) == []
+    assert told(watching, both, 620) == [("blind", "firing", "source")]
+    assert watching.failed("OSError: no", 630) == []
+    assert [alert.name for alert in watching.failed("OSError: no", 930)] == ["status"]
+    assert sorted(told(watching, ILL, 940)) == [
+        ("blind", "resolved", name) for name in ("lake", "source", "status")
+    ]
+    silver = alerts("blind", layers=("silver",))
+    assert told(silver, both, 0) + told(silver, both, 300) == [("blind", "firing", "lake")], (
+        "it needs no server"
+    )
+
+
 def test_a_slot_at_risk_that_is_lost_then_fires_again() -> None:
     watching = alerts("slot")
     assert ILL.slot is not None

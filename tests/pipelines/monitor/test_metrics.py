@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from ruamel.yaml import YAML
 
+from bronze.checks.wal_budget import WalBudget
 from pipelines.health.status import Rung
 from pipelines.monitor.metrics import exposition
 from pipelines.monitor.samples import Samples
 from tests.docs.blocks import ROOT
+from tests.pipelines.monitor.rules import exported, require_firing, rules
 from tests.pipelines.monitor.statuses import ILL, SECRET, WELL
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from pipelines.health.status import Status
 
-RULES = ROOT / "conf" / "prometheus" / "deltasmelt.rules.yml"
 DASHBOARD = ROOT / "conf" / "grafana" / "deltasmelt.json"
 OF_THE_SCRAPE = 'up{job="deltasmelt"}'
 COUNTERS = {"sent": 1, "retried": 2, "dropped": 0}
@@ -118,13 +118,6 @@ def queries() -> Iterator[tuple[str, str]]:
             yield variable["name"], variable["definition"]
 
 
-def rules() -> list[dict[str, Any]]:
-    (group,) = YAML(typ="safe").load(RULES.read_text(encoding="utf-8"))["groups"]
-    assert set(group) == {"name", "rules"}
-    found: list[dict[str, Any]] = group["rules"]
-    return found
-
-
 @pytest.mark.parametrize(("title", "query"), list(queries()))
 def test_queries_name_metrics_and_labels_that_there_are(title: str, query: str) -> None:
     names = re.findall(r"deltasmelt_\w+", query)
@@ -158,6 +151,25 @@ def test_a_process_that_is_gone_fires_although_it_has_no_metrics() -> None:
     assert "job_name: deltasmelt\n" in (ROOT / "docs" / "how-to" / "monitor.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.process
+def test_no_alert_fires_while_all_is_well_and_each_of_what_holds_wal_back_fires() -> None:
+    require_firing([exported(WELL)], set())
+    open_for_hours = WalBudget(None, 250 << 30, 4096, None, None, reads=True, transactions="pid 1 (36,000 s)")
+    kept = dataclasses.replace(WELL, wal=open_for_hours)
+    require_firing([exported(kept)], {"DeltasmeltSlotGrows", "DeltasmeltSlotAtRisk"})
+    less = dataclasses.replace(WELL, wal=dataclasses.replace(open_for_hours, held=11 << 30))
+    require_firing([exported(less)], {"DeltasmeltSlotGrows", "DeltasmeltSlotHoldsMuch"})
+    assert numbers(kept)["deltasmelt_slot_held_bytes",] == 250 << 30
+    assert numbers(kept)["deltasmelt_behind_bytes", "step=slot confirmed"] == 4096, "not what the slot holds"
+
+
+@pytest.mark.process
+def test_alerts_that_nobody_takes_fire_as_metrics() -> None:
+    counters = {"sent": 3, "retried": 0, "dropped": 0}
+    away = {**counters, "retried": 40, "dropped": 2}
+    require_firing([exported(WELL, counters), exported(WELL, away)], {"DeltasmeltAlertsDropped"}, minutes=10)
+
+
 def test_no_rule_rests_on_a_time_that_is_left() -> None:
     assert not [rule["alert"] for rule in rules() if "slot_left_seconds" in rule["expr"]]
     risks = [rule["expr"] for rule in rules() if "slot_risk" in rule["expr"]]
@@ -185,7 +197,7 @@ def test_panels_of_the_dashboard_do_not_overlap_and_name_the_chosen_source() -> 
 def test_the_dashboard_or_a_rule_uses_most_metrics() -> None:
     used = {name for _, query in queries() for name in re.findall(r"deltasmelt_\w+", query)}
     assert known() - used <= {
-        "deltasmelt_lake_up", "deltasmelt_slot_exists", "deltasmelt_clustering_hints",
+        "deltasmelt_slot_exists", "deltasmelt_clustering_hints",
         "deltasmelt_snapshot_tables", "deltasmelt_snapshot_rows", "deltasmelt_snapshot_bytes",
         "deltasmelt_snapshot_left_seconds",
     }  # fmt: skip

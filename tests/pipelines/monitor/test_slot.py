@@ -10,6 +10,7 @@ import pytest
 from bronze.checks.slot_risk import RiskLevel
 from bronze.checks.wal_budget import WalBudget
 from bronze.lsn import Lsn
+from bronze.reader.watch import SlotWatch
 from pipelines.health.slot_words import slot_danger
 from pipelines.monitor.alerts import Alerts
 from pipelines.monitor.slot_trend import SlotTrend
@@ -141,6 +142,29 @@ def test_a_limit_below_a_segment_is_one_alert_however_often_it_is_passed() -> No
     assert [(now, state) for now, state, _ in slot_alerts((now, look(now)) for now in range(0, 9000, 5))] == [
         (0, "firing")
     ]
+
+
+def test_without_a_limit_an_absolute_amount_is_a_danger_that_does_not_flap() -> None:
+    def look(held: float) -> Status:
+        assert WELL.slot is not None
+        wal = WalBudget(
+            None, int(held * 1024 * MB), 4096, None, None, reads=True, transactions="pid 7 (36,000 s)"
+        )
+        slot = dataclasses.replace(WELL.slot, safe_wal_size=None)
+        return dataclasses.replace(WELL, slot=slot, wal=wal, slot_seconds_left=None)
+
+    assert slot_danger(look(9.9)).level is RiskLevel.NONE
+    assert slot_danger(look(10)).level is RiskLevel.MUCH
+    assert slot_danger(look(250)).level is RiskLevel.SHORT
+    assert (
+        "256,000 MB of WAL is held back, and only the server's disk limits it" in slot_danger(look(250)).said
+    )
+    assert "oldest open transaction: pid 7" in slot_danger(look(250)).said
+    steps = [(now, look(9.9 + now % 2 * 0.2)) for now in range(600)]
+    assert [state for _, state, _ in slot_alerts(steps)] == ["firing"]
+    watch = SlotWatch()
+    levels = [watch.look(seen.slot, now, None, seen.wal) for now, seen in steps if seen.slot is not None]
+    assert [danger.level for danger in levels if danger is not None] == [RiskLevel.MUCH]
 
 
 def test_half_of_a_small_limit_comes_and_goes_and_is_no_danger() -> None:

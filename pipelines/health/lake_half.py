@@ -1,0 +1,270 @@
+"""What the lake says for a status: positions, tables and documents, open errors. No server, no Spark.
+
+A command that runs reads it every few seconds, so what does not change is read once: handles of tables are
+held, and files of control tables and shapes are read when they are new (`LakeReader`). Transactions that a
+layer lacks are counted file by file, each file once, since no file ever changes (`Backlog`). Otherwise a look
+would be dearest while silver is days behind, just when the machine has most to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bronze.lake import delta
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.failures import lake_opened
+from bronze.lake.kept import KeptTable
+from bronze.lake.named.place import is_named
+from bronze.store.contract import CHANGES
+from bronze.store.marks import snapshot_of
+from bronze.store.ownership import refuse_foreign
+from bronze.store.position import position_of
+from bronze.store.relations import RelationsWatch
+from pipelines.health.clustering import clustering_hints
+from pipelines.runtime.maintenance_errors import stops
+from pipelines.runtime.reader_progress import read_progress
+from silver.schema.decimals import UNREPRESENTABLE_ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from deltalake import DeltaTable
+
+    from bronze.lake.control import Cut, OpenError, Run
+    from bronze.lsn import Lsn
+    from bronze.progress import SnapshotView
+    from bronze.shapes import Relation
+    from bronze.store.position import Position
+    from pipelines.health.clustering import ClusteringHint
+    from pipelines.settings import Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """One table or document.
+
+    Attributes:
+        state: ``streaming``, ``waiting`` (in bronze, not yet in its layer; or lacking changes until it is
+            resnapshotted), ``snapshot``, ``stopped`` or ``dropped`` (at the source; its layer keeps what it
+            was last).
+        changes: in its newest cycle.
+        unrepresentable: rows, at most, with values that their types do not hold; None where nobody counts.
+    """
+
+    name: str
+    state: str
+    commit_lsn: Lsn | None
+    delta_version: int | None
+    changes: int | None
+    seconds: float | None
+    error: str | None
+    unrepresentable: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LakeHalf:
+    """What the lake says.
+
+    Attributes:
+        changes: an open `bronze.changes`; None where bronze has not begun.
+        pending: transactions that silver and gold lack, and the commit time of the oldest, by layer.
+    """
+
+    changes: DeltaTable | None
+    position: Position | None
+    cuts: Mapping[str, Cut | None]
+    pending: Mapping[str, tuple[int | None, datetime | None]]
+    snapshot: SnapshotView | None
+    tables: tuple[TableStatus, ...]
+    documents: tuple[TableStatus, ...]
+    errors: tuple[OpenError, ...]
+    clustering: tuple[ClusteringHint, ...]
+
+
+class LakeReader:
+    """Reads one lake again and again; one thread at a time.
+
+    Args:
+        pipeline: whose lake it is.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._lake = pipeline.lake_address()
+        self._changes = KeptTable(self._lake, "bronze", CHANGES)
+        self._relations = RelationsWatch(self._lake)
+        self._control = ControlTables(self._lake)
+        self._backlog = Backlog()
+
+    def read(self) -> LakeHalf:
+        """Read what the lake says now.
+
+        Raises:
+            SmeltError: the lake cannot be read, or is another pipeline's.
+        """
+        with lake_opened(delta.location(self._lake, "bronze", CHANGES)):
+            return self._read()
+
+    def _read(self) -> LakeHalf:
+        changes = self._changes.newest()
+        if changes is not None:
+            refuse_foreign(changes, self._pipeline.pipeline)
+        cuts = {layer: self._control.latest_cut(layer) for layer in ("silver", "gold")}
+        errors = tuple(self._control.open_errors())
+        relations = self._relations.read()
+        silver = cuts["silver"]
+        positions = [cut.commit_lsn for cut in cuts.values() if cut is not None]
+        counts = {} if changes is None else self._backlog.after(changes, positions)
+        return LakeHalf(
+            changes=changes,
+            position=None if changes is None else position_of(changes),
+            cuts=cuts,
+            pending={
+                layer: (None, None) if cut is None else counts.get(cut.commit_lsn, (None, None))
+                for layer, cut in cuts.items()
+            },
+            snapshot=read_progress(self._lake),
+            tables=_tables(relations, changes, self._control, silver, errors),
+            documents=_documents(self._control, cuts["gold"], errors),
+            errors=errors,
+            clustering=clustering_hints(self._pipeline, relations, {} if silver is None else silver.tables),
+        )
+
+
+_Count: TypeAlias = "tuple[int, datetime | None]"
+"""Transactions, and the commit time of the oldest of them."""
+_NONE: Final[_Count] = (0, None)
+
+
+class Backlog:
+    """Counts the transactions of `bronze.changes` after positions, where each has one row that ends it.
+
+    A file is read when it is first seen. Afterwards it is read only while a position lies within its range.
+    """
+
+    def __init__(self) -> None:
+        self._whole: dict[str, _Count] = {}
+
+    def after(self, changes: DeltaTable, positions: Sequence[Lsn]) -> dict[Lsn, _Count]:
+        """Return, for each position, what comes after it."""
+        if not positions:
+            return {}
+        if is_named(changes.table_uri):  # a catalog tells nothing of files
+            read: Iterable[tuple[str, pa.RecordBatch]] = (("", batch) for batch in delta.batches(
+                changes, ["commit_lsn", "commit_ts"], after=("commit_lsn", min(positions)), ending="end_of_tx"
+            ))  # fmt: skip
+            later: dict[str, int | None] = {"": None}
+        else:
+            later = _files_after(changes, min(positions))
+            wanted = {
+                path for path, first in later.items() if path not in self._whole or _within(first, positions)
+            }
+            read = delta.file_batches(changes, wanted, ["commit_lsn", "commit_ts"], "end_of_tx")
+        whole = {path: count for path, count in self._whole.items() if path in later}
+        new: dict[str, _Count] = dict.fromkeys(later.keys() - whole.keys(), _NONE)
+        parts: dict[tuple[str, Lsn], _Count] = {}
+        for path, batch in read:
+            if path in new:
+                new[path] = _sum([new[path], _count(batch)])
+            if _within(later[path], positions):
+                for position in positions:
+                    part = _count(batch.filter(pc.field("commit_lsn") > int(position)))
+                    parts[path, position] = _sum([parts.get((path, position), _NONE), part])
+        self._whole = whole | new
+        return {
+            position: _sum(
+                parts.get((path, position), _NONE) if _within(first, positions) else self._whole[path]
+                for path, first in later.items()
+            )
+            for position in positions
+        }
+
+
+def _files_after(changes: DeltaTable, position: Lsn) -> dict[str, int | None]:
+    """Return the files that may hold rows after a position, each with its first LSN, or None: not known."""
+    files = pa.table(changes.get_add_actions(flatten=True))
+    if not {"min.commit_lsn", "max.commit_lsn"} <= set(files.column_names):
+        return dict.fromkeys(files["path"].to_pylist())
+    files = files.filter(pc.fill_null(pc.greater(files["max.commit_lsn"], int(position)), True))
+    return dict(zip(files["path"].to_pylist(), files["min.commit_lsn"].to_pylist(), strict=True))
+
+
+def _within(first: int | None, positions: Sequence[Lsn]) -> bool:
+    """Check whether a position may lie within a file that begins at this LSN."""
+    return first is None or first <= max(positions)
+
+
+def _count(rows: pa.RecordBatch) -> _Count:
+    return rows.num_rows, pc.min(rows["commit_ts"]).as_py() if rows.num_rows else None
+
+
+def _sum(counts: Iterable[_Count]) -> _Count:
+    found = list(counts)
+    return sum(count for count, _ in found), min((at for _, at in found if at is not None), default=None)
+
+
+def _tables(
+    relations: Sequence[Relation],
+    changes: DeltaTable | None,
+    control: ControlTables,
+    silver: Cut | None,
+    errors: tuple[OpenError, ...],
+) -> tuple[TableStatus, ...]:
+    runs = control.newest_runs("silver")
+    newest = {relation.table: relation for relation in relations}
+    stopped = {error.name: error for error in errors if error.scope == "table" and stops(error)}
+    found = []
+    for table in sorted(newest):
+        names = (str(table), table.silver_name)  # the reader names the source's table, silver its own
+        error = next((stopped.pop(name) for name in names if name in stopped), None)
+        waiting = changes is not None and snapshot_of(changes, table) is not None
+        before = "waiting" if waiting else "snapshot"
+        run = runs.get(table.silver_name)
+        found.append(_state(str(table), table.silver_name, silver, run, error, before=before))
+    found += [
+        TableStatus(name, "stopped", error.commit_lsn, None, None, None, error.message)
+        for name, error in sorted(stopped.items())
+    ]
+    return tuple(found)
+
+
+def _documents(
+    control: ControlTables, gold: Cut | None, errors: tuple[OpenError, ...]
+) -> tuple[TableStatus, ...]:
+    stopped = {error.name: error for error in errors if error.scope == "document"}
+    names = sorted(stopped.keys() | (gold.tables.keys() if gold is not None else set()))
+    runs = control.newest_runs("gold") if names else {}
+    return tuple(_state(name, name, gold, runs.get(name), stopped.get(name)) for name in names)
+
+
+def _state(
+    shown: str,
+    name: str,
+    cut: Cut | None,
+    run: Run | None,
+    error: OpenError | None,
+    *,
+    before: str = "waiting",
+) -> TableStatus:
+    """One table of a layer; `before` is its state while no cut names it."""
+    version = None if cut is None else cut.tables.get(name)
+    return TableStatus(
+        name=shown,
+        state="stopped" if error is not None else before if version is None else "streaming",
+        commit_lsn=None if cut is None or version is None else cut.commit_lsn,
+        delta_version=version,
+        changes=None if run is None else run.changes,
+        seconds=None if run is None else run.seconds,
+        error=None if error is None else error.message,
+        unrepresentable=None if run is None else _lost(run),
+    )
+
+
+def _lost(run: Run) -> int | None:
+    count = run.details.get(UNREPRESENTABLE_ROWS)
+    return count if isinstance(count, int) else None

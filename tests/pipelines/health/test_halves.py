@@ -1,0 +1,211 @@
+"""Server and lake, each looked at by itself: one that is away hides nothing of the other."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from bronze.lake import delta
+from bronze.lake.control import OpenError
+from bronze.lake.control_tables import ControlTables
+from bronze.lsn import Lsn
+from pipelines.health.half import Half, words
+from pipelines.health.lake_half import Backlog
+from pipelines.health.status import StatusReader, read_status
+from pipelines.health.status_json import plain_status, status_schema
+from pipelines.monitor.readiness import why_not_ready
+from pipelines.monitor.samples import Samples
+from pipelines.settings import load_pipeline
+from pipelines.terminal.failures import STOPPED
+from tests.bronze.replaying import execute, read_all, source_of
+from tests.object_store import Faults
+from tests.pipelines.in_process import smelt_here
+from tests.pipelines.monitor.rules import exported, require_firing
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+    from pipelines.health.status import Status
+    from tests.object_store import ObjectStore
+
+
+def metrics_of(status: Status) -> list[str]:
+    return [line.replace('{pipeline="shop"}', "") for line in exported(status).splitlines()]
+
+
+def reasons_of(status: Status) -> list[str]:
+    samples = Samples()
+    samples.add(status)
+    return why_not_ready(samples.view({"bronze": True}), ("bronze",), 300.0)
+
+
+@pytest.mark.postgres
+@pytest.mark.process
+def test_either_half_away_hides_nothing_of_the_other(
+    database: str, store: ObjectStore, place: str, tmp_path: Path
+) -> None:
+    source, file = source_of(database), tmp_path / "pipeline.yml"
+    execute(source, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    read_all(source, place)
+
+    def pipeline_file(dsn: str) -> Path:
+        file.write_text(
+            json.dumps(
+                {
+                    "pipeline": "shop",
+                    "source": {"dsn": dsn, "slot": source.slot, "publication": "smelt"},
+                    "lake": {"path": place, "options": store.options()},
+                }
+            )
+        )
+        return file
+
+    pipeline = load_pipeline(pipeline_file(database))
+    error = OpenError("table", "public.t", "table-without-key", "no key")
+    ControlTables(pipeline.lake_address()).open_error(error)
+    both = read_status(pipeline)
+    assert (both.source_error, both.lake_error, both.lake_read) == (None, None, True)
+    assert both.slot is not None
+
+    reader = StatusReader(pipeline)
+    for faults in (Faults(denied="GET|HEAD"), Faults(gone=True)):
+        store.set_faults(faults)
+        away = reader.read()
+        jsonschema.validate(json.loads(json.dumps(plain_status(away))), status_schema())
+        assert away.lake_error is not None
+        assert "lake-" not in (away.source_error or "")
+        assert not away.lake_read
+        assert away.source_error is None
+        assert away.slot == both.slot
+        assert away.wal is not None
+        assert [(rung.name, rung.lsn is None) for rung in away.ladder] == [
+            ("head", False), ("slot confirmed", False), ("received", True),
+            ("bronze", True), ("silver", True),
+        ]  # fmt: skip
+        found = metrics_of(away)
+        assert {"deltasmelt_lake_up 0.0", "deltasmelt_source_up 1.0", "deltasmelt_slot_active 0.0"} <= {
+            *found
+        }
+        assert not [line for line in found if "open_errors{" in line or "tables{" in line], "not known"
+        assert reasons_of(away)[0].startswith("the lake cannot be read: ")
+    require_firing([exported(away)], {"DeltasmeltLakeDown", "DeltasmeltNotReady", "DeltasmeltSlotUnread"})
+    shown = smelt_here("status", pipeline_file(database), folder=tmp_path)
+    assert shown.returncode == STOPPED
+    assert "wal_status reserved, no reader" in shown.stdout
+    assert "[lake-" in shown.stderr
+    assert "Traceback" not in shown.stdout + shown.stderr
+    neither = smelt_here("status", pipeline_file("host=127.0.0.1 port=1"), folder=tmp_path)
+    assert neither.returncode == STOPPED
+    assert "cannot be reached" in neither.stdout
+    assert "[lake-" in neither.stderr
+
+    dead = StatusReader(load_pipeline(pipeline_file("host=127.0.0.1 port=1"))).read()
+    assert set(dead.unseen) == {"source", "lake"}
+    require_firing([exported(dead)], {"DeltasmeltLakeDown", "DeltasmeltSourceDown", "DeltasmeltNotReady"})
+
+    store.set_faults()
+    back = reader.read()
+    assert (back.lake_error, back.errors) == (None, both.errors)
+    down = read_status(load_pipeline(pipeline_file("host=127.0.0.1 port=1")))
+    assert down.source_error is not None
+    assert (down.slot, down.tables, down.errors) == (None, both.tables, both.errors)
+    found = metrics_of(down)
+    assert {"deltasmelt_lake_up 1.0", "deltasmelt_source_up 0.0"} <= {*found}
+    require_firing(
+        [exported(down)],
+        {"DeltasmeltSourceDown", "DeltasmeltNotReady", "DeltasmeltOpenError", "DeltasmeltStopped"},
+    )
+
+
+def test_a_half_that_never_answers_is_waited_for_no_longer_than_a_time() -> None:
+    silent = [True]
+
+    def read() -> int:
+        while silent[0]:
+            time.sleep(0.01)
+        return 7
+
+    half = Half("the lake", read, code="lake-unreachable", patience=0.2, again=0.1)
+    for _ in range(3):
+        begun = time.monotonic()
+        half.begin()
+        assert half.answer() == (None, half.failure)
+        assert "the lake has not answered for " in str(half.failure)
+        assert time.monotonic() - begun < 5
+    silent[0] = False
+    half.begin()
+    assert half.answer() == (7, None)
+
+
+def test_what_a_half_meets_is_its_own_error() -> None:
+    def read() -> int:
+        raise KeyError("marks")
+
+    half = Half("the lake", read, code="lake-unreachable")
+    half.begin()
+    value, why = half.answer()
+    assert value is None
+    assert why is not None
+    assert words(why) == "KeyError: 'marks'"
+
+
+def test_transactions_that_a_layer_lacks_are_counted_and_no_file_is_read_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ends = datetime(2026, 1, 1, tzinfo=UTC), {}
+    table = pa.schema(
+        [("commit_lsn", pa.int64()), ("commit_ts", pa.timestamp("us", "UTC")), ("end_of_tx", pa.bool_())]
+    )
+
+    def append(first: int, count: int) -> None:
+        lsns = [lsn for lsn in range(first, first + count) for _ in range(2)]
+        ends.update({lsn: begun + timedelta(seconds=lsn) for lsn in lsns})
+        rows = {
+            "commit_lsn": lsns,
+            "commit_ts": [ends[lsn] for lsn in lsns],
+            "end_of_tx": [False, True] * count,
+        }
+        write_deltalake(str(tmp_path), pa.table(rows, table), mode="append")
+
+    for number in range(4):
+        append(number * 10 + 1, 10)
+    read: list[str] = []
+    files = delta.file_batches
+
+    def noted(table: DeltaTable, paths: Collection[str], *more: Any) -> Iterator[tuple[str, pa.RecordBatch]]:
+        read.extend(paths)
+        return files(table, paths, *more)
+
+    monkeypatch.setattr(delta, "file_batches", noted)
+    backlog = Backlog()
+
+    def counted(*positions: int) -> dict[int, tuple[int, datetime | None]]:
+        read.clear()
+        found = backlog.after(DeltaTable(str(tmp_path)), [Lsn(position) for position in positions])
+        return {int(position): count for position, count in found.items()}
+
+    def expected(*positions: int) -> dict[int, tuple[int, datetime | None]]:
+        later = {position: [ends[lsn] for lsn in ends if lsn > position] for position in positions}
+        return {position: (len(times), min(times, default=None)) for position, times in later.items()}
+
+    for positions, files_read in [
+        ((5, 25), 4),
+        ((5, 25), 3),
+        ((10, 30), 2),
+        ((30,), 0),
+        ((40, 40), 0),
+        ((0,), 4),
+    ]:
+        assert counted(*positions) == expected(*positions)
+        assert len(read) == files_read, positions
+    append(41, 3)
+    assert counted(0, 40) == expected(0, 40)
+    assert len(read) == 4 + 1
