@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TOKEN_VARIABLE: Final = "SMELT_HTTP_TOKEN"  # noqa: S105 - its name
+BUSY: Final = "too many clients are being served"
+"""The answer where no place is free: the command lives, or nothing would be said."""
 Headers: TypeAlias = "Mapping[str, str] | Message"
 """Those of a request, whose names are found in any case, or as tests write them."""
 

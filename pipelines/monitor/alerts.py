@@ -6,15 +6,17 @@ level of danger rises, and is resolved after a time of calm (`pipelines.monitor.
 be seen changes nothing: a server that is down says nothing of its slot, a lake that is away nothing of its
 errors. That a half cannot be seen is an alert of its own, after as long as a layer may be behind.
 
+An alert that could not be delivered counts as not fired: after a pause it fires, or is resolved, once more.
 A command knows nothing of the one before it, so what is wrong at its start fires once more.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from collections import deque
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from bronze.checks.slot_risk import RiskLevel
 from bronze.errors import SmeltError
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from pipelines.health.status import Rung, Status
     from pipelines.settings import AlertKind
 
+AGAIN_SECONDS: Final = 300.0
+"""After an alert that was not delivered, before it fires again: a receiver that refuses is not flooded."""
+
 AlertState: TypeAlias = Literal["firing", "resolved"]
 
 
@@ -44,6 +49,7 @@ class Alert:
         text: all in one line; chat services show this key of the body.
         code: of the error.
         remedy: what to do.
+        key: what the alert is about, among all alerts of the command; it is not posted.
     """
 
     pipeline: str
@@ -55,10 +61,11 @@ class Alert:
     message: str | None = None
     remedy: str | None = None
     at: str = ""
+    key: tuple[str, ...] = ()
 
     def body(self) -> dict[str, str | None]:
         """What is posted."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "key"}
 
 
 class Alerts:
@@ -81,6 +88,7 @@ class Alerts:
         self._firing: dict[tuple[str, ...], Alert] = {}
         self._held = HeldLevel()
         self._unseen_since: dict[str, float] = {}
+        self._dropped: deque[tuple[float, Alert]] = deque()
 
     def after(self, status: Status, now: float | None = None) -> list[Alert]:
         """What has changed with this status.
@@ -90,6 +98,7 @@ class Alerts:
             now: by the monotonic clock, in seconds; default: now.
         """
         now = time.monotonic() if now is None else now
+        self._fire_again(now)
         found = self.errors(status.errors) if status.lake_read else []
         found += self._unseen("status", None, now)
         found += self._unseen("lake", status.unseen.get("lake"), now)
@@ -102,6 +111,24 @@ class Alerts:
         if "slot" in self._kinds and status.source_error is None:
             found += self._slot(status, now)
         return found
+
+    def dropped(self, alert: Alert, now: float | None = None) -> None:
+        """An alert was not delivered; any thread may report one.
+
+        Args:
+            alert: as it was returned.
+            now: by the monotonic clock, in seconds; default: now.
+        """
+        self._dropped.append((time.monotonic() if now is None else now, alert))
+
+    def _fire_again(self, now: float) -> None:
+        """Take back what was dropped a while ago, so that this look finds it anew."""
+        while self._dropped and now - self._dropped[0][0] >= AGAIN_SECONDS:
+            _, alert = self._dropped.popleft()
+            if alert.state == "resolved" and alert.key not in self._firing:
+                self._firing[alert.key] = replace(alert, state="firing")
+            elif self._firing.get(alert.key) is alert:
+                del self._firing[alert.key]
 
     def failed(self, why: str, now: float | None = None) -> list[Alert]:
         """A look found nothing at all.
@@ -124,8 +151,7 @@ class Alerts:
         message = shown_text(message)
         text = f"{self._pipeline}: the {what} cannot be looked at for {seconds_text(seconds)}: {message}"
         remedy = remedy or "smelt status says why; the server keeps WAL while nothing is read"
-        self._firing[key] = self._alert("blind", "firing", what, text, None, message, remedy)
-        return [self._firing[key]]
+        return [self._fires("blind", key, what, text, None, message, remedy)]
 
     def ended(self, error: Exception) -> list[Alert]:
         """The command ended by this error, whichever it is."""
@@ -141,7 +167,7 @@ class Alerts:
             message, remedy = foreign_text(error), "smelt.log has the whole of it"
         message = shown_text(message)
         text = f"{self._pipeline}: the command ended: {message}" + (f" [{code}]" if code else "")
-        return [self._alert("error", "firing", self._pipeline, text, code, message, remedy or None)]
+        return [self._alert("error", "firing", (), self._pipeline, text, code, message, remedy or None)]
 
     def errors(self, errors: Collection[OpenError]) -> list[Alert]:
         """What has changed where these errors are open."""
@@ -154,9 +180,7 @@ class Alerts:
             if key not in self._firing:
                 message = shown_text(error.message)
                 text = f"{self._pipeline}: {error.scope} {error.name}: {message} [{error.code}]"
-                alert = self._alert("error", "firing", error.name, text, error.code, message, error.remedy)
-                self._firing[key] = alert
-                found.append(alert)
+                found.append(self._fires("error", key, error.name, text, error.code, message, error.remedy))
         return found
 
     def _lag(self, rung: Rung) -> list[Alert]:
@@ -170,8 +194,7 @@ class Alerts:
             return []
         text = f"{self._pipeline}: {behind} (limit {seconds_text(self._limit)})"
         remedy = "smelt status shows which step holds it up, and open errors"
-        self._firing[key] = self._alert("lag", "firing", rung.name, text, remedy=remedy)
-        return [self._firing[key]]
+        return [self._fires("lag", key, rung.name, text, remedy=remedy)]
 
     def _slot(self, status: Status, now: float) -> list[Alert]:
         key, slot = ("slot",), status.slot
@@ -189,23 +212,37 @@ class Alerts:
         level = self._held.after(danger.level, status.wal, now)
         if level is RiskLevel.NONE:
             return [self._resolved(key, f"slot {slot.name} is safe again")] if key in self._firing else []
-        return [self._slot_fires(slot, "slot-at-risk", danger.said)] if level > before else []
+        fires = level > before or (danger.level > RiskLevel.NONE and key not in self._firing)
+        return [self._slot_fires(slot, "slot-at-risk", danger.said)] if fires else []
 
     def _slot_fires(self, slot: SlotState, code: str, said: str = "the slot is lost") -> Alert:
         said = shown_text(said)
         text = f"{self._pipeline}: slot {slot.name}: {said}"
-        alert = self._alert("slot", "firing", slot.name, text, code, said, f"smelt explain-error {code}")
-        self._firing["slot",] = alert
-        return alert
+        return self._fires("slot", ("slot",), slot.name, text, code, said, f"smelt explain-error {code}")
 
     def _resolved(self, key: tuple[str, ...], said: str) -> Alert:
         was = self._firing.pop(key)
-        return self._alert(was.kind, "resolved", was.name, f"{self._pipeline}: {said}", was.code)
+        text = f"{self._pipeline}: {said}"
+        return self._alert(was.kind, "resolved", key, was.name, text, was.code)
+
+    def _fires(  # noqa: PLR0917 - each is one key of the body
+        self,
+        kind: AlertKind,
+        key: tuple[str, ...],
+        name: str,
+        text: str,
+        code: str | None = None,
+        message: str | None = None,
+        remedy: str | None = None,
+    ) -> Alert:
+        alert = self._firing[key] = self._alert(kind, "firing", key, name, text, code, message, remedy)
+        return alert
 
     def _alert(  # noqa: PLR0917 - each is one key of the body
         self,
         kind: AlertKind,
         state: AlertState,
+        key: tuple[str, ...],
         name: str,
         text: str,
         code: str | None = None,
@@ -222,4 +259,5 @@ class Alerts:
             message=message,
             remedy=None if remedy is None else shown_text(remedy),
             at=datetime.now(UTC).isoformat(timespec="seconds"),
+            key=key,
         )

@@ -5,7 +5,8 @@
 For a container's ``HEALTHCHECK`` and a pod's ``exec`` probes, which see nothing but an exit code. A probe by
 Kubernetes' own HTTP client could not send the token, which no manifest should hold. It loads a tenth of what
 `smelt` loads, because it runs every few seconds for months. Whatever keeps it from an answer of 200 is one
-line and exit code 1. A command that hangs does not answer within ``--seconds``.
+line and exit code 1. A command that hangs does not answer within ``--seconds``. A command that is too busy to
+serve one more client is alive: nobody should end it for that.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pipelines.monitor.access import TOKEN_VARIABLE, address_of
+from pipelines.monitor.access import BUSY, TOKEN_VARIABLE, address_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def ask(address: Address, path: str, token: str, seconds: float) -> tuple[bool, str]:
-    """Whether the answer is 200, and what it says.
+    """Whether the answer is 200, or a busy command is asked whether it lives; and what the answer says.
 
     Args:
         address: where the command listens.
@@ -63,10 +64,12 @@ def ask(address: Address, path: str, token: str, seconds: float) -> tuple[bool, 
     try:
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
-        return answer.status == http.HTTPStatus.OK, answer.read(_MOST).decode(errors="replace").strip()
+        said = answer.read(_MOST).decode(errors="replace").strip()
     except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a token of several lines
         said = type(error).__name__ if isinstance(error, ValueError) else str(error) or type(error).__name__
         return False, f"no answer from {address}: {said}"
+    else:
+        return answer.status == http.HTTPStatus.OK or (path == "/healthz" and said == BUSY), said
     finally:
         connection.close()
 

@@ -1,9 +1,12 @@
 """The HTTP server beside a running command: a few pages, each a view of the newest sample.
 
 It listens before anything else starts, so that a port in use costs no snapshot, and serves in daemon threads.
-A request reads memory alone, never server or lake, so that nobody can slow the pipeline by asking. Only so
-many clients are served at once, and each has some seconds for its whole request, however it is sent. Requests
+A request reads memory alone, never server or lake, so that nobody can slow the pipeline by asking. Requests
 are not logged: a query may hold the token.
+
+Only so many clients are served at once, and each has some seconds for its whole request, however it is sent.
+Where all places are taken, the client that has been silent for longest gives its place to the next one. So
+connections that ask nothing cannot keep a probe from its answer. A client that asked holds its place.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import ConfigurationError
-from pipelines.monitor.access import Address
+from pipelines.monitor.access import BUSY, Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,7 +41,7 @@ _CLIENTS: Final = 32
 """Served at once. A browser, a Prometheus and some probes are a handful."""
 _BUSY: Final = (
     b"HTTP/1.0 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n"
-    b"Retry-After: 10\r\n\r\ntoo many clients are being served\n"
+    b"Retry-After: 10\r\n\r\n" + BUSY.encode() + b"\n"
 )
 _LOGGER = logging.getLogger("deltasmelt.monitor")
 _REMEDIES: Final = {
@@ -60,29 +63,59 @@ class Answer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
-    clients = threading.BoundedSemaphore(_CLIENTS)
+    request_queue_size = 128  # connections that wait to be accepted
+    places = _CLIENTS
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._lock = threading.Lock()
+        self._taken: set[Any] = set()
+        self._silent: dict[Any, None] = {}
+        """Those of the connections that have asked nothing yet, oldest first."""
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a client in a thread of its own, or refuse it where enough are being served."""
-        if self.clients.acquire(blocking=False):
-            try:
-                super().process_request(request, client_address)
-            except BaseException:
-                self.clients.release()
-                raise
+        """Serve a client in a thread of its own, or refuse one where enough are being served."""
+        with self._lock:
+            full = len(self._taken) >= self.places
+            refused: Any = next(iter(self._silent), request) if full else None
+            self._forget(refused)
+            if refused is not request:
+                self._taken.add(request)
+                self._silent[request] = None
+        if refused is request:
+            with suppress(OSError):
+                request.setblocking(False)  # nobody waits for this client
+                request.send(_BUSY)
+                request.recv(65536)  # what it has sent already: unread, it would have the answer thrown away
+            self.shutdown_request(request)
             return
-        with suppress(OSError):
-            request.setblocking(False)  # nobody waits for this client
-            request.send(_BUSY)
-            request.recv(65536)  # what it has sent already: unread, it would have the answer thrown away
-        self.shutdown_request(request)
+        if refused is not None:
+            with suppress(OSError):
+                refused.send(_BUSY)  # nothing was sent there yet, so there is room
+                refused.shutdown(socket.SHUT_RDWR)  # its thread reads the end
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            with self._lock:
+                self._forget(request)
+            raise
+
+    def asked(self, request: Any) -> None:
+        """A client has sent its request: it holds its place."""
+        with self._lock:
+            self._silent.pop(request, None)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """One client, in its thread; its place is free when it sees the end of the connection."""
         try:
             super().finish_request(request, client_address)
         finally:
-            self.clients.release()
+            with self._lock:
+                self._forget(request)
+
+    def _forget(self, request: Any) -> None:
+        self._taken.discard(request)
+        self._silent.pop(request, None)
 
     def server_bind(self) -> None:
         """Bind without asking the name service who we are, which may take seconds."""
@@ -145,7 +178,7 @@ class PageServer:
         access: who may see them.
         pages: by path; each makes its answer when it is asked.
         option: that named the address, for messages.
-        clients: served at once; further ones are refused (503).
+        clients: served at once; then a silent one, or the further one, is refused (503).
         seconds: for a whole request.
 
     Raises:
@@ -165,7 +198,7 @@ class PageServer:
         kind = _Server6 if ":" in address.host else _Server
         try:
             self._server = kind((address.host, address.port), _handler(access, pages, seconds))
-            self._server.clients = threading.BoundedSemaphore(clients)
+            self._server.places = clients
         except OSError as error:
             raise ConfigurationError(
                 f"cannot listen there: {error.strerror or os.strerror(error.errno or 0)}",
@@ -195,8 +228,10 @@ def _handler(
 ) -> type[BaseHTTPRequestHandler]:
     class Handler(_InTimeHandler):
         client_seconds = seconds
+        server: _Server
 
         def do_GET(self) -> None:
+            self.server.asked(self.connection)
             path, _, query = self.path.partition("?")
             if not access.knows_host(self.headers):
                 said = (

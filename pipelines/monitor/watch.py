@@ -77,11 +77,11 @@ class Watched:
         self._runs = False
         self._samples = Samples()
         self._stages: Callable[[], dict[str, bool]] = dict
-        url = pipeline.alerts.webhook
-        self.webhook = None if url is None else Webhook(url)
         self._alerts = Alerts(
             pipeline.pipeline, kinds=pipeline.alerts.kinds, layers=layers, limit=pipeline.alerts.lag
         )
+        url = pipeline.alerts.webhook
+        self.webhook = None if url is None else Webhook(url, dropped=self._alerts.dropped)
         self._alerting = threading.Lock()
         self._trend = SlotTrend()
         more = {} if every is None else {"every": every}

@@ -1,9 +1,11 @@
-"""Alerts go out: a queue, and a thread that posts them as JSON, one after the other.
+"""Alerts go out: a thread posts all that wait as JSON, each as soon as it is due.
 
-Nobody waits for it: `send` only puts into the queue, and one that is full drops the alert. What usually
-passes is tried again, with growing pauses, for a limited time. At the end, all that wait are tried in turns;
-each alert that is dropped is logged. The URL may hold a token. So it is in no message: a failure is told by
-the status code, or by the kind of the system's error.
+Nobody waits for it: `send` only puts an alert there, and one more than the limit is dropped. What usually
+passes is tried again, with growing pauses of each alert's own, for a limited time. So an alert that is tried
+again delays no other. At the end, all that wait are due at once, and a second thread passes a post that is
+not answered. Each alert that is dropped is logged and reported: it fires again (`pipelines.monitor.alerts`).
+The URL may hold a token. So it is in no message: a failure is told by the status code, or by the kind of the
+system's error.
 """
 
 from __future__ import annotations
@@ -16,13 +18,14 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.backoff import Backoff
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pydantic import SecretStr
 
     from pipelines.monitor.alerts import Alert
@@ -68,11 +71,17 @@ class _Waiting:
     """An alert that waits.
 
     Attributes:
+        backoff: its pauses.
+        end: when it is given up, by the monotonic clock.
+        due: when it is tried next.
         failed: why its newest attempt failed; empty before the first.
         under_way: an attempt is being made now.
     """
 
     alert: Alert
+    backoff: Backoff
+    end: float
+    due: float = 0.0
     failed: str = ""
     under_way: bool = False
 
@@ -83,15 +92,22 @@ class Webhook:
     Args:
         url: where to; it may hold a token.
         patience: how long one alert is tried.
+        dropped: is told each alert that is given up, in whichever thread does that.
     """
 
-    def __init__(self, url: SecretStr, patience: Patience | None = None) -> None:
+    def __init__(
+        self,
+        url: SecretStr,
+        patience: Patience | None = None,
+        *,
+        dropped: Callable[[Alert], None] = lambda _: None,
+    ) -> None:
         self._url = url
+        self._dropped = dropped
         self._patience = patience or Patience()
         self._changed = threading.Condition()
-        self._waiting: deque[_Waiting] = deque()
-        self._stop = threading.Event()
-        self._end = 0.0
+        self._waiting: list[_Waiting] = []
+        self._end: float | None = None
         self._opener = urllib.request.build_opener(_NoRedirects)
         self._thread = threading.Thread(target=self._work, name="alerts", daemon=True)
         self.counters = {"sent": 0, "retried": 0, "dropped": 0}
@@ -103,9 +119,10 @@ class Webhook:
     def send(self, alert: Alert) -> None:
         """Post an alert, some time; returns at once."""
         with self._changed:
-            why = "the command has ended" if self._stop.is_set() else "too many alerts wait"
-            if not self._stop.is_set() and len(self._waiting) < _MOST:
-                self._waiting.append(_Waiting(alert))
+            why = "too many alerts wait" if self._end is None else "the command has ended"
+            if self._end is None and len(self._waiting) < _MOST:
+                backoff = Backoff(self._patience.first, self._patience.longest)
+                self._waiting.append(_Waiting(alert, backoff, time.monotonic() + self._patience.total))
                 self._changed.notify()
                 return
         self._drop(alert, why)
@@ -114,15 +131,16 @@ class Webhook:
         """Post what is waiting, for at most so many seconds; each that is not delivered by then is logged."""
         with self._changed:
             self._end = time.monotonic() + seconds
-            self._stop.set()
-            self._changed.notify()
+            for one in self._waiting:
+                one.due = 0.0
+            self._changed.notify_all()
         if self._thread.ident is not None:
             # What is being posted goes first, but the receiver may keep it waiting for longer than this.
             self._thread.join(seconds / 4)
-            rest = threading.Thread(target=self._deliver_rest, name="last-alerts", daemon=True)
+            rest = threading.Thread(target=self._work, name="last-alerts", daemon=True)
             rest.start()
-            rest.join(max(0.0, self._end - time.monotonic()))
-            self._thread.join(max(0.0, self._end - time.monotonic()))
+            for thread in (rest, self._thread):
+                thread.join(max(0.0, self._end - time.monotonic()))
         with self._changed:
             left = list(self._waiting)
             self._waiting.clear()
@@ -130,53 +148,38 @@ class Webhook:
             self._drop(one.alert, one.failed or "the command has ended")
 
     def _work(self) -> None:
-        while (one := self._next()) is not None:
-            self._deliver(one)
+        while (found := self._next()) is not None:
+            self._attempt(*found)
 
-    def _next(self) -> _Waiting | None:
-        """The one that waits longest; None at the end."""
+    def _next(self) -> tuple[_Waiting, float] | None:
+        """Wait for an alert that is due, and return it with the time for its post; None at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stop.is_set() or self._waiting)
-            return None if self._stop.is_set() else self._waiting[0]
+            while True:
+                now = time.monotonic()
+                idle = [one for one in self._waiting if not one.under_way]
+                if self._end is not None and (now >= self._end or not idle):
+                    return None
+                first = min(idle, key=lambda one: one.due, default=None)
+                if first is not None and first.due <= now:
+                    first.under_way = True
+                    # at the end the time that is left is shared by all that wait
+                    left = _TIMEOUT if self._end is None else (self._end - now) / len(idle)
+                    return first, min(_TIMEOUT, left)
+                pause = None if first is None else first.due - now
+                if self._end is not None:
+                    pause = min(self._end - now, self._end - now if pause is None else pause)
+                self._changed.wait(pause)
 
-    def _deliver(self, one: _Waiting) -> None:
-        backoff = Backoff(self._patience.first, self._patience.longest)
-        deadline = time.monotonic() + self._patience.total
-        while not self._attempt(one, _TIMEOUT):
-            if time.monotonic() >= deadline:
-                self._drop_waiting(one, one.failed)
-                return
-            if backoff.pause(self._stop):
-                return  # it is tried with the others that wait
-
-    def _deliver_rest(self) -> None:
-        """In turns, so that none is lost behind another; the time of a turn is shared."""
-        backoff = Backoff(self._patience.first, self._patience.longest)
-        while True:
-            with self._changed:
-                waiting = list(self._waiting)
-            for done, one in enumerate(waiting):
-                seconds = self._end - time.monotonic()
-                if seconds <= 0:
-                    return
-                self._attempt(one, min(_TIMEOUT, seconds / (len(waiting) - done)))
-            pause = backoff.seconds()
-            if not self._waiting or time.monotonic() + pause >= self._end:
-                return
-            time.sleep(pause)
-
-    def _attempt(self, one: _Waiting, timeout: float) -> bool:
-        """Post it; whether it waits no more, so far as this attempt can tell."""
-        with self._changed:
-            if one.under_way:
-                return False
-            one.under_way = True
-            self.counters["retried"] += bool(one.failed)
+    def _attempt(self, one: _Waiting, timeout: float) -> None:
+        """Post it; it waits no more, or is due again after a pause."""
+        self.counters["retried"] += bool(one.failed)
         try:
             self._post(one.alert, timeout)
         except _FailedError as error:
             one.failed = str(error)
-            return False
+            one.due = time.monotonic() + one.backoff.seconds()
+            if self._end is None and time.monotonic() >= one.end:
+                self._drop_waiting(one, one.failed)
         except _RefusedError as error:
             self._drop_waiting(one, f"{error}; check alerts.webhook")
         except Exception as error:  # noqa: BLE001 - nothing ends this thread
@@ -185,7 +188,6 @@ class Webhook:
             self.counters["sent"] += self._take(one)
         finally:
             one.under_way = False
-        return True
 
     def _take(self, one: _Waiting) -> bool:
         """It waits no more; whether it did, and had not been given up meanwhile."""
@@ -221,6 +223,7 @@ class Webhook:
     def _drop(self, alert: Alert, why: str) -> None:
         self.counters["dropped"] += 1
         _LOGGER.warning("an alert (%s, %s) was not delivered: %s", alert.kind, alert.name, why)
+        self._dropped(alert)
 
 
 def _kind(error: BaseException) -> str:

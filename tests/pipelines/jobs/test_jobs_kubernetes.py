@@ -26,7 +26,15 @@ if TYPE_CHECKING:
 FOLDER = conf_folder() / "kubernetes"
 VERSION = tomllib.loads((FOLDER.parents[1] / "pyproject.toml").read_text())["project"]["version"]
 OLDEST, NEWEST = "1.30", "1.37"
-KINDS = {"CronJob", "ConfigMap", "Deployment", "PodDisruptionBudget", "Service", "ServiceAccount"}
+KINDS = {
+    "CronJob",
+    "ConfigMap",
+    "Deployment",
+    "NetworkPolicy",
+    "PodDisruptionBudget",
+    "Service",
+    "ServiceAccount",
+}
 LEASE_SECONDS = 75.0
 """For which the lease of a killed reader may hold the next one up; see docs/object-stores.md."""
 
@@ -130,18 +138,22 @@ def test_the_probes_wait_for_what_ends_by_itself() -> None:
 
 def test_there_is_one_reader_and_what_selects_it_selects_nothing_else() -> None:
     (deployment,), (budget,), (service,) = map(of_kind, ("Deployment", "PodDisruptionBudget", "Service"))
+    (policy,) = of_kind("NetworkPolicy")
     assert deployment["spec"]["replicas"] == 1
     assert deployment["spec"]["strategy"] == {"type": "Recreate"}
     for selector in (
         deployment["spec"]["selector"]["matchLabels"],
         budget["spec"]["selector"]["matchLabels"],
         service["spec"]["selector"],
+        policy["spec"]["podSelector"]["matchLabels"],
     ):
         chosen = [
             name for name, pod in pods().items() if selector.items() <= pod["metadata"]["labels"].items()
         ]
         assert chosen == ["deltasmelt-reader"]
-    assert service["spec"]["ports"][0]["targetPort"] == container(READER)["ports"][0]["name"]
+    port = container(READER)["ports"][0]["name"]
+    assert service["spec"]["ports"][0]["targetPort"] == port
+    assert [one["port"] for one in policy["spec"]["ingress"][0]["ports"]] == [port]
 
 
 @named

@@ -214,19 +214,44 @@ def test_a_receiver_that_is_not_there_holds_nobody_up_and_is_not_named(
     assert SECRET not in caplog.text
 
 
-def test_at_the_end_each_alert_that_waits_behind_another_is_tried(caplog: pytest.LogCaptureFixture) -> None:
-    with receiver(503, 503, 503, 200, 503) as (url, accepted):
-        webhook = posting(url, Patience(first=1, longest=60))
+def test_none_waits_behind_one_that_is_posted_again_and_all_are_tried_at_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with receiver(503, 200, 503, 503, 200, 503) as (url, accepted):
+        webhook = posting(url, Patience(first=60, longest=60))
         for name in ("silver", "gold", "bronze"):
             webhook.send(dataclasses.replace(ALERT, name=name))
-        until(lambda: webhook.counters["retried"] == 1, 10)
+        until(
+            lambda: len(accepted) == 1 and sum(map(bool, (one.failed for one in webhook._waiting))) == 2, 10
+        )
+        assert [alert["name"] for alert in accepted] == ["gold"], "not behind the pause of silver's"
         begun = time.monotonic()
-        webhook.stop(3)
-        assert time.monotonic() - begun < 5
-    assert [alert["name"] for alert in accepted] == ["gold"]
-    assert (webhook.counters["sent"], webhook.counters["dropped"]) == (1, 2)
-    for name in ("silver", "bronze"):
-        assert f"an alert (lag, {name}) was not delivered: HTTP 503" in caplog.text
+        webhook.stop(1)
+        assert time.monotonic() - begun < 3
+    assert [alert["name"] for alert in accepted] == ["gold", "bronze"]
+    assert (webhook.counters["sent"], webhook.counters["dropped"]) == (2, 1)
+    assert "an alert (lag, silver) was not delivered: HTTP 503" in caplog.text
+
+
+def test_an_alert_that_was_not_delivered_fires_again_and_so_does_its_end() -> None:
+    watching = alerts()
+    fired = watching.after(ILL, 0)
+    with receiver(404) as (url, _):
+        refuses = Webhook(SecretStr(url), QUICK, dropped=lambda alert: watching.dropped(alert, 10))
+        refuses.start()
+        for alert in fired:
+            refuses.send(alert)
+        until(lambda: refuses.counters["dropped"] == len(fired) == 6, 10)
+        refuses.stop(1)
+    assert told(watching, ILL, 309) == [], "a receiver that refuses all is not flooded"
+    assert sorted(told(watching, ILL, 310)) == sorted((alert.kind, "firing", alert.name) for alert in fired)
+    assert told(watching, ILL, 315) == []
+    (ended, *_) = watching.after(WELL, 320)
+    watching.dropped(ended, 320)
+    again = [(ended.kind, "resolved", ended.name)]
+    assert [told(watching, WELL, now) for now in (325, 620, 625)][1:] == [
+        [*again, ("slot", "resolved", "smelt_shop")], [],
+    ]  # fmt: skip
 
 
 def test_at_the_end_alerts_pass_one_whose_post_is_not_answered() -> None:

@@ -6,6 +6,7 @@ import html.parser
 import http.client
 import json
 import socket
+import threading
 import time
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ import pytest
 
 from bronze.errors import ConfigurationError
 from pipelines.health.status_json import status_schema
+from pipelines.monitor import probe
 from pipelines.monitor.access import Access, Address, access_to, address_of, is_local
 from pipelines.monitor.chart import lag_chart, span_of
 from pipelines.monitor.samples import LadderPoint
@@ -26,7 +28,7 @@ from tests.patience import until
 from tests.pipelines.monitor.statuses import ILL, SECRET, WELL, ladder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from pipelines.health.status import Status
@@ -219,8 +221,8 @@ def test_a_name_from_elsewhere_that_leads_here_is_refused(pipeline: Pipeline) ->
 
 
 @contextmanager
-def one_page(**limits: Any) -> Iterator[Address]:
-    server = PageServer(HERE, Access(), {"/": lambda: Answer(b"here")}, **limits)
+def one_page(pages: Mapping[str, Callable[[], Answer]] | None = None, **limits: Any) -> Iterator[Address]:
+    server = PageServer(HERE, Access(), pages or {"/": lambda: Answer(b"here")}, **limits)
     server.start()
     try:
         yield server.address
@@ -228,14 +230,34 @@ def one_page(**limits: Any) -> Iterator[Address]:
         server.stop()
 
 
-def test_clients_beyond_the_cap_are_refused_until_one_goes() -> None:
-    with one_page(clients=3) as address, ExitStack() as held:
-        silent = [
-            held.enter_context(socket.create_connection((address.host, address.port))) for _ in range(3)
-        ]
+def test_clients_beyond_the_cap_are_refused_until_one_goes_and_silent_ones_give_their_place(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    go_on, asked = threading.Event(), threading.Semaphore(0)
+
+    def slow() -> Answer:
+        asked.release()
+        go_on.wait(20)
+        return Answer(b"late")
+
+    pages = {"/": lambda: Answer(b"here"), "/healthz": lambda: Answer(b"ok\n"), "/slow": slow}
+    with one_page(clients=3, pages=pages) as address, ExitStack() as held:
+        there = (address.host, address.port)
+        silent = [held.enter_context(socket.create_connection(there)) for _ in range(40)]
+        assert [status_at_the_end(address) for _ in range(5)] == [200] * 5, "silence holds no place"
+        silent[0].settimeout(5)
+        assert b"503" in silent[0].recv(1000)
+        assert probe.main(["--http", str(address)]) == 0
+        clients = [held.enter_context(socket.create_connection(there)) for _ in range(3)]
+        for client in clients:
+            client.sendall(b"GET /slow HTTP/1.0\r\n\r\n")
+            assert asked.acquire(timeout=10)
         assert get(address, "/")[:2] == (503, "too many clients are being served\n")
-        assert get(address, "/")[0] == 503
-        silent[0].close()
+        assert probe.main(["--http", str(address)]) == 0, "busy is alive"
+        assert "too many clients are being served" in capsys.readouterr().out
+        assert probe.main(["/readyz", "--http", str(address)]) == 1
+        go_on.set()
+        assert clients[0].makefile("rb").read().endswith(b"late"), "who asked is answered"
         # By the end of the connection: the place of a client that was answered is free a moment later.
         until(lambda: status_at_the_end(address) == 200, 5)
         assert [status_at_the_end(address) for _ in range(5)] == [200] * 5, "each gives its place back"
