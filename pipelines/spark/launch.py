@@ -15,20 +15,20 @@ import os
 import re
 import shlex
 import signal
-import tempfile
 import threading
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import ConfigurationError, DefiniteError
 from pipelines.conf_files import conf_folder
 from pipelines.secret_variables import without_secret_variables
+from pipelines.spark import local_folder
 from pipelines.terminal.interrupts import held_back
 from pipelines.terminal.logs import open_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from pyspark import SparkConf, SparkContext
 
@@ -122,7 +122,10 @@ class PopenArguments(dict[str, Any]):
     """
 
     def __setitem__(self, name: str, value: Any) -> None:
-        super().__setitem__(name, without_secret_variables(value) if name == "env" else value)
+        if name == "env":
+            value = without_secret_variables(value)
+            value.pop(local_folder.VARIABLE, None)  # it would win over the setting, which has what it names
+        super().__setitem__(name, value)
 
 
 def _check_values(gateway: Any, conf: SparkConf) -> None:
@@ -151,8 +154,9 @@ def _check_values(gateway: Any, conf: SparkConf) -> None:
 def _unlisted(conf: SparkConf) -> Iterator[None]:
     """Have a JVM that is launched in this block read its settings from a private file."""
     given = os.environ.get(_SUBMIT)
-    with tempfile.TemporaryDirectory(prefix="smelt-spark-") as folder:
-        file = Path(folder) / "spark.properties"
+    (folder,) = made = local_folder.make(None)
+    try:
+        file = folder / "spark.properties"
         file.touch(mode=0o600)
         file.write_text(properties_text(dict(conf.getAll())), encoding="utf-8")
         options = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults"
@@ -165,6 +169,8 @@ def _unlisted(conf: SparkConf) -> Iterator[None]:
                 del os.environ[_SUBMIT]
             else:
                 os.environ[_SUBMIT] = given
+    finally:
+        local_folder.remove(made)
 
 
 def properties_text(settings: Mapping[str, str]) -> str:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bronze.errors import ConfigurationError, DefiniteError
 from bronze.lake.named.session import is_local
 from bronze.lake.stores import scheme_of
-from pipelines.spark import class_archive
+from pipelines.spark import class_archive, local_folder
 from pipelines.spark.hadoop import LOG_STORE, hadoop_settings
 from pipelines.spark.jars import LOG_STORE_JAR, delta_jars, store_jars
 from pipelines.spark.java import check_java
@@ -68,7 +68,11 @@ _STATIC: Final = {
     # For each call on a column pyspark would tell the JVM the line of Python it stands in: five calls more.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
-_LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_LOOPBACK: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.authenticate": "true",  # each account of the machine reaches the port; Spark makes a secret itself
+}
 """Of a local master alone: executors on other machines must reach the driver."""
 
 _DELTA: Final = {
@@ -267,6 +271,7 @@ def stop_session(spark: SparkSession, *, patience: float = _STOP_SECONDS) -> int
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    local_folder.remove()
     return process.returncode
 
 
@@ -333,11 +338,15 @@ def _start(
             *map(str, store_jars(scheme, announce)),
         ]
         classes["spark.jars"] = ",".join(filter(None, more))
-        settings = {name: value for name, value in settings.items() if name != "spark.jars"}
+        settings = _without(settings, "spark.jars")
     master = settings.get("spark.master", _STATIC["spark.master"])
+    alone: dict[str, str] = {}
+    if is_local(master):
+        alone = {**_LOOPBACK, local_folder.SETTING: local_folder.made_for(settings)}
+        settings = _without(settings, local_folder.SETTING)
     static = {
         **_STATIC,
-        **(_LOOPBACK if is_local(master) else {}),
+        **alone,
         **_DELTA,
         **store,
         **classes,
@@ -351,11 +360,15 @@ def _start(
         "spark.sql.warehouse.dir": str(log.parent / "warehouse"),
     }
     conf = SparkConf(loadDefaults=False)
-    given = {name: value for name, value in settings.items() if name != JVM_OPTIONS}
+    given = _without(settings, JVM_OPTIONS)
     conf.setAll([*{**static, **_DYNAMIC, **tasks_of(master), **given}.items()])
     with waiting("starting Spark", announce):
         _launch(conf, log, archive)
         return SparkSession.builder.getOrCreate()
+
+
+def _without(settings: Mapping[str, str], left_out: str) -> dict[str, str]:
+    return {name: value for name, value in settings.items() if name != left_out}
 
 
 def _launch(conf: SparkConf, log: Path, archive: Path | None) -> None:

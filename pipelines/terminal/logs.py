@@ -1,12 +1,13 @@
 """The log files: what we log, and what Spark and its JVM print.
 
-One folder for each pipeline below the user's state folder, or the folder that ``SMELT_LOGS`` names.
+One folder for each pipeline, below the user's state folder or the folder that ``SMELT_LOGS`` names.
 `smelt.log` is shared by all processes of a pipeline (each line names its process). Spark has a file for each
 JVM, because log4j does not share one. Old files of processes that have ended are removed at the start, so
 that they never pile up.
 
-`smelt.log` is rotated by its size, also by a process that runs for months (`SharedLog`). It may quote values
-and names of the source, so only its account can read it.
+`smelt.log` is rotated by its size, also by a process that runs for months (`SharedLog`), and so is Spark's
+file (`conf/log4j2.properties`). Both may quote values and names of the source, so only their account can read
+them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def log_folder(pipeline: str) -> Path:
     """Folder of a pipeline's log files; made if it is not there."""
     given = os.environ.get("SMELT_LOGS")
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    folder = Path(given) if given else Path(base) / "deltasmelt" / pipeline
+    folder = (Path(given) if given else Path(base) / "deltasmelt") / pipeline
     try:
         unread_folder(folder)
     except OSError:  # a job's account often has no home that it may write to
@@ -55,7 +56,7 @@ def spark_log(pipeline: str) -> Path:
     """A new log file for this process's Spark; of those of ended processes the newest few stay."""
     folder = log_folder(pipeline)
     dated = []
-    for path in folder.glob("spark-*.log"):
+    for path in folder.glob("spark-*.log*"):  # each with the older half that log4j put aside
         if _is_running(path):
             continue
         try:
@@ -69,7 +70,7 @@ def spark_log(pipeline: str) -> Path:
 
 def _is_running(log: Path) -> bool:
     """Whether the process that the file is named after lives; it may be idle for days."""
-    number = log.stem.removeprefix("spark-")
+    number = log.name.removeprefix("spark-").partition(".")[0]
     if not number.isdecimal():
         return False
     try:

@@ -45,7 +45,7 @@ def test_a_bucket_that_is_away_for_a_while_is_waited_for(database: str, tmp_path
         load_pipeline(file)
         with Command("bronze", file, folder=tmp_path) as running:
             until(lambda: ids() == {"0"}, 60)
-            log = tmp_path / "logs" / "smelt.log"
+            log = tmp_path / "logs" / "away" / "smelt.log"
             store.set_faults(Faults(gone=True))
             run(database, "INSERT INTO items VALUES (1)")
             until(lambda: "NoSuchBucket" in log.read_text(), 60)

@@ -32,4 +32,5 @@ def test_the_reader_imports_nothing_from_the_working_folder(tmp_path: Path) -> N
         },
     )
     assert done.returncode == 1
-    assert "[service-unknown]" in done.stderr, done.stderr + (tmp_path / "logs" / "smelt.log").read_text()
+    (log,) = (tmp_path / "logs").glob("*/smelt.log")
+    assert "[service-unknown]" in done.stderr, done.stderr + log.read_text()

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
 
-from bronze.errors import ConfigurationError
+from bronze.errors import ConfigurationError, DefiniteError
 from bronze.lake.stores import AZURE, GOOGLE, S3, SCHEMES
-from pipelines.spark.jar_sets import CLIENTS, LINES, delta_set, store_set
-from pipelines.spark.jars import store_jars
+from pipelines.spark import jars
+from pipelines.spark.jar_sets import CLIENTS, DELTA_VERSION, LINES, JarSet, delta_set, store_set
+from pipelines.spark.jars import jars_of, store_jars
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 LINE = ".".join(pyspark.__version__.split(".")[:2])
+
+
+def _of_delta(beginning: str) -> dict[str, str]:
+    return {
+        name: checksum for name, checksum in delta_set(LINE).checksums.items() if name.startswith(beginning)
+    }
 
 
 def test_each_set_has_a_name_of_its_own_and_schemes_of_one_store_share_it() -> None:
@@ -35,33 +44,59 @@ def test_each_set_has_a_name_of_its_own_and_schemes_of_one_store_share_it() -> N
         assert all(re.fullmatch("[0-9a-f]{64}", checksum) for checksum in one.checksums.values())
 
 
+STORAGE = f"io.delta:delta-storage:{DELTA_VERSION}"
+SMALL = JarSet("a small set", "small", (STORAGE,), _of_delta("delta-storage"))
+
+
 @pytest.mark.parametrize("scheme", ["s3a", "abfss"])
-def test_a_folder_of_jars_that_lacks_one_is_refused_by_its_name(
+def test_a_folder_of_jars_that_lacks_or_alters_one_is_refused_by_its_name(
     scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SMELT_JARS", str(tmp_path))
-    jars = store_set(scheme, LINE)
-    assert jars is not None
-    first, *others = jars.checksums
+    found = store_set(scheme, LINE)
+    assert found is not None
+    first, *others = found.checksums
     for name in others:
         (tmp_path / name).touch()
     with pytest.raises(ConfigurationError) as raised:
         store_jars(scheme)
     assert (raised.value.code, raised.value.message) == ("jars-missing", f"SMELT_JARS lacks {first}")
     (tmp_path / first).touch()
-    assert [path.name for path in store_jars(scheme)][: len(jars.checksums)] == list(jars.checksums)
+    with pytest.raises(DefiniteError, match=f"{first} has checksum e3b0c442") as changed:
+        store_jars(scheme)
+    assert (changed.value.code, changed.value.where) == ("jars-checksum", str(tmp_path))
+
+
+@pytest.mark.process
+def test_a_cached_jar_that_was_altered_is_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SMELT_JARS", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cached = tmp_path / "deltasmelt" / "jars" / SMALL.name / next(iter(SMALL.checksums))
+    cached.parent.mkdir(parents=True)
+    cached.write_bytes(b"something else")
+    announced: list[str] = []
+    assert jars_of(SMALL, announced.append) == [cached]
+    assert announced == ["fetching a small set (once) …"]
+    assert hashlib.sha256(cached.read_bytes()).hexdigest() == SMALL.checksums[cached.name]
+    before = cached.stat().st_mtime_ns
+    assert jars_of(SMALL, announced.append) == [cached]
+    assert (len(announced), cached.stat().st_mtime_ns) == (1, before)
+    monkeypatch.setenv("SMELT_JARS", str(cached.parent))
+    assert jars_of(SMALL) == [cached]
 
 
 def test_only_s3_needs_our_log_store_and_google_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def without_jars(scheme: str, line: str) -> JarSet | None:
+        found = store_set(scheme, line)
+        return None if found is None else replace(found, checksums={})
+
     monkeypatch.setenv("SMELT_JARS", str(tmp_path))
-    for scheme in ("s3", "abfs"):
-        jars = store_set(scheme, LINE)
-        assert jars is not None
-        for name in jars.checksums:
-            (tmp_path / name).touch()
-    assert store_jars("s3")[-1].name == "deltasmelt-logstore.jar"
+    monkeypatch.setattr(jars, "store_set", without_jars)
+    assert [path.name for path in store_jars("s3")] == ["deltasmelt-logstore.jar"]
     assert store_jars("s3")[-1].is_file()
-    assert "deltasmelt-logstore.jar" not in [path.name for path in store_jars("abfs")]
+    assert store_jars("abfs") == []
     assert store_jars("gs") == []

@@ -103,7 +103,7 @@ def test_a_script_prints_every_form_at_one_cut_and_ends_at_its_first_error(file:
     done = smelt(
         "sql", file, "-f", script, "--as-of", "0/1ff", folder=file.parent, seconds=280, SMELT_LOGS=str(logs)
     )
-    assert [path.name for path in logs.glob("spark-*.log")] != []
+    assert [path.name for path in logs.glob("*/spark-*.log")] != []
     said = one_message(done)
     assert f"error: {script}:9 (statement 8): [UNRESOLVED_COLUMN" in said
     records, _, rest = done.stdout.partition('{"n"')

@@ -39,11 +39,14 @@ def test_a_log_of_a_running_process_is_not_removed_however_old(
     living = [os.getppid(), 1, os.getpid()]
     names = [f"spark-{pid}.log" for pid in living]
     dead = [f"spark-{99_000_000 + number}.log" for number in range(12)]
+    names.append(f"spark-{os.getpid()}.log.1")  # the older half
+    logs_of_p = log_folder("p")
     for age, name in enumerate([*names, f"spark-{ended.pid}.log", "spark-old.log", *dead]):
-        (tmp_path / name).touch()
-        os.utime(tmp_path / name, (age, age))
-    assert spark_log("p").name == f"spark-{os.getpid()}.log"
-    assert {path.name for path in tmp_path.iterdir()} == {*names, *dead[-9:]}
+        (logs_of_p / name).touch()
+        os.utime(logs_of_p / name, (age, age))
+    assert spark_log("p") == logs_of_p / f"spark-{os.getpid()}.log"
+    assert {path.name for path in logs_of_p.iterdir()} == {*names, *dead[-9:]}
+    assert logs_of_p != log_folder("q"), "two pipelines share neither logs nor a report of quality"
 
 
 def test_without_a_home_logs_go_to_a_temporary_folder_that_is_ours_alone(
@@ -86,7 +89,7 @@ def test_the_log_is_ours_alone_also_where_it_was_made_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SMELT_LOGS", str(tmp_path))
-    (tmp_path / "smelt.log").touch(0o644)
+    (log_folder("p") / "smelt.log").touch(0o644)
     known = list(logging.getLogger().handlers)
     path = logs.start_logging("p")
     try:

@@ -1,0 +1,110 @@
+"""The private folder of a local Spark: rows that Spark spills, and the settings that its JVM reads.
+
+Spark puts shuffle files with mode 644 into folders with mode 755 of the machine's temporary folder. Each file
+holds rows of the source. So `make` gives each JVM a folder that no other account may enter.
+
+**What a killed process leaves.** The folder is locked (flock) while this process lives. The kernel lets the
+lock go with the process, however that ends, and `make` removes each folder of this account whose lock is
+free. A JVM outlives its process by moments at most, since the JVM watches its standard input. The programs
+that clean temporary folders leave a locked folder alone, however long a pipeline runs.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bronze.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+SETTING: Final = "spark.local.dir"
+VARIABLE: Final = "SPARK_LOCAL_DIRS"
+"""Spark prefers the variable to the setting."""
+
+_PREFIX: Final = "smelt-spark-"
+_locks: dict[Path, int] = {}
+"""The folders of this process, each with the descriptor that holds its lock."""
+
+
+def made_for(settings: Mapping[str, str]) -> str:
+    """Return the value of Spark's setting, with folders that `make` made for a session's JVM.
+
+    Args:
+        settings: the pipeline file's `spark` section.
+
+    Raises:
+        ConfigurationError: this account cannot write where they are to be.
+    """
+    try:
+        made = make(os.environ.get(VARIABLE) or settings.get(SETTING))
+    except OSError as error:
+        raise ConfigurationError(
+            f"Spark has no folder for the rows that it spills: {error}",
+            code="spark-setting",
+            where=f"{VARIABLE}, or {SETTING} in the section `spark`",
+            remedy="name a folder that this account can write, with room for the largest table",
+        ) from None
+    return ",".join(map(str, made))
+
+
+def make(given: str | None) -> list[Path]:
+    """Make private folders for one JVM, and remove those of processes that were killed.
+
+    Args:
+        given: folders with commas between them, as Spark's setting has them; None: the temporary folder.
+
+    Returns:
+        One new folder in each given one.
+
+    Raises:
+        OSError: a given folder cannot be written.
+    """
+    parents = [Path(part.strip()) for part in (given or "").split(",") if part.strip()]
+    made = []
+    for parent in parents or [Path(tempfile.gettempdir())]:
+        parent.mkdir(parents=True, exist_ok=True)
+        _remove_left(parent)
+        made.append(_locked(parent))
+    return made
+
+
+def remove(folders: Sequence[Path] | None = None) -> None:
+    """Remove folders that `make` returned; None: all of this process, whose JVM has ended."""
+    for folder in list(_locks) if folders is None else folders:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(_locks.pop(folder))
+
+
+def _locked(parent: Path) -> Path:
+    """Return a new folder whose lock this process holds."""
+    if not _locks:
+        atexit.register(remove)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with suppress(OSError):  # a file system without locks: nobody finds the lock free, either
+            fcntl.flock(number, fcntl.LOCK_EX)
+        if folder.exists():  # else another process took it for a killed one's before it was locked
+            _locks[folder] = number
+            return folder
+        os.close(number)
+
+
+def _remove_left(parent: Path) -> None:
+    for folder in parent.glob(f"{_PREFIX}*"):
+        with suppress(OSError):  # locked, of another account, or removed meanwhile
+            number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                if os.fstat(number).st_uid == os.geteuid():
+                    fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(number)
