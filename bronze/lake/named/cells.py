@@ -16,7 +16,9 @@ when the table is maintained.
 
 from __future__ import annotations
 
+import time
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -48,6 +50,7 @@ _PROPERTIES: Final = {
 }
 _ATTEMPTS: Final = 20
 """Others put other rows of the same table, each by one commit; so many in a row come first by ill luck."""
+_PAUSE_SECONDS: Final = 0.1
 
 
 def read(root: str, name: str) -> Found | None:
@@ -81,23 +84,37 @@ def put(root: str, name: str, body: bytes, *, over: Found | None) -> Found | Non
         DefiniteError: ``catalog-name-taken``: the table is somebody else's.
         OSError: Spark, or the catalog, refuses. Whether it was put is not known then.
     """
-    _require_ours(root)
     tag = uuid.uuid4().hex
     text = _insert(name, body, tag) if over is None else _update(name, body, tag, over)
+    mine = Found(body, tag)
     for _ in range(_ATTEMPTS):
         try:
-            changed = _rows(root, text)[0]["num_affected_rows"]
-        except TableNotFoundError:
-            _known.discard(root)  # the lake was removed
+            _require_ours(root)
+            changed = _affected(root, text)
+        except TableNotFoundError:  # the lake was removed, or another process is making the table
+            _known.discard(root)
             if over is not None:
                 return None
-            _require_ours(root)
-        except CommitFailedError:
-            continue  # another row was put meanwhile, or this one: the tag tells
+            time.sleep(_PAUSE_SECONDS)
         else:
-            mine = Found(body, tag)
             return mine if changed and (over is not None or _is_first(root, name, mine)) else None
-    raise OSError(f"{name} was not put: other processes put theirs all the time")
+    raise OSError(f"{name} was not put: its table is made and removed all the time")
+
+
+def _affected(root: str, text: str) -> int:
+    """Run a statement until Delta commits it, and return how many rows it changed.
+
+    A refused statement changed nothing, and the tag in its text tells whether it came about before. So it can
+    run again.
+
+    Raises:
+        TableNotFoundError: there is no table.
+        OSError: Spark refuses it, or others commit first each time.
+    """
+    for _ in range(_ATTEMPTS):
+        with suppress(CommitFailedError):
+            return int(_rows(root, text)[0]["num_affected_rows"])
+    raise OSError("other processes change rows of the table all the time")
 
 
 def _is_first(root: str, name: str, mine: Found) -> bool:
@@ -108,7 +125,7 @@ def _is_first(root: str, name: str, mine: Found) -> bool:
     rows = _rows(root, f"SELECT tag FROM {{}} WHERE name = {literal(name)}")
     if [row["tag"] for row in rows] == [mine.tag]:
         return True
-    _rows(root, f"DELETE FROM {{}} WHERE name = {literal(name)} AND tag = {literal(mine.tag)}")
+    _affected(root, f"DELETE FROM {{}} WHERE name = {literal(name)} AND tag = {literal(mine.tag)}")
     return False
 
 

@@ -63,6 +63,14 @@ def test_who_has_put_a_first_row_and_sees_another_one_takes_it_back(spark: Spark
     assert not cells._is_first(lake.root, "first", mine)
     rows = rows_of(spark, f"SELECT body FROM {CATALOG}.control.leases WHERE name = 'first'")
     assert [row["body"] for row in rows] == ["theirs"]
+    tags = ["a", "b", "c", "d"]
+    values = ", ".join(f"('beside', 'x', '{tag}')" for tag in tags)
+    spark.sql(f"INSERT INTO {CATALOG}.control.leases SELECT /*+ COALESCE(1) */ * FROM VALUES {values}")
+    with ThreadPoolExecutor(4) as pool:
+        first = list(pool.map(lambda tag: cells._is_first(lake.root, "beside", Found(b"x", tag)), tags))
+    assert first.count(True) <= 1, "each but the last one sees another"
+    left = rows_of(spark, f"SELECT tag FROM {CATALOG}.control.leases WHERE name = 'beside'")
+    assert [row["tag"] for row in left] == [tag for tag, alone in zip(tags, first, strict=True) if alone]
 
 
 def test_a_lease_is_taken_told_lost_and_given_back(lake: Lake) -> None:
