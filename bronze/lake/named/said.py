@@ -104,12 +104,11 @@ def condition(column: str, version: int) -> str:
     return f"NOT ({column} <=> -{version}L)"
 
 
-def collected(entries: Iterable[Said], known: Mapping[str, int]) -> dict[str, int]:
-    """All marks that a history gives, newest entries first; the first word counts.
+def collected(entries: Iterable[Said]) -> dict[str, int]:
+    """Return all marks that a history gives which reaches back; the newest word counts.
 
     Args:
-        entries: what commits say.
-        known: marks as of before the oldest of them.
+        entries: what commits say, newest first.
     """
     found: dict[str, int] = {}
     base: Mapping[str, int] | None = None
@@ -121,13 +120,13 @@ def collected(entries: Iterable[Said], known: Mapping[str, int]) -> dict[str, in
             found = {**one.marks, **found}
         elif base is None:
             base, as_of = one.marks, one.marks.get(AS_OF, one.version)
-    found = {**(known if base is None else base), **found}
+    found = {**(base or {}), **found}
     found.pop(AS_OF, None)
     return found
 
 
 def gone_on(entries: Iterable[Said], known: Mapping[str, int]) -> dict[str, int]:
-    """Marks that are known as of a version, with what all commits after it say.
+    """Return the marks that are known as of a version, with what all commits after that version say.
 
     What the property was set to meanwhile may be of before that version, and is said by these anyway.
 
@@ -135,7 +134,32 @@ def gone_on(entries: Iterable[Said], known: Mapping[str, int]) -> dict[str, int]
         entries: of all commits after the version, newest first.
         known: marks as of the version.
     """
-    return collected((one for one in entries if not one.complete), known)
+    return {**known, **collected(one for one in entries if not one.complete)}
+
+
+def gone_on_from_property(
+    entries: Sequence[Said], properties: Mapping[str, str], version: int, *, newest: bool
+) -> dict[str, int] | None:
+    """Return the marks of a version by the table's property and the commits that are left; None if some lack.
+
+    The property is the newest one, and so are its marks: an older property among the commits says nothing of
+    commits that are gone between the two. Each commit after the property's marks has to be there. A single
+    one may lack, if that is the commit which set the property.
+
+    Args:
+        entries: what the commits that are left say up to the version, newest first.
+        properties: the table's.
+        version: that is asked for.
+        newest: whether the table had no later version when its properties were read.
+    """
+    as_of = _numbers(_object(properties.get(MARKS_PROPERTY))).get(AS_OF)
+    if as_of is None or as_of > version:
+        return None
+    oldest = entries[-1].version if entries else version + 1
+    set_before = newest and not any(one.complete for one in entries)
+    if oldest > as_of + (2 if set_before else 1):
+        return None
+    return gone_on((one for one in entries if one.version > as_of), marks_of(properties))
 
 
 def reaches_back(entries: Sequence[Said]) -> bool:
@@ -149,26 +173,6 @@ def marks_of(properties: Mapping[str, str]) -> dict[str, int]:
     found = _numbers(_object(properties.get(MARKS_PROPERTY)))
     found.pop(AS_OF, None)
     return found
-
-
-def as_of(properties: Mapping[str, str]) -> int | None:
-    """The version that the marks in a table's properties were read of; None where there are none."""
-    return _numbers(_object(properties.get(MARKS_PROPERTY))).get(AS_OF)
-
-
-def joins(as_of: int | None, oldest: int, version: int, *, told: bool) -> bool:
-    """Whether what the property says and the commits that are left say all marks together.
-
-    Where no commit that set the property is among those that are left, and a single one is missing between,
-    it was that.
-
-    Args:
-        as_of: the version that the property's marks were read of.
-        oldest: of the commits that are left.
-        version: that is asked for.
-        told: whether a commit that set the property is among those that are left.
-    """
-    return as_of is not None and oldest - (1 if told else 2) <= as_of <= version
 
 
 def _object(text: Any) -> dict[str, Any]:

@@ -250,13 +250,15 @@ class NamedTable:
             ends = said.reaches_back(told) or bool(entries and entries[-1]["version"] == 0)
             if ends or len(entries) < limit:
                 break
-        return said.collected(told, {} if ends else self._marks_before(told))
+        return said.collected(told) if ends else self._marks_by_property(told)
 
-    def _marks_before(self, told: Sequence[said.Said]) -> dict[str, int]:
-        """The marks in the table's property, where the history goes back to when they were read."""
-        properties, oldest = self.metadata().configuration, told[-1].version if told else self._version + 1
-        there = any(one.complete for one in told)
-        if not said.joins(said.as_of(properties), oldest, self._version, told=there):
+    def _marks_by_property(self, told: Sequence[said.Said]) -> dict[str, int]:
+        """Return all marks where the history has lost its beginning."""
+        properties = self.metadata().configuration
+        newest = self._described(1)[0]["version"] == self._version  # asked after the properties were read
+        found = said.gone_on_from_property(told, properties, self._version, newest=newest)
+        if found is None:
+            oldest = told[-1].version if told else self._version + 1
             raise DefiniteError(
                 f"{address_of(self.table_uri)} no longer says how far it is: its history begins at version "
                 f"{oldest}, and its property {said.MARKS_PROPERTY} was not set since",
@@ -264,7 +266,7 @@ class NamedTable:
                 where=self.table_uri,
                 remedy="see the error's page; let nobody shorten delta.logRetentionDuration of these tables",
             )
-        return said.marks_of(properties)
+        return found
 
     def _told(self, entries: Sequence[dict[str, Any]]) -> list[said.Said]:
         """What commits say, newest first; notes where the property was set."""

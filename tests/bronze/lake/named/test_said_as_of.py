@@ -33,44 +33,56 @@ def entry(version: int, marks: dict[str, int], *, as_of: int | None = None) -> d
 def test_marks_are_those_of_all_commits_wherever_the_property_was_written(
     commits: list[dict[str, int]], data: st.DataObject
 ) -> None:
-    as_of = data.draw(st.integers(0, len(commits) - 1))
-    written = data.draw(st.integers(as_of, len(commits) - 1))
-    so_far: dict[str, int] = {}
+    """Also for a reader that is behind, and with an older property among the commits that are left."""
+    places = st.integers(0, len(commits) - 1)
+    first_of, second_of = sorted((data.draw(places), data.draw(places)))
+    written = {data.draw(st.integers(of, len(commits) - 1)): of for of in (first_of, second_of)}
+    known: list[dict[str, int]] = []
     entries: list[dict[str, Any]] = []
-    known: dict[str, int] = {}
+    marks_at: list[dict[str, int]] = []
+    properties: list[dict[str, str]] = []
     for number, marks in enumerate(commits):
-        so_far |= marks
+        known.append({**(known[-1] if known else {}), **marks})
         entries.append(entry(len(entries), marks))
-        if number == as_of:
-            known = dict(so_far)
-        if number == written:
-            entries.append(entry(len(entries), known, as_of=as_of))
+        marks_at.append(known[number])
+        if number in written:
+            of = next(at for at, one in enumerate(marks_at) if one is known[written[number]])
+            entries.append(entry(len(entries), known[written[number]], as_of=of))
+            marks_at.append(known[number])
+            properties.append({said.MARKS_PROPERTY: json.dumps({**known[written[number]], said.AS_OF: of})})
     told = [said.read(one) for one in reversed(entries)]
-    assert said.collected(told, {}) == so_far
+    assert said.collected(told) == known[-1]
     assert said.reaches_back(told)
-    for oldest in range(1, len(told)):
-        left = [one for one in told if one.version >= oldest]
-        there = any(one.complete for one in left)
-        if said.joins(as_of, oldest, left[0].version, told=there):
-            assert said.collected(left, known) == so_far
-    assert said.joins(as_of, as_of + 1, len(told) - 1, told=True)
-    after = [one for one in told if one.version > as_of]
-    assert said.collected(after, {"old": 1}) == so_far
-    assert not said.reaches_back(after)
+    for version in range(len(entries)):
+        for oldest in range(1, version + 2):
+            left = [one for one in told if oldest <= one.version <= version]
+            newest = version == len(entries) - 1
+            if said.reaches_back(left) if left else False:
+                assert said.collected(left) == marks_at[version]
+            found = said.gone_on_from_property(left, properties[-1], version, newest=newest)
+            assert found is None or found == marks_at[version], (version, oldest)
+
+
+def whole(as_of: int | None, oldest: int, version: int, *, told: bool, newest: bool = True) -> bool:
+    """Check whether marks are found where commits from ``oldest`` on are left."""
+    left = [said.Said(version=at, complete=told and at == version) for at in range(version, oldest - 1, -1)]
+    properties = {} if as_of is None else {said.MARKS_PROPERTY: json.dumps({said.AS_OF: as_of})}
+    return said.gone_on_from_property(left, properties, version, newest=newest) is not None
 
 
 def test_where_the_property_and_its_own_commit_are_what_went_last_nothing_is_missing() -> None:
-    assert said.joins(98, 100, 100, told=False), "99 set it"
-    assert not said.joins(98, 100, 100, told=True), "99 may have said more"
-    assert said.joins(99, 100, 100, told=True)
-    assert not said.joins(97, 100, 100, told=False)
-    assert not said.joins(None, 1, 5, told=False)
-    assert not said.joins(7, 3, 6, told=False), "of another table, put back"
+    assert whole(98, 100, 100, told=False), "99 set it"
+    assert not whole(98, 100, 100, told=False, newest=False), "a later commit may have set it"
+    assert not whole(98, 100, 100, told=True), "99 may have said more"
+    assert whole(99, 100, 100, told=True)
+    assert not whole(97, 100, 100, told=False)
+    assert not whole(None, 1, 5, told=False)
+    assert not whole(7, 3, 6, told=False), "of another table, put back"
 
 
 def test_a_property_of_a_release_that_did_not_say_as_of_when_ends_the_reading() -> None:
     told = [said.read(entry(2, {"a": 3})), said.Said({"a": 1, "b": 2}, complete=True, version=1)]
-    assert said.collected([*told, said.read(entry(0, {"c": 9}))], {"c": 7}) == {"a": 3, "b": 2}
+    assert said.collected([*told, said.read(entry(0, {"c": 9}))]) == {"a": 3, "b": 2}
     assert said.reaches_back(told)
 
 
@@ -87,14 +99,8 @@ def test_of_two_properties_the_newer_one_says_all() -> None:
         said.read(entry(52, {"a": 50}, as_of=50)),
         said.read(entry(51, {"a": 51})),
     ]
-    assert said.collected(told, {}) == {"a": 51}
-    assert said.collected([told[1], told[2]], {}) == {"a": 51}
-
-
-def test_a_property_tells_of_which_version_it_is() -> None:
-    assert said.as_of({said.MARKS_PROPERTY: json.dumps({"a": 1, said.AS_OF: 7})}) == 7
-    assert said.as_of({said.MARKS_PROPERTY: json.dumps({"a": 1})}) is None
-    assert said.as_of({}) is None
+    assert said.collected(told) == {"a": 51}
+    assert said.collected([told[1], told[2]]) == {"a": 51}
 
 
 @pytest.mark.parametrize("name", ["orders", "order_items", "x"])
