@@ -122,8 +122,10 @@ class ShapeLog:
         self._versions: dict[int, list[Relation]] = {}
         for relation in known:
             self._versions.setdefault(relation.relation_id, []).append(relation)
-        for versions in self._versions.values():
+        self._unknown: dict[int, Lsn] = {}
+        for relation_id, versions in self._versions.items():
             versions.sort(key=_by_place)
+            self._note_unknown(relation_id, versions)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -177,6 +179,8 @@ class ShapeLog:
             if new:
                 self._append(new)
                 self._versions.update(after)
+                for relation_id, versions in after.items():
+                    self._note_unknown(relation_id, versions)
 
     def knows(self, relation_id: int, lsn: Lsn = LAST) -> bool:
         """Whether a version of a relation begins at or before an LSN."""
@@ -220,18 +224,17 @@ class ShapeLog:
     def unknown_columns(self) -> dict[int, Lsn]:
         """By relation: the newest version with a column of which nobody knows which it was.
 
-        The catalog had no column of its name any more when the stream announced it.
+        The catalog had no column of its name any more when the stream announced it. The reader asks several
+        times a second, so this is kept while versions are recorded, and not looked for in all of them.
         """
         with self._lock:
-            return {
-                relation_id: max(unknown)
-                for relation_id, versions in self._versions.items()
-                if (
-                    unknown := [
-                        one.from_lsn for one in versions if any(c.attnum is None for c in one.columns)
-                    ]
-                )
-            }
+            return dict(self._unknown)
+
+    def _note_unknown(self, relation_id: int, versions: Sequence[Relation]) -> None:
+        unknown = [one.from_lsn for one in versions if any(c.attnum is None for c in one.columns)]
+        self._unknown.pop(relation_id, None)
+        if unknown:
+            self._unknown[relation_id] = max(unknown)
 
     def _completed(self, relation: Relation) -> Relation:
         known: dict[int | None, str] = {
