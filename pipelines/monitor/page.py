@@ -2,8 +2,7 @@
 
 It is made from `page.html.j2` beside this module. Styles and pictures are in the page, and a
 Content-Security-Policy forbids the browser to fetch anything. There is no script: the browser reads the page
-again every few seconds. Whatever comes from the source or the lake is escaped, and goes through
-`shown_text`.
+again every few seconds. Every text is escaped, and goes through `shown_text`.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def render(view: View, pipeline: str, reasons: Sequence[str], *, report: bool) -
             pipeline=pipeline,
             view=view,
             status=status,
-            reasons=[shown_text(reason) for reason in reasons],
+            reasons=reasons,
             chart=lag_chart(view.points, _LAYERS, view.now),
             span=_SPANS[span_of(view.points, view.now)],
             chart_width=WIDTH,
@@ -80,12 +79,11 @@ def _environment() -> Environment:
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
-        size=bytes_text, seconds=seconds_text, number=_number, time=_time, safe_text=_safe_text
-    )
+    environment.filters.update(size=bytes_text, seconds=seconds_text, number=_number, time=_time)
     return environment
 
 
@@ -93,8 +91,9 @@ def _worst_first(tables: Sequence[TableStatus]) -> list[TableStatus]:
     return sorted(tables, key=lambda table: (_ORDER.index(table.state), table.name))
 
 
-def _safe_text(text: Any) -> str:
-    return shown_text(str(text))
+def _shown(value: Any) -> Any:
+    """Each text of the page, wherever the template shows it."""
+    return shown_text(value) if isinstance(value, str) else value
 
 
 def _number(value: int | None) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pipelines.monitor.access import BUSY, TOKEN_VARIABLE, address_of
+from pipelines.terminal.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,10 +86,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except (OSError, UnicodeDecodeError) as error:
         said = getattr(error, "strerror", None) or "it is not text"
-        sys.stdout.write(f"{asked.http_token_file} cannot be read: {said}\n")
+        sys.stdout.write(visible(f"{asked.http_token_file} cannot be read: {said}\n"))
         return 1
     well, said = ask(asked.http, asked.path, token.strip(), asked.seconds)
-    sys.stdout.write(f"{said}\n")
+    sys.stdout.write(visible(f"{said}\n"))
     return 0 if well else 1
 
 

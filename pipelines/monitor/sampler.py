@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from pipelines.monitor.shown_text import shown_text
+from pipelines.terminal.visible import in_a_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +88,7 @@ class Sampler:
             if self._told is not None:
                 self._told(status)
         except Exception as error:  # noqa: BLE001 - the pipeline goes on whatever a look meets
-            why = shown_text(f"{type(error).__name__}: {error}".strip())
+            why = in_a_line(shown_text(f"{type(error).__name__}: {error}"))
             self._samples.fail(why)
             if self._stop.is_set():
                 return
@@ -99,5 +100,5 @@ class Sampler:
         """Log what cannot be seen, once for each reason."""
         for what, why in unseen.items():
             if self._said.get(what) != why:
-                _LOGGER.warning("the pipeline's %s could not be read: %s", what, shown_text(why))
+                _LOGGER.warning("the pipeline's %s could not be read: %s", what, in_a_line(shown_text(why)))
         self._said = unseen

@@ -33,6 +33,7 @@ from pipelines.monitor.slot_trend import SlotTrend
 from pipelines.monitor.webhook import Webhook
 from pipelines.terminal.failures import was_interrupted
 from pipelines.terminal.logs import log_folder
+from pipelines.terminal.visible import in_a_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -252,7 +253,7 @@ def _servers(command: Watched, shown: Shown) -> Iterator[tuple[PageServer, str]]
 
 
 def _probe(reasons: list[str]) -> Answer:
-    text = "".join(f"{shown_text(reason)}\n" for reason in reasons) or "ok\n"
+    text = "".join(f"{in_a_line(shown_text(reason))}\n" for reason in reasons) or "ok\n"
     return Answer(text.encode(), status=HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK)
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pipelines.quality.results import identity
 from pipelines.quality.sentences import Sentence, sentence
 from pipelines.quality.sparkline import HEIGHT, WIDTH, sparkline
+from pipelines.terminal.visible import visible
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -102,6 +103,7 @@ def render(result: QualityResult, past: History) -> str:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
+        finalize=lambda value: visible(value) if isinstance(value, str) else value,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

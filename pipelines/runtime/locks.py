@@ -31,6 +31,7 @@ from bronze.lake.folders import local_folder
 from bronze.lake.leases import leased, watch, writing_of
 from pipelines.private import unread_folder
 from pipelines.terminal import lines
+from pipelines.terminal.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,7 +55,7 @@ def _wait_told(said: str) -> None:
     if lines.as_json():
         lines.say(said, level="warning")
     else:
-        sys.stderr.write(f"{said}\n")
+        sys.stderr.write(f"{visible(said)}\n")
         sys.stderr.flush()
 
 

@@ -20,6 +20,7 @@ from pipelines.spark.class_archive import CLASS_PATH, NICE, archive_of, usable
 from pipelines.spark.jars import delta_jars
 from pipelines.spark.java import check_java
 from pipelines.spark.session import spark_session, stop_session
+from pipelines.terminal.visible import visible
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def make(announce: str = "") -> None:
         if usable(archive):
             return
         if announce:
-            sys.stdout.write(f"{announce}\n")
+            sys.stdout.write(visible(f"{announce}\n"))
             sys.stdout.flush()
         for left in archive.parent.glob(f"{_DRAFT}*"):  # of a process that was killed
             shutil.rmtree(left, ignore_errors=True)
@@ -179,7 +180,7 @@ def main() -> None:
     try:
         make(" ".join(sys.argv[1:]))
     except (SmeltError, OSError) as error:
-        sys.stderr.write(f"Spark will start without an archive of its classes: {error}\n")
+        sys.stderr.write(visible(f"Spark will start without an archive of its classes: {error}\n"))
 
 
 if __name__ == "__main__":

@@ -14,14 +14,15 @@ from bronze.errors import ConfigurationError, SmeltError
 from bronze.lake.stores import scheme_of
 from pipelines.settings import load_pipeline
 from pipelines.spark.jars import delta_jars, store_jars
+from pipelines.terminal.visible import visible
 
 
 def main() -> int:
     """Print them; a jar that cannot be had is an error."""
     try:
-        sys.stdout.write(",".join(_jars(sys.argv[1:])) + "\n")
+        sys.stdout.write(visible(",".join(_jars(sys.argv[1:]))) + "\n")
     except SmeltError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(visible(f"error: {error}\n"))
         return 1
     return 0
 

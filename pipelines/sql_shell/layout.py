@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len
 
+from pipelines.terminal.visible import visible
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
@@ -42,11 +44,12 @@ def fits(columns: Sequence[str], rows: Iterable[Sequence[str | None]], width: in
 
 
 def one_value_a_line(columns: Sequence[str], rows: Iterable[Sequence[str | None]]) -> Iterator[str]:
-    """Rows as lines of a name and its value, each row under its number."""
+    """Rows as visible lines of a name and its value, each row under its number."""
+    columns = list(map(visible, columns))
     width = max((cell_len(name) for name in columns), default=0)
     for number, row in enumerate(rows, start=1):
         yield f"-[ row {number} ]".ljust(width + 12, "-")
         for name, value in zip(columns, row, strict=True):
-            first, *more = ("NULL" if value is None else value).split("\n")
+            first, *more = visible("NULL" if value is None else value).split("\n")
             yield f"{name}{' ' * (width - cell_len(name))} | {first}".rstrip()
             yield from (f"{' ' * width} | {line}".rstrip() for line in more)

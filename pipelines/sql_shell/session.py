@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import shutil
+import sys
 import time
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from pipelines.sql_shell.results import STREAMED, Shown, first_rows
 from pipelines.sql_shell.row_format import RowFormat
 from pipelines.sql_shell.warm_spark import CancelledError
 from pipelines.terminal.output import counted
+from pipelines.terminal.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -152,8 +154,15 @@ class SqlSession:
         for line in STREAMED[self._display.form](frame):
             if self._runner.cancelled:
                 break
-            sink.write(line)
+            sink.write(self._line(line))
         return ""
+
+    def _line(self, line: str) -> str:
+        """A line of rows; JSON reads the same then, and CSV is changed for a terminal alone."""
+        if self._display.form is RowFormat.JSON:
+            return visible(line)
+        row = line.removesuffix("\r\n")
+        return f"{visible(row)}\r\n" if sys.stdout.isatty() else line
 
     @property
     def _is_for_people(self) -> bool:
@@ -309,7 +318,7 @@ class SqlSession:
         self._output.say(f"one value a line: {self._display.expanded}")
 
     def _print(self, cells: Cells) -> None:
-        head = f"{cells.head}\n" if cells.head else ""
+        head = f"{visible(cells.head)}\n" if cells.head else ""
         sink = self._sink()
         try:
             sink.write(head + self._table(cells.columns, cells.rows, right=cells.right))

@@ -34,6 +34,7 @@ from pipelines.terminal import lines
 from pipelines.terminal.error_pages import has_page
 from pipelines.terminal.interrupts import Terminated, interruption_behind
 from pipelines.terminal.jvm_errors import SparkFailure
+from pipelines.terminal.visible import plain, visible
 from pipelines.terminal.waiting import ERROR, QUIET, TITLE, messages
 
 if TYPE_CHECKING:
@@ -99,9 +100,9 @@ def tables_stopped(names: Sequence[str], *, waiting: Sequence[str] = ()) -> Fail
 def without_secrets(text: str) -> str:
     """The text with passwords and tokens of addresses, and keys of the lake's store, blanked out.
 
-    In time linear in its length.
+    Colours of a library go too: they could part a password. In time linear in its length.
     """
-    return without_keys(_without_passwords(text))
+    return without_keys(_without_passwords(plain(text)))
 
 
 def _without_passwords(text: str) -> str:
@@ -147,7 +148,8 @@ def report(error: BaseException, *, debug: bool = False, log: Path | None = None
         return TERMINATED
     _LOGGER.error("command failed", exc_info=error)
     if debug:
-        sys.stderr.write(without_secrets("".join(traceback.format_exception(error))).rstrip() + "\n")
+        trace = without_secrets("".join(traceback.format_exception(error)))
+        sys.stderr.write(visible(trace).rstrip() + "\n")
     if isinstance(error, Failure):
         _say(str(error))
         return error.exit_code
@@ -188,7 +190,7 @@ def _say(text: str) -> None:
     if lines.as_json():
         lines.say(text, level="error")
         return
-    console = messages()
+    console, text = messages(), visible(text)
     if not console.is_terminal:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()

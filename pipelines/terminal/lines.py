@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from pipelines.terminal.visible import visible
+
 if TYPE_CHECKING:
     import logging
 
@@ -46,7 +48,7 @@ def say(message: str, *, level: str = "info", error: SmeltError | None = None) -
     record = _record(datetime.now(UTC), level, _SAID_BY, message)
     if error is not None:
         record |= {"code": error.code, "where": error.where, "remedy": error.remedy}
-    sys.stderr.write(json.dumps(record, ensure_ascii=False) + "\n")
+    sys.stderr.write(visible(json.dumps(record, ensure_ascii=False)) + "\n")
     sys.stderr.flush()
 
 
@@ -56,7 +58,7 @@ def logged(record: logging.LogRecord, message: str, traceback: str | None) -> st
     found = _record(when, record.levelname.lower(), record.name, message)
     if traceback:
         found["traceback"] = traceback
-    return json.dumps(found, ensure_ascii=False)
+    return visible(json.dumps(found, ensure_ascii=False))
 
 
 def _record(when: datetime, level: str, logger: str, message: str) -> dict[str, object]:

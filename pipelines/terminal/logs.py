@@ -24,6 +24,7 @@ from typing import IO, Any, Final
 from pipelines.private import own_folder, unread_folder
 from pipelines.terminal import lines
 from pipelines.terminal.failures import without_secrets
+from pipelines.terminal.visible import visible
 
 _LARGEST: Final = 10_000_000
 _OLDER: Final = 3
@@ -136,10 +137,13 @@ class SharedLog(RotatingFileHandler):
 
 
 class _WithoutSecrets(logging.Formatter):
-    """Foreign errors may quote a connection string, in a message or in a traceback."""
+    """Foreign errors may quote a connection string, in a message or in a traceback.
+
+    Only the first line of a record begins at the margin, so no message can pass a line off as a record.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        return without_secrets(super().format(record))
+        return visible(without_secrets(super().format(record))).replace("\n", "\n  ")
 
 
 class _JsonLines(logging.Formatter):

@@ -21,6 +21,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from pipelines.terminal import lines
+from pipelines.terminal.visible import visible
 from pipelines.terminal.waiting import messages, waiting
 
 if TYPE_CHECKING:
@@ -77,12 +78,12 @@ class Output:
         elif _has_colours() and messages().is_terminal:
             _print(messages(), text, style)
         else:
-            sys.stderr.write(text + "\n")
+            sys.stderr.write(visible(text) + "\n")
             sys.stderr.flush()
 
     def waiting(self, text: str) -> AbstractContextManager[None]:
         """While the block runs, a terminal shows this text and the time; elsewhere nothing is printed."""
-        return waiting(text, lambda _: None)
+        return waiting(visible(text), lambda _: None)
 
     def agreed(self, question: str) -> bool:
         """Ask a person at a terminal, on standard error.
@@ -103,12 +104,12 @@ class Output:
         if self.rich:
             _print(self.console, text, style)
         else:
-            sys.stdout.write(text + "\n")
+            sys.stdout.write(visible(text) + "\n")
             sys.stdout.flush()
 
     def document(self, text: str) -> None:
         """A JSON document, indented, with every digit of its numbers; highlighted on a terminal."""
-        shown = _indented(text)
+        shown = visible(_indented(text))
         if self.rich:
             from rich.highlighter import JSONHighlighter  # noqa: PLC0415 - on a terminal alone
 
@@ -121,13 +122,13 @@ class Output:
         if self.rich:
             from rich.markdown import Markdown  # noqa: PLC0415 - on a terminal alone
 
-            self.console.print(Markdown(text), soft_wrap=False)
+            self.console.print(Markdown(visible(text)), soft_wrap=False)
         else:
             self.line(text.rstrip())
 
     def value(self, plain: Any) -> None:
         """One JSON value on one line."""
-        sys.stdout.write(json.dumps(plain, default=json_value, ensure_ascii=False) + "\n")
+        sys.stdout.write(visible(json.dumps(plain, default=json_value, ensure_ascii=False)) + "\n")
         sys.stdout.flush()
 
     def table(
@@ -139,7 +140,9 @@ class Output:
         right: Sequence[str] = (),
     ) -> None:
         """Rows under their headings; the columns named in `right` are flush right."""
-        cells = [[text_value(value) for value in row] for row in rows]
+        columns, right = [list(map(visible, names)) for names in (columns, right)]
+        cells = [[visible(text_value(value)) for value in row] for row in rows]
+        title = None if title is None else visible(title)
         if not self.rich:
             self._plain_table(columns, cells, title, right)
             return
@@ -195,7 +198,7 @@ def _has_colours() -> bool:
 def _print(console: Console, text: str, style: str | None) -> None:
     from rich.markup import escape  # noqa: PLC0415 - on a terminal alone
 
-    console.print(escape(text), style=style)
+    console.print(escape(visible(text)), style=style)
 
 
 def _indented(text: str) -> str:

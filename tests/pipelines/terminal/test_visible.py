@@ -1,0 +1,183 @@
+"""Foreign text: whatever it holds, nothing that a terminal obeys reaches a place where people read."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import logging
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import pytest
+
+from bronze.errors import DefiniteError
+from bronze.lake.control import OpenError
+from pipelines.monitor.alerts import Alerts
+from pipelines.monitor.metrics import exposition
+from pipelines.monitor.page import render
+from pipelines.monitor.readiness import why_not_ready
+from pipelines.monitor.samples import Samples
+from pipelines.monitor.watch import Watched
+from pipelines.settings import ALERT_KINDS, load_pipeline
+from pipelines.sql_shell.layout import one_value_a_line
+from pipelines.terminal import failures, lines, logs
+from pipelines.terminal.output import Output
+from pipelines.terminal.visible import in_a_line, plain, visible
+from tests.docs.blocks import ROOT
+from tests.pipelines.monitor.statuses import ILL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+OBEYED = "".join(map(chr, [*range(9), *range(11, 32), *range(127, 160), 0x202E, 0x2066, 0x2028, 0xDC80]))
+HOSTILE = f"a\x1b]0;title\x07\x1b[2J\x1b[31mred\x1b[0m{OBEYED}\n2026-01-01 00:00:00 INFO forged\ttab"
+
+
+def require_harmless(text: str, *, of: str = "") -> None:
+    assert not set(text) & set(OBEYED), (of, text)
+    text.encode()
+
+
+def test_what_a_terminal_obeys_is_shown_and_json_keeps_its_value() -> None:
+    require_harmless(visible(HOSTILE))
+    assert visible("a\tb\nc é 🙂 \x1b[31m") == "a\tb\nc é 🙂 \\u001b[31m"
+    for text in (HOSTILE, OBEYED):
+        assert json.loads(visible(json.dumps(text, ensure_ascii=False))) == text
+    assert plain("\x1b[31mno\x1b[0m such \x1b[1;4mtable") == "no such table"
+    assert in_a_line("\x1b[31mno\x1b[0m\n  such\n") == "no such"
+
+
+ARGUMENTS: dict[str, Any] = {
+    "columns": (HOSTILE, "n"), "rows": [(HOSTILE, {"a": [HOSTILE]})], "right": (HOSTILE,), "title": HOSTILE,
+    "plain": {HOSTILE: [HOSTILE]}, "style": None,
+}  # fmt: skip
+SHOWING = [name for name, _ in inspect.getmembers(Output, inspect.isfunction) if not name.startswith("_")]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("name", SHOWING)
+def test_every_method_that_shows_something_shows_it_harmlessly(
+    name: str, *, terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by walking: an argument that this test does not know fails it."""
+    if terminal:
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("NO_COLOR", "1")  # colours of our own are sequences too
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    asked = inspect.signature(getattr(Output, name)).parameters
+    given = {
+        each: json.dumps(HOSTILE, ensure_ascii=False) if name == "document" else ARGUMENTS.get(each, HOSTILE)
+        for each in asked
+        if each != "self"
+    }
+    hints = get_type_hints(getattr(Output, name), localns={"Any": Any, **typing_names()})
+    assert all(each in ARGUMENTS or hints[each] in {str, str | None} for each in given), given
+    shown = getattr(Output(), name)(**given)
+    if hasattr(shown, "__enter__"):
+        with shown:
+            pass
+    captured = capsys.readouterr()
+    require_harmless(plain(captured.out) + captured.err, of=name)  # but styles of our own
+    if name == "value":
+        assert json.loads(captured.out) == {HOSTILE: [HOSTILE]}
+
+
+def typing_names() -> dict[str, Any]:
+    """What `Output`'s annotations name for type checkers alone."""
+    from collections.abc import Iterable, Sequence  # noqa: PLC0415
+    from contextlib import AbstractContextManager  # noqa: PLC0415
+
+    return {"Iterable": Iterable, "Sequence": Sequence, "AbstractContextManager": AbstractContextManager}
+
+
+def writes() -> Iterator[tuple[str, int, ast.expr]]:
+    """Each call in the product that writes to the terminal: file, line, and what is written."""
+    for file in sorted((ROOT / "pipelines").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if isinstance(node, ast.Call) and called in {"sys.stdout.write", "sys.stderr.write"}:
+                yield str(file.relative_to(ROOT)), node.lineno, node.args[0]
+
+
+def test_every_write_to_the_terminal_passes_the_gate() -> None:
+    """A variable has passed the gate a few lines above; `Paged` gets what `SqlSession` made visible."""
+    found = list(writes())
+    assert len(found) > 10
+    for file, line, written in found:
+        names = {node.id for node in ast.walk(written) if isinstance(node, ast.Name)}
+        if "visible" in names or all(map(str.isupper, names)):
+            continue
+        source = (ROOT / file).read_text(encoding="utf-8").splitlines()
+        before = "\n".join(source[max(0, line - 8) : line])
+        assert "visible(text)" in before or file.endswith("paging.py"), (file, line, ast.unparse(written))
+
+
+def test_errors_and_lines_of_json_are_harmless(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = DefiniteError(HOSTILE, code="x", where=HOSTILE, remedy=HOSTILE)
+    for error in (ours, OSError(2, "gone", HOSTILE), RuntimeError(HOSTILE), failures.Failure(HOSTILE)):
+        for debug in (False, True):
+            failures.report(error, debug=debug)
+            require_harmless(capsys.readouterr().err)
+    monkeypatch.setattr(lines, "_chosen", [True])
+    failures.report(ours)
+    said = capsys.readouterr().err
+    require_harmless(said)
+    assert json.loads(said)["where"] == HOSTILE
+
+
+def test_a_line_of_the_log_is_harmless_and_no_message_looks_like_another_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SMELT_LOGS", str(tmp_path))
+    for formatter in (logs._WithoutSecrets(logs._FORMAT), logs._JsonLines()):
+        error = RuntimeError(HOSTILE)
+        record = logging.LogRecord(
+            "x", logging.INFO, "f", 1, "%s", (HOSTILE,), (RuntimeError, error, error.__traceback__)
+        )
+        text = formatter.format(record)
+        require_harmless(text)
+        assert not [line for line in text.splitlines()[1:] if line.startswith("2026")]
+
+
+def test_page_probe_metrics_and_alerts_are_harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SMELT_LOGS", str(tmp_path / "logs"))
+    hostile = replace(
+        ILL,
+        source_error=HOSTILE, lake=HOSTILE, source=HOSTILE,
+        slot=None if ILL.slot is None else replace(ILL.slot, name=HOSTILE),
+        tables=tuple(replace(table, name=HOSTILE, error=HOSTILE) for table in ILL.tables),
+        errors=(OpenError("pipeline", HOSTILE, "x", HOSTILE, HOSTILE),),
+        clustering=tuple(replace(hint, table=HOSTILE, column=HOSTILE) for hint in ILL.clustering),
+    )  # fmt: skip
+    samples = Samples()
+    samples.add(hostile)
+    samples.fail(HOSTILE)
+    view = samples.view({"bronze": True})
+    reasons = why_not_ready(view, ("bronze",), 300.0)
+    require_harmless(render(view, "shop", reasons, report=False).replace("\u2013", ""), of="page")
+    require_harmless(exposition(view, "shop", ready=False, counters={}).decode(), of="metrics")
+    watching = Alerts("shop", kinds=ALERT_KINDS, layers=("bronze", "silver"), limit=300.0)
+    away = replace(hostile, lake_read=False, lake_error=HOSTILE)
+    found = [*watching.after(hostile, 0), *watching.after(away, 1), *watching.after(away, 400)]
+    for alert in [*found, *watching.ended(RuntimeError(HOSTILE)), *watching.failed(HOSTILE, 900)]:
+        for value in alert.body().values():
+            require_harmless(value or "", of=f"alert {alert.kind}")
+    file = tmp_path / "p.yml"
+    file.write_text(
+        "pipeline: shop\nsource: {host: db, user: u, slot: s, publication: p}\nlake: {path: lake}\n"
+    )
+    command = Watched(load_pipeline(file), ("bronze",))
+    command._samples.add(hostile)
+    for path, page in command.pages().items():
+        require_harmless(page().body.decode().replace("\u2013", ""), of=path)
+    ready = command.pages()["/readyz"]().body.decode()
+    assert not [line for line in ready.splitlines() if line.startswith("2026")], "a reason is one line"
+
+
+def test_rows_of_one_value_a_line_are_harmless() -> None:
+    require_harmless("\n".join(one_value_a_line((HOSTILE,), [(HOSTILE,)])))
