@@ -97,7 +97,7 @@ def run_layers(
             from pipelines.health.standing import standing_still  # noqa: PLC0415 - while the reader starts
 
             if watching is not None:
-                watching.runs(supervisor.alive)
+                watching.runs(supervisor.alive, supervisor.restarts)
 
             while not supervisor.wait(_LOOK_SECONDS[until_caught_up]):
                 pass

@@ -30,7 +30,9 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _Sample = tuple[tuple[str, ...], float | None]
 
 
-def exposition(view: View, pipeline: str, *, ready: bool, counters: Mapping[str, int]) -> bytes:
+def exposition(
+    view: View, pipeline: str, *, ready: bool, counters: Mapping[str, int], restarts: int | None = None
+) -> bytes:
     """The text that Prometheus scrapes.
 
     Args:
@@ -38,9 +40,12 @@ def exposition(view: View, pipeline: str, *, ready: bool, counters: Mapping[str,
         pipeline: its name, the first label of every metric.
         ready: whether the layers of the command are ready.
         counters: alerts by outcome.
+        restarts: of the reader; None without one.
     """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(_of_command(view, pipeline, ready=ready, counters=counters)))
+    registry.register(
+        _Collector(_of_command(view, pipeline, ready=ready, counters=counters, restarts=restarts))
+    )
     if view.status is not None:
         registry.register(_Collector(_of_status(view.status, pipeline)))
     return generate_latest(registry)
@@ -56,7 +61,9 @@ class _Collector(Collector):
         yield from self._metrics
 
 
-def _of_command(view: View, pipeline: str, *, ready: bool, counters: Mapping[str, int]) -> Iterator[Metric]:
+def _of_command(
+    view: View, pipeline: str, *, ready: bool, counters: Mapping[str, int], restarts: int | None
+) -> Iterator[Metric]:
     gauge = _Gauges(pipeline)
     yield gauge("ready", "1: the layers of this command are ready, as /readyz says.", [((), float(ready))])
     yield gauge(
@@ -76,6 +83,12 @@ def _of_command(view: View, pipeline: str, *, ready: bool, counters: Mapping[str
     )
     failures.add_metric([pipeline], view.failures)
     yield failures
+    if restarts is not None:
+        again = CounterMetricFamily(
+            "deltasmelt_reader_restarts", "Readers that died and were started again.", labels=["pipeline"]
+        )
+        again.add_metric([pipeline], restarts)
+        yield again
     alerts = CounterMetricFamily(
         "deltasmelt_alerts", "Alerts by outcome: sent, retried, dropped.", labels=["pipeline", "outcome"]
     )

@@ -93,7 +93,7 @@ def _worst_first(tables: Sequence[TableStatus]) -> list[TableStatus]:
 
 def _shown(value: Any) -> Any:
     """Each text of the page, wherever the template shows it."""
-    return shown_text(value) if isinstance(value, str) else value
+    return shown_text(value) if type(value) is str else value
 
 
 def _number(value: int | None) -> str:

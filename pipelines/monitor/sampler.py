@@ -2,7 +2,7 @@
 
 It never ends or delays the pipeline. It only reads; nobody waits for it; whatever it meets is logged once and
 kept as the reason why the newest sample grows old. A look that takes long makes the next ones rarer, so that
-looking usually takes at most a tenth of one core's time.
+looking takes at most a tenth of one core's time, as long as no sample grows late by that.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from pipelines.monitor.samples import LATE_SECONDS
 from pipelines.monitor.shown_text import shown_text
 from pipelines.terminal.visible import in_a_line
 
@@ -26,7 +27,7 @@ EVERY_SECONDS: Final = 5.0
 _REST: Final = 9.0
 """Pause after a look, as a multiple of the time that it took, at least."""
 _LONGEST_REST: Final = 30.0
-"""No longer pause, or samples would grow old while all is well."""
+"""No longer pause after a look that takes so long that samples would grow late while all is well."""
 _END_SECONDS: Final = 1.0
 _LOGGER = logging.getLogger("deltasmelt.monitor")
 
@@ -75,7 +76,7 @@ class Sampler:
             begun = time.monotonic()
             self._look(begun)
             took = time.monotonic() - begun
-            self._stop.wait(max(self._every - took, min(_REST * took, _LONGEST_REST)))
+            self._stop.wait(rest(took, self._every))
 
     def _look(self, begun: float) -> None:
         at = datetime.now(UTC)
@@ -102,3 +103,13 @@ class Sampler:
             if self._said.get(what) != why:
                 _LOGGER.warning("the pipeline's %s could not be read: %s", what, in_a_line(shown_text(why)))
         self._said = unseen
+
+
+def rest(took: float, every: float = EVERY_SECONDS) -> float:
+    """Return the pause after a look: nine times as long, unless the sample were late before the next one.
+
+    Args:
+        took: seconds that the look took; the next one may take twice as long.
+        every: seconds from one look to the next, where looks are quick.
+    """
+    return max(every - took, min(_REST * took, max(LATE_SECONDS - 3 * took, _LONGEST_REST)))

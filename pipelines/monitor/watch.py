@@ -78,6 +78,7 @@ class Watched:
         self._runs = False
         self._samples = Samples()
         self._stages: Callable[[], dict[str, bool]] = dict
+        self._restarts: Callable[[], int | None] = lambda: None
         self._alerts = Alerts(
             pipeline.pipeline, kinds=pipeline.alerts.kinds, layers=layers, limit=pipeline.alerts.lag
         )
@@ -96,13 +97,16 @@ class Watched:
             **more,
         )
 
-    def runs(self, stages: Callable[[], dict[str, bool]]) -> None:
+    def runs(
+        self, stages: Callable[[], dict[str, bool]], restarts: Callable[[], int | None] = lambda: None
+    ) -> None:
         """The run has begun.
 
         Args:
             stages: says of each stage whether it lives.
+            restarts: says how often the reader was started again; None without one.
         """
-        self._stages = stages
+        self._stages, self._restarts = stages, restarts
         self._runs = True
         self.sampler.start()
 
@@ -144,6 +148,7 @@ class Watched:
             self._pipeline.pipeline,
             ready=not self._reasons(view),
             counters={} if self.webhook is None else self.webhook.counters,
+            restarts=self._restarts(),
         )
         return Answer(text, CONTENT_TYPE)
 

@@ -11,6 +11,9 @@ stream than it ever did. For a reader that died while it copied tables, progress
 table were copied than ever, or a table is complete: there the stream may advance while each copy ends the
 process. How long the process lived says nothing: a transaction that takes a quarter of an hour to read may
 end it each time.
+
+Whatever fails while a report is heard ends the process and is raised by `check`. Otherwise nobody would read
+the pipe any more, and the reader would stand still at its next report, alive to all who look.
 """
 
 from __future__ import annotations
@@ -53,6 +56,7 @@ class ReaderProcess:
 
     Attributes:
         finished: it reached its target and ended.
+        restarts: how often the process was started again.
     """
 
     def __init__(
@@ -69,13 +73,14 @@ class ReaderProcess:
         self._on_progress = on_progress
         self._process: subprocess.Popen[bytes] | None = None
         self._listener: threading.Thread | None = None
-        self._error: SmeltError | None = None
+        self._error: Exception | None = None
         self._silent_ends = 0
         self._backoff = Backoff(_PAUSE_SECONDS, _LONGEST_PAUSE)
         self._growth = Growth()
         self._streamed = self._copied = self._copying = False
         self._start_again_at: float | None = None
         self.finished = False
+        self.restarts = 0
 
     @property
     def pid(self) -> int | None:
@@ -106,10 +111,12 @@ class ReaderProcess:
 
         Raises:
             SmeltError: the reader's own error, or that it keeps ending.
+            Exception: what failed while a report was heard.
         """
         if self._start_again_at is not None:
             if time.monotonic() >= self._start_again_at:
                 self._start_again_at = None
+                self.restarts += 1
                 self.start()
             return
         process = self._process
@@ -175,8 +182,14 @@ class ReaderProcess:
         if process.stdout is None:
             return
         with process.stdout:
-            for line in process.stdout:
-                self._hear(json.loads(line))
+            try:
+                for line in process.stdout:
+                    if line.endswith(b"\n"):  # the rest of a line is lost with the process that wrote it
+                        self._hear(json.loads(line))
+            except Exception as error:
+                _LOGGER.exception("a report of the reader could not be heard; the reader is ended")
+                self._error = self._error or error
+                process.kill()
 
     def _hear(self, event: dict[str, Any]) -> None:
         kind = event.pop("event", None)

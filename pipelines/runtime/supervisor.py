@@ -167,6 +167,10 @@ class Supervisor:
             layer: reader if layer == "bronze" else worker and self._failure is None for layer in self._layers
         }
 
+    def restarts(self) -> int | None:
+        """How often the reader was started again; None without one; any thread may ask."""
+        return None if self.reader is None else self.reader.restarts
+
     def finish(self) -> None:
         """Stop reader and loop, but keep the Spark session for what the caller still does in this block."""
         self._stop.set()

@@ -37,13 +37,16 @@ def rules() -> list[dict[str, Any]]:
     return found
 
 
-def exported(status: Status, counters: Mapping[str, int] | None = None) -> str:
+def exported(
+    status: Status, counters: Mapping[str, int] | None = None, *, restarts: int | None = None
+) -> str:
     """What a command of all layers exports that has read this status a moment ago."""
     samples, layers = Samples(), ("bronze", "silver", "gold")
     samples.add(status, took=0.03)
     view = samples.view(dict.fromkeys(layers, True))
     ready = not why_not_ready(view, layers, 300.0)
-    return exposition(view, status.pipeline, ready=ready, counters=counters or {}).decode()
+    counters = counters or {}
+    return exposition(view, status.pipeline, ready=ready, counters=counters, restarts=restarts).decode()
 
 
 def require_firing(texts: Sequence[str], expected: set[str], *, minutes: int = 20) -> None:

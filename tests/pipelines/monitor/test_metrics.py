@@ -28,12 +28,12 @@ OF_THE_SCRAPE = 'up{job="deltasmelt"}'
 COUNTERS = {"sent": 1, "retried": 2, "dropped": 0}
 
 
-def text(status: Status | None) -> str:
+def text(status: Status | None, restarts: int | None = 0) -> str:
     samples = Samples()
     if status is not None:
         samples.add(status, took=0.03)
     view = samples.view({"bronze": True, "silver": True, "gold": False})
-    return exposition(view, "shop", ready=False, counters=COUNTERS).decode()
+    return exposition(view, "shop", ready=False, counters=COUNTERS, restarts=restarts).decode()
 
 
 def numbers(status: Status | None) -> dict[tuple[str, ...], float]:
@@ -69,7 +69,7 @@ def test_what_is_not_known_has_no_sample() -> None:
     assert numbers(down)["deltasmelt_source_up",] == 0
     assert {key[0] for key in numbers(None)} == {
         "deltasmelt_ready", "deltasmelt_stage_up", "deltasmelt_sample_failures_total",
-        "deltasmelt_alerts_total",
+        "deltasmelt_alerts_total", "deltasmelt_reader_restarts_total",
     }  # fmt: skip
 
 
@@ -168,6 +168,15 @@ def test_alerts_that_nobody_takes_fire_as_metrics() -> None:
     counters = {"sent": 3, "retried": 0, "dropped": 0}
     away = {**counters, "retried": 40, "dropped": 2}
     require_firing([exported(WELL, counters), exported(WELL, away)], {"DeltasmeltAlertsDropped"}, minutes=10)
+
+
+@pytest.mark.process
+def test_a_reader_that_dies_again_and_again_fires_although_it_is_up_at_each_look() -> None:
+    texts = [exported(WELL, restarts=restarts) for restarts in (0, 4)]
+    require_firing(texts, {"DeltasmeltReaderDies"})
+    assert not [line for line in text(WELL, restarts=None).splitlines() if "restarts" in line], (
+        "a command without a reader"
+    )
 
 
 def test_no_rule_rests_on_a_time_that_is_left() -> None:

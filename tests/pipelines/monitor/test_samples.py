@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.health.status import Rung, Status
 from pipelines.monitor.readiness import why_not_alive, why_not_ready
-from pipelines.monitor.sampler import Sampler
+from pipelines.monitor.sampler import Sampler, rest
 from pipelines.monitor.samples import Samples, View, without_login
 from tests.patience import until
 from tests.pipelines.monitor.statuses import ILL, SECRET, WELL
@@ -96,6 +96,14 @@ def test_a_sample_is_late_by_how_long_a_look_takes_and_never_later_than_ten_minu
     view = View(status=WELL, taken_at=now - timedelta(seconds=age), took=took, stages=ALIVE, now=now)
     assert view.late is late
     assert bool(why_not_ready(view, LAYERS, 300.0)) is late
+
+
+@pytest.mark.parametrize("took", [0.05, 1.0, 5.0, 10.0])
+def test_looking_takes_a_tenth_of_a_core_and_no_sample_is_late_by_that(took: float) -> None:
+    assert took / (took + rest(took)) <= 0.1
+    now = datetime.now(UTC)
+    oldest = timedelta(seconds=took + rest(took) + 2 * took)
+    assert not View(status=WELL, taken_at=now - oldest, took=took, now=now).late
 
 
 def test_who_is_told_of_a_status_cannot_end_the_sampler() -> None:

@@ -13,8 +13,10 @@ import pytest
 from bronze.errors import DefiniteError
 from pipelines.runtime.reader_supervision import ReaderProcess
 from pipelines.settings import load_pipeline
+from tests.patience import until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 pytestmark = pytest.mark.process
@@ -119,6 +121,21 @@ print(json.dumps({{"event": "end", "stopped": False}}), flush=True)
 """
 
 
+def reader_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tell: Callable[[dict[str, Any]], None]
+) -> ReaderProcess:
+    """One whose program talks, and ends."""
+    program = tmp_path / "talker"
+    program.write_text(TALKER.format(python=sys.executable))
+    program.chmod(0o700)
+    (tmp_path / "shop.yml").write_text(
+        "pipeline: shop\nsource: {slot: s, publication: p}\nlake: {path: ./lake}\n"
+    )
+    monkeypatch.setenv("SMELT_LOGS", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(program))
+    return ReaderProcess(load_pipeline(tmp_path / "shop.yml"), on_progress=tell)
+
+
 def test_a_reader_is_heard_to_its_end_although_nobody_can_be_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,15 +146,7 @@ def test_a_reader_is_heard_to_its_end_although_nobody_can_be_told(
         told.append(event["durable"])
         raise BrokenPipeError
 
-    program = tmp_path / "talker"
-    program.write_text(TALKER.format(python=sys.executable))
-    program.chmod(0o700)
-    (tmp_path / "shop.yml").write_text(
-        "pipeline: shop\nsource: {slot: s, publication: p}\nlake: {path: ./lake}\n"
-    )
-    monkeypatch.setenv("SMELT_LOGS", str(tmp_path))
-    reader = ReaderProcess(load_pipeline(tmp_path / "shop.yml"), on_progress=tell)
-    monkeypatch.setattr(sys, "executable", str(program))
+    reader = reader_of(tmp_path, monkeypatch, tell)
     reader.start()
     try:
         deadline = time.monotonic() + 30
@@ -148,3 +157,19 @@ def test_a_reader_is_heard_to_its_end_although_nobody_can_be_told(
     finally:
         reader.stop()
     assert told == [0]
+
+
+def test_what_fails_while_a_report_is_heard_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the reader would write into a pipe that nobody reads, and stand still, alive to all who look."""
+
+    def tell(event: dict[str, Any]) -> None:
+        raise KeyError(f"no lag in report {event['durable']}")
+
+    reader = reader_of(tmp_path, monkeypatch, tell)
+    reader.start()
+    with pytest.raises(KeyError, match="no lag in report 0"):
+        until(reader.check, 30)
+    reader.stop()
+    assert reader.restarts == 0
