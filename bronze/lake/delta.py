@@ -37,7 +37,7 @@ from bronze.lake.torn_log import ACTIONS_KEY, DERIVED, set_torn_aside
 from bronze.lake.transactions import expect_marks
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from deltalake import DeltaTable, PostCommitHookProperties
 
@@ -341,25 +341,6 @@ def batches(
     if ending:
         wanted &= pc.field(ending)
     yield from table.to_pyarrow_dataset().to_batches(columns=columns, filter=wanted)
-
-
-def file_batches(
-    table: DeltaTable, paths: Collection[str], columns: list[str], ending: str
-) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Some columns of the rows of some files of a handle's version, batch by batch, each with its file.
-
-    Args:
-        table: open, of no catalog and without partitions.
-        paths: of the files, relative to the table.
-        columns: wanted.
-        ending: a column that is true.
-    """
-    if not paths:
-        return
-    for fragment in table.to_pyarrow_dataset().get_fragments():
-        if fragment.path in paths:
-            for batch in fragment.to_batches(columns=columns, filter=pc.field(ending)):
-                yield fragment.path, batch
 
 
 def sorted_by(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bronze.lake import delta
+from bronze.lake import delta, parquet
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.failures import lake_opened
 from bronze.lake.kept import KeptTable
@@ -164,7 +164,7 @@ class Backlog:
             wanted = {
                 path for path, first in later.items() if path not in self._whole or _within(first, positions)
             }
-            read = delta.file_batches(changes, wanted, ["commit_lsn", "commit_ts"], "end_of_tx")
+            read = parquet.file_batches(changes.table_uri, wanted, ["commit_lsn", "commit_ts"], "end_of_tx")
         whole = {path: count for path, count in self._whole.items() if path in later}
         new: dict[str, _Count] = dict.fromkeys(later.keys() - whole.keys(), _NONE)
         parts: dict[tuple[str, Lsn], _Count] = {}

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from bronze.lake import delta
+from bronze.lake import parquet
 from bronze.lake.control import OpenError
 from bronze.lake.control_tables import ControlTables
 from bronze.lsn import Lsn
@@ -178,13 +178,13 @@ def test_transactions_that_a_layer_lacks_are_counted_and_no_file_is_read_twice(
     for number in range(4):
         append(number * 10 + 1, 10)
     read: list[str] = []
-    files = delta.file_batches
+    files = parquet.file_batches
 
-    def noted(table: DeltaTable, paths: Collection[str], *more: Any) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def noted(uri: str, paths: Collection[str], *more: Any) -> Iterator[tuple[str, pa.RecordBatch]]:
         read.extend(paths)
-        return files(table, paths, *more)
+        return files(uri, paths, *more)
 
-    monkeypatch.setattr(delta, "file_batches", noted)
+    monkeypatch.setattr(parquet, "file_batches", noted)
     backlog = Backlog()
 
     def counted(*positions: int) -> dict[int, tuple[int, datetime | None]]:
