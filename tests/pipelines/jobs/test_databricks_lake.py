@@ -122,6 +122,10 @@ def test_the_alerts_find_what_waits_what_is_open_and_what_failed(spark: SparkSes
         return {row.layer: row.seconds for row in rows_of(spark, alert("lag", shop.lake))}
 
     assert lag() == {"silver": 0, "gold": 0}
+    ((seconds,),) = rows_of(spark, alert("silent", shop.lake))
+    time.sleep(1)
+    ((later,),) = rows_of(spark, alert("silent", shop.lake))
+    assert 0 <= seconds < later < 3600, "nobody reads, so the newest commit gets older"
     shop.execute(CHANGES[0])
     shop.read()
     asked = time.monotonic()

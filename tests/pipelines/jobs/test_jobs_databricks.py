@@ -109,6 +109,20 @@ def test_databricks_models_accept_every_resource_of_each_target(target: str) -> 
             assert re.fullmatch(r"\$\{var\.[a-zA-Z]+([-_]?[a-zA-Z0-9]+)*\}", text), path
 
 
+@pytest.mark.parametrize("target", [*PRODUCTION, "dev"])
+def test_a_task_whose_failure_the_job_survives_mails_it(target: str) -> None:
+    for job in jobs(target).values():
+        tasks = {task["task_key"]: task for task in job["tasks"]}
+        survived = [
+            on["task_key"]
+            for task in tasks.values()
+            if task.get("run_if") == "ALL_DONE"
+            for on in task["depends_on"]
+        ]
+        for name in survived:
+            assert tasks[name]["email_notifications"]["on_failure"]
+
+
 def test_the_models_refuse_a_misspelt_field_at_any_depth() -> None:
     job = jobs("aws")["stages"]
     job["job_clusters"][0]["new_cluster"]["autoscale"]["min_worker"] = 1
