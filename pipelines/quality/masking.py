@@ -10,8 +10,8 @@ wherever it went. So the doubtful case is masked:
   others in it is masked as one. So is what is no field of the definition. A document that cannot be resolved,
   or was built by another definition than the one of now, is masked whole.
 * bronze: `new` and `old` hold the values of all tables, so both are masked as soon as anything is.
-* a query over a table with a masked column: what it returns is shown only under the name of a column of these
-  tables that is not masked. What it computes, or renames, is masked.
+* a rule in SQL: ``SELECT * FROM {batch} WHERE …`` finds the suite's own columns. Of any other rule nothing is
+  shown as soon as anything is masked, because `max(email) AS id` has the name of a column that is not.
 
 NULL is shown as NULL: that a value is missing is no personal value. A name that no table has is an error,
 because a mask that is misspelt would show what it was to hide.
@@ -19,6 +19,7 @@ because a mask that is misspelt would show what it was to hide.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -27,7 +28,7 @@ from bronze.errors import ConfigurationError
 from gold.builder.spark_settings import HASH, LSN
 from gold.compile.query import KEY
 from gold.tree.nodes import Aggregate, Child, Flattened, Many, Nested, Value
-from pipelines.quality.suite_files import QUERY, placeholders
+from pipelines.quality.suite_files import QUERY
 from silver.schema.catalog import DELETED, HISTORY_COLUMNS, HISTORY_SUFFIX, OWN_COLUMNS, UNREPRESENTABLE
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
     from silver.schema.catalog import SilverTable
 
 MASK: Final = "***"
+_PLAIN: Final = re.compile(
+    r"\s*SELECT\s+\*\s+FROM\s+\{batch\}\s+WHERE\b(?!.*(?:\bUNION\b|\|>))", re.IGNORECASE | re.DOTALL
+)
+"""A rule that returns rows of the suite's table as they are: nothing before or after WHERE brings others."""
 _BRONZE: Final = frozenset({"new", "old"})
 _SILVERS: Final = frozenset({*OWN_COLUMNS, DELETED, *HISTORY_COLUMNS})
 """Columns of silver's own."""
@@ -49,29 +54,23 @@ class Masks:
     """The masked columns of every table of a cut.
 
     Attributes:
-        columns: of each table, all its columns.
         masked: of each table that has any, its masked columns, in lower case.
     """
 
-    columns: Mapping[str, Sequence[str]]
     masked: Mapping[str, frozenset[str]]
 
     def hides(self, about: Expectation, column: str) -> bool:
         """Whether a value that an expectation found under this name is masked."""
-        name = column.casefold()
-        tables = {about.qualified, *placeholders(str(about.kwargs.get(QUERY, "")))} & self.columns.keys()
-        if QUERY not in about.kwargs:  # `references`: its keys are values of this table's columns, too
-            named = (about.qualified, str(about.kwargs.get("references")))
-            return any(name in self.masked.get(table, ()) for table in named)
-        if not any(table in self.masked for table in tables):
-            return False
-        known = any(name in map(str.casefold, self.columns[table]) for table in tables)
-        return not known or any(name in self.masked.get(table, ()) for table in tables)
+        if QUERY in about.kwargs and not _PLAIN.match(str(about.kwargs[QUERY])):
+            return bool(self.masked)
+        # `references`: its keys are values of this table's columns, too.
+        named = (about.qualified, str(about.kwargs.get("references")))
+        return any(column.casefold() in self.masked.get(table, ()) for table in named)
 
     def touches(self, about: Expectation) -> bool:
-        """Whether an expectation reads a table with a masked column."""
+        """Whether an expectation may read a table with a masked column."""
         named = {about.qualified, about.kwargs.get("references")}
-        return bool((named | set(placeholders(str(about.kwargs.get(QUERY, ""))))) & self.masked.keys())
+        return bool(self.masked if QUERY in about.kwargs else named & self.masked.keys())
 
 
 def parse_masked(
@@ -149,7 +148,7 @@ def masks_of(
                 tree = None if name in different else trees.get(name)
                 found[qualified] = everything if tree is None else _of_document(tree, everything, masked)
     lower = {name: frozenset(map(str.casefold, some)) for name, some in found.items() if some}
-    return Masks(columns, lower)
+    return Masks(lower)
 
 
 def _of_document(tree: Tree, columns: Sequence[str], masked: Mapping[TableName, set[str]]) -> Iterable[str]:

@@ -12,7 +12,7 @@ import pytest
 from bronze.errors import ConfigurationError
 from gold.language.document import load_documents
 from gold.tree.resolve import resolve
-from pipelines.quality.examples import shown
+from pipelines.quality.examples import failing_rows, shown
 from pipelines.quality.expectations import Expectation, Result
 from pipelines.quality.masking import Masks, masks_of
 from silver.schema.catalog import silver_catalog
@@ -89,17 +89,44 @@ SECRET = "eve's \"own\"\nO'Hara"
     ],
 )
 def test_of_an_error_over_masked_data_its_class_alone_is_shown(error: str, left: str) -> None:
-    mask = Masks({"silver.t": ["a"]}, {"silver.t": frozenset({"a"})})
+    mask = Masks({"silver.t": frozenset({"a"})})
     about = Expectation("silver", "t", "s", "expect_column_values_to_be_unique", {"column": "a"})
     said = shown(Result(about, None, error=error, error_of_data=True), mask).error
     assert said == f"{left} (text left out: masked columns)"
     # What is wrong with a suite quotes the suite; what is raised over other tables quotes nothing masked.
     assert shown(Result(about, None, error=error), mask).error == error
-    assert shown(Result(about, None, error=error, error_of_data=True), Masks({}, {})).error == error
+    assert shown(Result(about, None, error=error, error_of_data=True), Masks({})).error == error
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT max(email) AS id FROM {batch}",
+        "SELECT struct(*) AS id FROM {batch}",
+        "SELECT map_from_arrays(columns, new)['email'] AS id FROM {bronze.changes}",
+        "SELECT email AS id FROM delta.`/lake/silver/t`",
+        "SELECT * FROM {batch} WHERE true\nunion SELECT max(email) FROM {batch}",
+        "SELECT * FROM {batch} WHERE true |> SELECT email AS id",
+        "SELECT * FROM {batch} JOIN {silver.t} WHERE true",
+    ],
+)
+def test_of_a_rule_in_sql_nothing_is_shown_once_a_column_is_masked(query: str) -> None:
+    mask = Masks({"silver.t": frozenset({"email"})})
+    about = Expectation("silver", "u", "s", "unexpected_rows_expectation", {"unexpected_rows_query": query})
+    found = Result(about, success=False, unexpected_count=1, values=({"id": "a@b.c", "none": None},))
+    assert json.loads(shown(found, mask).samples[0]) == {"id": "***", "none": None}
+    assert failing_rows(found, None, ["id"], 5, mask) == ({"id": "***", "none": None},)
+    assert shown(found, Masks({})).samples != shown(found, mask).samples
+    plain = "select *\nFROM {batch} WHERE email = 'a@b.c' AND id IN (SELECT id FROM {silver.t})"
+    about = Expectation("silver", "t", "s", "unexpected_rows_expectation", {"unexpected_rows_query": plain})
+    found = Result(about, success=False, unexpected_count=1, values=({"id": 7, "Email": "a@b.c"},))
+    assert failing_rows(found, None, ["id"], 5, mask) == ({"id": "7", "Email": "***"},), "its own columns"
+    error = Result(about, None, error="[CAST_INVALID_INPUT] The value 'a@b.c'", error_of_data=True)
+    assert "a@b.c" not in str(shown(error, mask).error)
 
 
 def test_a_map_by_dates_or_decimals_is_shown_as_text() -> None:
     about = Expectation("silver", "t", "s", "unexpected_rows_expectation", {"unexpected_rows_query": ""})
     value: dict[str, Any] = {"m": {date(2026, 1, 2): [{Decimal("1.50"): ({None: 1},)}]}}
-    (sample,) = shown(Result(about, False, values=(value,)), Masks({}, {})).samples
+    (sample,) = shown(Result(about, False, values=(value,)), Masks({})).samples
     assert json.loads(sample) == {"m": {"2026-01-02": [{"1.50": [{"None": 1}]}]}}

@@ -107,6 +107,6 @@ def test_many_files_become_few_and_old_runs_go(tmp_path: Path, monkeypatch: pyte
 
 def test_of_many_values_that_were_observed_the_first_are_kept() -> None:
     distinct = replace(HOLDS, observed={"values": list(range(99)), "text": "x" * 999})
-    observed = shown(distinct, Masks({}, {})).observed
+    observed = shown(distinct, Masks({})).observed
     assert observed["values"] == [*range(20), "… 79 more"]
     assert len(observed["text"]) == 200
