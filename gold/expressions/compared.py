@@ -76,7 +76,6 @@ _EXACT: Final = (
     "of a float4 PostgreSQL takes 6 digits for a decimal, of a float8 15 digits, and Spark more",
     "write cast(cast(… as double) as decimal(15,s)), or fewer digits than 15",
 )
-_DIGITS_OF_DOUBLE: Final = 15
 _ROUNDING: Final = frozenset(("round", "bround", "ceil", "ceiling", "floor"))
 _CUT_TEXT: Final = re.compile(r"\b(?:VARCHAR|CHAR|CHARACTER)\s*\(", re.IGNORECASE)
 _BARE: Final = re.compile(r"\b(?:DECIMAL|DEC|NUMERIC)\b(?!\s*[(:])", re.IGNORECASE)
@@ -203,7 +202,7 @@ def wrong_cast(one: str, ddl: str) -> tuple[str, str] | None:
     if types.is_integer(ddl):
         return _WHOLE if floating or (types.digits(one) or (0, 0))[1] else None
     found = types.digits(ddl)
-    many = found is not None and (types.base(one) == "FLOAT" or sum(found) > _DIGITS_OF_DOUBLE)
+    many = found is not None and (types.base(one) == "FLOAT" or sum(found) > types.DIGITS_OF_DOUBLE)
     return _EXACT if floating and many else None
 
 

@@ -266,6 +266,8 @@ class ExpressionParser(Operators):
     def _called(self, name: str, found: Sequence[Operand]) -> Operand:
         """What a function of these arguments gives."""
         of_literals, self._given = constant(found), found
+        if name not in CHOOSERS | CASTS | {"if", "nvl2"}:
+            instants.check_written(found)
         check_called(name, found)
         way, column = way_of(name, found)
         return replace(self._result(name, found, of_literals=of_literals), way=way, name=column)
@@ -367,4 +369,5 @@ class ExpressionParser(Operators):
             if not self._may(","):
                 break
         instants.refuse(found)
+        instants.check_written(found)
         return replace(both(*found), literal=all(one.literal for one in found))

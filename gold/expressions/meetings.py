@@ -46,7 +46,7 @@ from pyspark.sql.types import (
 from gold.expressions.compared import wrong_cast, wrong_number
 from gold.expressions.instants import EXPONENT, ROUNDED, SINGLE, TEXT_BESIDE_NUMBER
 from gold.expressions.scanner import ColumnReference
-from gold.language.types import digits, map_key, rounded
+from gold.language.types import DIGITS_OF_DOUBLE, digits, map_key, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -202,6 +202,11 @@ def _other_cast(one: DataType, result: DataType) -> tuple[str, str] | None:
     return wrong_cast(one.simpleString(), result.simpleString()) if _numbers((one, result)) else None
 
 
+def _is_finer(kind: DataType) -> bool:
+    """Check whether a number has more digits than a floating-point number holds exactly."""
+    return sum(digits(kind.simpleString()) or ()) > DIGITS_OF_DOUBLE
+
+
 def _holds_moments(kind: DataType) -> bool:
     if isinstance(kind, ArrayType):
         return _holds_moments(kind.elementType)
@@ -240,6 +245,7 @@ _ALONE: Final[dict[str, _Said]] = {
     "as JSON": lambda kinds: None if _has_names(kinds[0]) else _KEYS,
     "printed": lambda kinds: None if _has_text(kinds[0]) else _PRINTED,
     "exponent": lambda kinds: _WRITTEN if digits(kinds[0].simpleString()) else None,
+    "exponent compared": lambda kinds: _WRITTEN if _is_finer(kinds[0]) else None,
     **{operator: _operated(operator) for operator in ("/", "*", "div", "<<")},
 }
 """Meetings that no moment is made in."""

@@ -137,6 +137,7 @@ class Operators(Scanner, ABC):
     def _compared(self, how: str, *operands: Operand) -> Operand:
         check_compared(how, operands)
         instants.check_met(list(operands))
+        self._with_exponent("exponent compared", operands)
         met = operands
         if how == "in":
             found = [operand for operand in operands if not instants.is_small(operand)]
@@ -177,7 +178,7 @@ class Operators(Scanner, ABC):
         if not number and operator in {"/", "*", "div", "<<"}:
             self._meet(operator, [one, other])
         kind = "moment" if "moment" in {one.kind, other.kind} else ""
-        self._with_exponent([one, other])
+        self._with_exponent("exponent", [one, other])
         exponent = instants.exponent_of([one, other])
         return Operand(kind, constant([one, other]), number=number, exponent=exponent)
 
@@ -185,15 +186,17 @@ class Operators(Scanner, ABC):
         self, operands: Sequence[Operand], *, constant: bool, given: Sequence[Operand] | None = None
     ) -> Operand:
         """Return what is known of a value that is one of some values."""
-        self._with_exponent(operands if given is None else given)
+        self._with_exponent("exponent", operands if given is None else given)
+        if given is not None:
+            self._with_exponent("exponent compared", operands)
         return instants.chosen(operands, constant=constant, given=given)
 
-    def _with_exponent(self, operands: Sequence[Operand]) -> None:
+    def _with_exponent(self, how: str, operands: Sequence[Operand]) -> None:
         """Note the values whose type Spark knows alone, beside a constant with an exponent."""
         if any(operand.exponent for operand in operands):
             for operand in operands:
                 if not (operand.exponent or operand.number):
-                    self._meet("exponent", [operand])
+                    self._meet(how, [operand])
 
     def _unary(self) -> Operand:
         start = self._place

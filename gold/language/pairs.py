@@ -69,6 +69,8 @@ def way_of_chosen(ways: Sequence[Comparison], *, beside_text: bool) -> Compariso
 def rule_beside(mine: SilverColumn, theirs: SilverColumn) -> Rule:
     """Return how a column is compared for equality with another one of a like type."""
     one, other = comparison(mine), comparison(theirs)
+    if one.equality.refused:
+        return one.equality
     if other.family == "oid" and one.name in _SMALL:
         return _AS_OID
     if one.family != other.family or padded(other, one):

@@ -10,6 +10,9 @@ _INTEGERS: Final = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "INTEGER": 32, "BIG
 _DIGITS: Final = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "INTEGER": 10, "BIGINT": 20}
 """Digits of the decimal that Spark makes of a whole number."""
 
+DIGITS_OF_DOUBLE: Final = 15
+"""Digits of each exact number that a floating-point number of 64 bits holds."""
+
 _MOST_DIGITS: Final = 38
 _BIGINT_DIGITS: Final = 18
 _DECIMAL: Final = re.compile(

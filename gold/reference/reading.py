@@ -136,7 +136,7 @@ class _Reader:
 
     def _elements(self, node: Many | Collect, found: Sequence[Any], kind: Kind, levels: int) -> Any:
         if isinstance(node, Many) and node.map_by is not None:
-            how = Conversion(f"CAST({_column_sql(node.scope, node.map_by, 'texts[0]')} AS STRING)")
+            how = Conversion(_name_sql(_column_sql(node.scope, node.map_by, "texts[0]")))
             return {
                 self._convert(how, (one["k"],)): self._item(node, one["v"], kind["valueType"], levels)
                 for one in found
@@ -167,6 +167,13 @@ def _members(kind: Kind) -> dict[str, Kind]:
 def _ddl(kind: Kind) -> str:
     """Return the DDL of a number's type: what JSON calls long is BIGINT."""
     return {"long": "bigint", "integer": "int", "short": "smallint"}.get(kind, str(kind))
+
+
+def _name_sql(value: str) -> str:
+    """Return SQL of the name that Spark's JSON has for a map's key: of a moment that is not its text."""
+    # Spark SQL has no other way to name a value within an expression.
+    name = "CASE WHEN e IS NOT NULL THEN json_object_keys(to_json(map(e, 1)))[0] END"
+    return f"transform(array({value}), e -> {name})[0]"
 
 
 def _column_sql(scope: Scope, name: str, at: str) -> str:

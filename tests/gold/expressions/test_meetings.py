@@ -140,6 +140,9 @@ abs(smallint(id)) << 2
 abs(Total) * 1e3
 coalesce(abs(Total), 1e3)
 if(active, 1e3, abs(Total))
+abs(wei) > 1e3
+abs(wei) in (1, 2 * 1e3)
+nullif(abs(wei), 1e3) is null
 weights[0] in (0.1, 1)
 coalesce(weights[0], 1)
 place.city = 1
@@ -162,6 +165,8 @@ cast(array(Total, Total) as array<decimal(20,4)>)
 cast(sqrt(Total) as decimal(15,2))
 length(name) << 2
 sqrt(Total) * 1e3
+length(name) > 1e3
+abs(cast(Total as decimal(9,2))) between 1 and 1e3
 nullif(weights[0], 0)
 cast(Total as float) in (0, 1)
 round(order) / 2

@@ -68,7 +68,7 @@ CREATE TABLE item (id int PRIMARY KEY, thing int, e citext, c char(3), kind char
   iv interval, ip inet, net cidr, mny money, tz timetz, j jsonb, pt point, w weather, mr int4multirange,
   odd text COLLATE odd, de text COLLATE german, xm xml, ch "char", as_text numeric(12,3),
   number text, big int8, wei numeric(38,0), o oid,
-  vcs varchar(3)[]);
+  vcs varchar(3)[], vodd varchar(3) COLLATE odd);
 CREATE TABLE by_mood (m mood PRIMARY KEY, thing int, e citext);
 CREATE TABLE host (ip inet PRIMARY KEY, thing int, at date);
 CREATE TABLE coded (v varchar(3) PRIMARY KEY);
@@ -333,6 +333,8 @@ _ORDER: Final = "silver holds it as text, which has another order than PostgreSQ
         (f"{{max: public.item.mr, {_ON}}}", "no equality and no order"),
         (f"{{max: public.item.odd, {_ON}}}", "its collation odd is not deterministic"),
         ("{many: public.item, on: {odd: note}, values: id}", "its collation odd is not deterministic"),
+        ("{many: public.item, on: {vodd: c}, values: id}", "its collation odd is not deterministic"),
+        ("{many: public.item, on: {odd: e}, values: id}", "its collation odd is not deterministic"),
         ("{many: public.item, on: {w: m}, values: id}", "no equality of weather and mood"),
         ("{many: public.item, on: {o: amount}, values: id}", "no equality of oid and numeric"),
         ("{many: public.item, on: {o: f}, values: id}", "no equality of oid and float8"),
@@ -418,6 +420,9 @@ _ORDER: Final = "silver holds it as text, which has another order than PostgreSQ
                 ("coalesce(number, 1e3) > 2", "1e3 is a floating-point number to Spark"),
                 ("amount * (1e3 + 1) > 2", "write it without an exponent"),
                 ("case when ok then -1e3 else 2e3 end * amount > 2", "write it without an exponent"),
+                ("array(amount, 1e3)[0] > 2", "1e3 is a floating-point number to Spark"),
+                ("struct(1e3 as x).x > amount", "write it without an exponent"),
+                ("abs(-1e3) * amount > 2", "write it without an exponent"),
                 ("o > -1", "compares it with whole numbers alone"),
                 ("o in (1, 1 - 2)", "compares it with whole numbers alone"),
                 ("id ^ 2 = 4", "write power(a, b)"),

@@ -8,6 +8,7 @@ has citext itself and collations under which other texts are equal, the others o
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import time
@@ -71,6 +72,20 @@ def documents(
             batch = []
 
 
+def named(world: PostgresWorld, tally: Tally) -> list[str]:
+    """Return documents with a map by each column whose values can be the names of a map."""
+    found = []
+    for number, (table, (columns, _)) in enumerate(world.shapes.items()):
+        document: dict[str, Any] = {"document": f"named{number}", "root": table}
+        maps = [
+            {f"by_{one}": {"many": table, "on": {"j1": "j1"}, "key_by": one, "values": "r"}}
+            for one in columns
+        ]
+        taken = [one for one in maps if world.accepted([json.dumps({**document, "fields": [one]})], tally)]
+        found.append(json.dumps({**document, "fields": taken}))
+    return found
+
+
 def check(tally: Tally) -> None:
     """Whatever gold takes PostgreSQL can compute, in the same way; whatever gold refuses has a remedy."""
     assert not tally.wrong, "\n".join(f"{wrong}\n  {definition}" for wrong, definition in tally.wrong)
@@ -121,6 +136,7 @@ def test_documents_are_those_of_postgresql(
         each = MANY if seconds else CONDITIONS
         asked = {name: dict.fromkeys(writer.condition(name) for _ in range(each)) for name in world.shapes}
         world.compare_conditions(spark, asked, tally)
+        world.compare(spark, named(world, tally), tally, restricted=True)
         until, size = time.monotonic() + seconds, BATCH if seconds else SAMPLE
         for number, batch in enumerate(documents(world, writer, source, tally, size=size)):
             world.compare(spark, batch, tally, restricted=number % 2 == 0)
