@@ -108,6 +108,7 @@ _FRACTIONS: Final = frozenset(("numeric", "float4", "float8"))
 _ALWAYS_HELD: Final = frozenset((*_WHOLE, "float4", "float8", "bool", "bytea"))
 _ARRAY: Final = re.compile(r"\s*ARRAY\s*<(.+)>\s*", re.IGNORECASE | re.DOTALL)
 _NEVER: Final = re.compile(r"(?!)")
+_ANY: Final = re.compile(r"(?s:.*)")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TIME: Final = re.compile(r"\d{2}:\d{2}:\d{2}(?:[.]\d{0,5}[1-9])?")
 _INET: Final = re.compile(r"(?:\d{1,3}[.]){3}\d{1,3}(?:/(?!32)\d{1,2})?")
@@ -263,9 +264,10 @@ _HELD: Final[dict[str, Comparison]] = {
 
 _INTERVAL: Final = Rule(refused="silver holds it as text, in which P30D and P1M differ")
 _KNOWN: Final[dict[str, Comparison]] = {
-    **{name: Comparison(name, "text", _NATIVE, _NATIVE) for name in ("text", "name")},
-    # Any literal is its text; but blanks at its end count beside a char(n) alone (`gold.language.pairs`).
-    "varchar": Comparison("varchar", "text", _NATIVE, _NATIVE, re.compile(r"(?s:.*)")),
+    "text": Comparison("text", "text", _NATIVE, _NATIVE),
+    # Any literal is its text; but other texts beside it may become its type (`gold.language.pairs`).
+    "varchar": Comparison("varchar", "text", _NATIVE, _NATIVE, _ANY),
+    "name": Comparison("name", "text", _NATIVE, _NATIVE, _ANY),
     # Silver's text of it has no blanks at its end, as PostgreSQL's own cast to text.
     "bpchar": Comparison(
         "char(n)", "text", _NATIVE, _NATIVE, re.compile(r"(?s:.*[^ ])?"),

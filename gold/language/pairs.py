@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from silver.schema.catalog import SilverColumn
 
 _NATIVE: Final = Rule()
+_CHANGED: Final = {
+    "char(n)": "count the blanks at its end, or not",
+    "name": "cut each to the bytes of a name",
+}
+"""Types of texts, and what PostgreSQL does to other texts that become such a type."""
 _SMALL: Final = ("int2", "int4")
 _AS_OID: Final = Rule(lambda value: f"CAST({value} AS BIGINT) & 4294967295", "BIGINT", tag="oid")
 _UNPADDED: Final = Rule(lambda value: f"rtrim({value})", "STRING", tag="unpadded", merges=True)
@@ -50,20 +55,22 @@ def padded(one: Comparison, other: Comparison) -> bool:
 def way_of_chosen(ways: Sequence[Comparison], *, beside_text: bool) -> Comparison | None:
     """Return how PostgreSQL compares one of several values, as ``coalesce`` gives; None: as Spark does.
 
-    A ``text`` among texts of other types makes all of them ``text``. Of ``varchar`` and ``char(n)`` the first
-    one decides in PostgreSQL, and in CASE the last one: refused.
+    PostgreSQL gives all values the first one's type, in CASE that of ELSE; but ``name`` comes before other
+    texts, and these before ``citext``. So ``varchar`` beside ``text`` may become either, which matters beside
+    a ``char(n)`` alone. A choice among texts of which one is a ``char(n)`` or a ``name`` is refused.
 
     Args:
         ways: how each value is compared that is not compared as Spark does.
         beside_text: whether one of the values is ``text``.
     """
-    if not ways or (beside_text and {way.family for way in ways} <= {"text", "citext"}):
-        return None
-    padded_one = next((way for way in ways if way.name == "char(n)"), None)
-    if padded_one is None or all(way.name == "char(n)" for way in ways):
-        return ways[0]
-    rule = Rule(refused="beside other texts PostgreSQL may count the blanks at its end, or not")
-    return replace(padded_one, equality=rule, order=rule, remedy="cast each as string to compare their texts")
+    names = {*(way.name for way in ways), *(["text"] if beside_text else [])}
+    if len(names) < 2 or not {way.family for way in ways} <= {"text", "citext"}:
+        return next(iter(ways), None)
+    changed = next((way for way in ways if way.name in _CHANGED), None)
+    if changed is None:
+        return next((way for way in ways if way.name == "varchar"), None if beside_text else ways[0])
+    rule = Rule(refused=f"beside other texts PostgreSQL may {_CHANGED[changed.name]}")
+    return replace(changed, equality=rule, order=rule, remedy="cast each as string to compare their texts")
 
 
 def rule_beside(mine: SilverColumn, theirs: SilverColumn) -> Rule:

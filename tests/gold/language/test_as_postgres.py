@@ -68,7 +68,7 @@ CREATE TABLE item (id int PRIMARY KEY, thing int, e citext, c char(3), kind char
   iv interval, ip inet, net cidr, mny money, tz timetz, j jsonb, pt point, w weather, mr int4multirange,
   odd text COLLATE odd, de text COLLATE german, xm xml, ch "char", as_text numeric(12,3),
   number text, big int8, wei numeric(38,0), o oid,
-  vcs varchar(3)[], vodd varchar(3) COLLATE odd);
+  vcs varchar(3)[], vodd varchar(3) COLLATE odd, nm name);
 CREATE TABLE by_mood (m mood PRIMARY KEY, thing int, e citext);
 CREATE TABLE host (ip inet PRIMARY KEY, thing int, at date);
 CREATE TABLE coded (v varchar(3) PRIMARY KEY);
@@ -382,6 +382,12 @@ _ORDER: Final = "silver holds it as text, which has another order than PostgreSQ
                 ("coalesce(kind, 'x') in (vc, 'x')", "do not count beside char(n)"),
                 ("coalesce(c, vc) = 'a'", "may count the blanks at its end, or not; cast each as string"),
                 ("case when ok then vc else c end > 'a'", "may count the blanks"),
+                ("coalesce(vc, txt) = c", "blanks at its end do not count beside char(n)"),
+                ("case when ok then txt else vc end = kind", "do not count beside char(n)"),
+                ("coalesce(c, txt) = txt", "may count the blanks at its end, or not; cast each as string"),
+                ("case when ok then lower(vc) else c end in (txt, 'x')", "may count the blanks"),
+                ("coalesce(nm, txt) = 'a'", "may cut each to the bytes of a name; cast each as string"),
+                ("case when ok then nm else c end = vc", "cut each to the bytes of a name"),
                 ("coalesce('ab ', c) = kind", "'ab ' is not the text that silver has of such a value; write"),
                 ("case when ok then m else 'glad' end = 'ok'", "'glad' is not the text"),
                 ("nvl(u, 'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11') = u", "is not the text"),
@@ -463,7 +469,8 @@ def test_what_spark_would_compare_otherwise_is_refused_in_its_line(
         "amount > id or wei = 1 or whole <= amount", "wei > 1000 or wei = f or f > 1e3 or id > 1e3",
         "cast(wei as double) > 0.5",
         "decode(m, 'ok', 'O', 'sad', 'S', 'none') = 'O'", "concat(m, '-', kind) = 'ok-big'",
-        "coalesce(vc, txt) = c", "case when ok then txt else vc end = kind", "coalesce(e, txt) = 'x'",
+        "coalesce(vc, txt) = txt", "case when ok then txt else vc end > nm", "coalesce(e, txt) = 'x'",
+        "coalesce(nm, 'x') = c or coalesce(nm, nm) = vc or c = nm or coalesce(c, c, 'x') = txt",
         "amount + 1 > 0.5 and amount * 2 = 3 and amount * 1.19 > 1", "whole div 2 = id % 3", "f / 2 > 1",
         "cast(floor(amount) as int) = 2", "id | 2 = 3 and (id | 2) & 1 = 1", "(ok = ok) in (true)",
         "cast(round(f) as int) = cast(-(round(amount, 0)) as bigint)", "cast(f as decimal(15, 2)) = 2",
