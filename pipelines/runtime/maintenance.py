@@ -221,20 +221,9 @@ class Maintenance:
             _LOGGER.warning("the failure could not be recorded", exc_info=True)
 
     def expire(self) -> int:
-        """Remove cuts past retention from `control.cuts`; returns how many.
-
-        Old runs and closed errors go, too. The cuts that stay are thinned with their age, which frees no file
-        (`bronze.lake.thinning`). Where a document's mark cannot be read, nothing is thinned: the document may
-        go on from any cut.
-        """
-        self._control.tidy()
+        """Remove what is past retention from the control tables; returns how many cuts (`expired`)."""
         now = datetime.now(UTC)
-        before = now - timedelta(seconds=self._retention)
-        self._control.expire_runs(now, before)
-        self._control.expire_errors(before)
-        removed = self._control.expire_cuts(before, gold=self._documents)
-        self._control.thin_cuts(now, gold=self._documents, positions=positions(self._lake, self._control))
-        return removed
+        return expired(self._lake, self._control, now, self._retention, documents=self._documents)
 
     def _tables(self) -> list[tuple[Layer, str]]:
         cuts = [(layer, self._control.latest_cut(layer)) for layer in self._layers]
@@ -354,3 +343,26 @@ class Maintenance:
         if table is not None:
             self._handles[f"{layer}.{name}"] = table
         return table
+
+
+def expired(lake: Lake, control: ControlTables, now: datetime, retention: float, *, documents: bool) -> int:
+    """Remove cuts past retention from `control.cuts`; returns how many.
+
+    Old runs and closed errors go, too. The cuts that stay are thinned with their age, which frees no file
+    (`bronze.lake.thinning`). Where a document's mark cannot be read, nothing is thinned: the document may go
+    on from any cut.
+
+    Args:
+        lake: where.
+        control: its control tables.
+        now: the present.
+        retention: seconds that superseded cuts stay readable.
+        documents: whether gold is built from silver here.
+    """
+    control.tidy()
+    before = now - timedelta(seconds=retention)
+    control.expire_runs(now, before)
+    control.expire_errors(before)
+    removed = control.expire_cuts(before, gold=documents)
+    control.thin_cuts(now, gold=documents, positions=positions(lake, control))
+    return removed

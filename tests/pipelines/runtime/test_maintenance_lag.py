@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from bronze.lake.control import Cut
+from bronze.lake.control import Cut, Run
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from pipelines.runtime.maintenance import Maintenance
+from pipelines.runtime.log_entries import cut_log
+from pipelines.runtime.maintenance import Maintenance, expired
 from pipelines.runtime.stated_retention import hours_to_state, positions
 from tests.pipelines.aged import age
 from tests.pipelines.runtime.test_maintenance import DAY, Shop
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
+
+    from bronze.lake.location import Layer
 
 
 @pytest.mark.spark
@@ -74,3 +80,85 @@ def test_documents_may_stand_at_their_marks_and_at_the_newest_cuts_that_name_the
         write_deltalake(lake.uri("gold", name), pa.table({"id": [1]}), commit_properties=mark)
         write_deltalake(lake.uri("gold", name), pa.table({"id": [2]}), mode="append")
     assert positions(lake, control) == {Lsn(10), Lsn(20), Lsn(30)}
+
+
+class Days:
+    """A lake of which the logs and cuts are those of so many days; of rows there is one for each commit."""
+
+    def __init__(self, path: str) -> None:
+        self.lake, self.lsn = Lake(path), 10
+        self.control = ControlTables(self.lake)
+        self.versions = dict.fromkeys(("orders", "countries", "busy", "quiet", "failing"), -1)
+        self.marks: dict[str, Lsn] = {}
+
+    def write(self, layer: Layer, name: str) -> None:
+        """One commit, with a mark where it is a document's."""
+        app = CommitProperties(app_transactions=[Transaction("deltasmelt.gold", self.lsn)])
+        write_deltalake(
+            self.lake.uri(layer, name),
+            pa.table({"id": [self.lsn]}),
+            mode="overwrite",
+            commit_properties=app if layer == "gold" else None,
+        )
+        self.versions[name] = self.versions.get(name, -1) + 1
+        self.marks[name] = Lsn(self.lsn)
+
+    def cycle(self, now: datetime, silver: Sequence[str], gold: Sequence[str]) -> None:
+        """Silver's cut and gold's; the run of a document, and an error that is closed."""
+        cuts: tuple[tuple[Layer, Sequence[str]], ...] = (("silver", silver), ("gold", gold))
+        for layer, names in cuts:
+            tables = {name: self.versions[name] for name in names}
+            marks = {name: self.marks[name] for name in names}
+            self.control.record_cut(Cut(layer, Lsn(self.lsn), now, tables, now, marks=marks))
+        self.control.record_runs([Run("gold", "busy", "incremental", None, Lsn(self.lsn), started_at=now)])
+
+    def maintain(self, now: datetime) -> Counter[str]:
+        """What maintenance removes of control tables and logs; then what is left, by name."""
+        control = self.control
+        expired(self.lake, control, now, 2 * DAY, documents=True)
+        found: Counter[str] = Counter()
+        layers: tuple[Layer, ...] = ("silver", "gold")
+        for layer in layers:
+            for name in control.names(layer):
+                table, oldest = DeltaTable(self.lake.uri(layer, name)), control.oldest_version(layer, name)
+                assert oldest is not None
+                table.create_checkpoint()
+                cut_log(table, oldest)
+                found[f"pinned versions of {name}"] = table.version() - oldest
+                found[f"log of {name}"] = len(list(Path(table.table_uri, "_delta_log").glob("*.json")))
+            found[f"names of {layer}"] = len(control.names(layer))
+            found[f"cuts of {layer}"] = len(control.cuts(layer))
+        found["runs"] = len(control.runs(limit=10_000))
+        return found
+
+
+def test_three_weeks_leave_no_more_than_the_first(tmp_path: Path) -> None:
+    """A busy document, a quiet one that each second cut leaves out, and one with an error since day three.
+
+    Each day a table of silver is new, and gone the next day. Cuts are kept for two days.
+    """
+    days, counts = Days(str(tmp_path)), []
+    for name in ("countries", "quiet", "failing"):
+        days.write("silver" if name == "countries" else "gold", name)
+    for day in range(21):
+        days.write("silver", f"of_day_{day}")
+        for turn in range(2):
+            now = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day, hours=9 * turn)
+            days.write("silver", "orders")
+            days.write("gold", "busy")
+            gold = ["busy", *(["quiet"] if turn else []), *(["failing"] if day < 3 else [])]
+            days.cycle(now, ["orders", "countries", f"of_day_{day}"], gold)
+            days.lsn += 10
+        counts.append(days.maintain(now))
+    week = Counter({name: max(one[name] for one in counts[:7]) for one in counts[:7] for name in one})
+    grown = {
+        name: number for name, number in counts[-1].items() if "of_day" not in name and number > week[name]
+    }
+    assert not grown
+    assert not [name for name in counts[-1] if "failing" in name], "no cut names what failed weeks ago"
+    assert counts[-1]["names of silver"] <= 2 + 4
+    # The quiet document goes on from the newest cut that names it, at once.
+    last = days.control.last_named("gold", "quiet")
+    assert last is not None
+    assert last.commit_lsn == days.lsn - 10
+    assert days.control.latest_cut("silver", at=last.commit_lsn) is not None
