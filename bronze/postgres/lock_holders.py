@@ -17,13 +17,30 @@ LET_GO: Final = "another session, which has let it go since"
 
 
 _WAITING_QUERY: Final = """
-    SELECT l.pid, coalesce(left(a.query, 80), '')
-    FROM pg_locks l
-    LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-    WHERE NOT l.granted AND pg_blocking_pids(l.pid) && %s::int[]
+    WITH locks AS MATERIALIZED (SELECT * FROM pg_locks),
+    waiters AS MATERIALIZED (
+        SELECT DISTINCT l.pid
+        FROM locks l
+        JOIN locks ours ON ours.pid = ANY (%(pids)s::int[])
+                       AND ours.granted
+                       AND ours.locktype = l.locktype
+                       AND ours.database IS NOT DISTINCT FROM l.database
+                       AND ours.relation IS NOT DISTINCT FROM l.relation
+                       AND ours.virtualxid IS NOT DISTINCT FROM l.virtualxid
+                       AND ours.transactionid IS NOT DISTINCT FROM l.transactionid
+        WHERE NOT l.granted
+    )
+    SELECT w.pid, coalesce(left(a.query, 80), '')
+    FROM waiters w
+    LEFT JOIN pg_stat_activity a ON a.pid = w.pid
+    WHERE pg_blocking_pids(w.pid) && %(pids)s::int[]
     LIMIT 1
 """
-"""pg_locks is read again each time, and shows every role's locks; pg_stat_activity does neither."""
+"""pg_locks is read again each time, and shows every role's locks; pg_stat_activity does neither.
+
+``pg_blocking_pids`` locks the server's whole lock table, so only those are asked about that wait for the very
+thing that one of ours has: an application whose sessions wait for each other's rows is not slowed by us.
+"""
 
 
 _HOLDERS_QUERY: Final = """
@@ -51,7 +68,7 @@ END_HOLDER: Final = (
 
 def waiting_for(connection: psycopg.Connection[Any], pids: Sequence[int]) -> tuple[int, str] | None:
     """A session that waits for a lock of these, and its statement; connection in autocommit mode."""
-    row = connection.execute(_WAITING_QUERY, [list(pids)]).fetchone()
+    row = connection.execute(_WAITING_QUERY, {"pids": list(pids)}).fetchone()
     return None if row is None else (row[0], row[1])
 
 
