@@ -77,6 +77,7 @@ class Timing:
         walsender_end: for a walsender to go, after its time is over.
 
     Server:
+        answer: for each answer for which nothing else is said; a command of ours takes seconds at most.
         session_settings: for the settings of a new session, two round trips.
         client_check: between two looks of a working or waiting backend whether we are still there. Without
             them one whose client was killed while it waits for a lock waits on, with all that it holds.
@@ -132,6 +133,7 @@ class Timing:
     reader_silence: float = 15.0
     walsender_end: float = 5.0
 
+    answer: float = 120.0
     session_settings: float = 10.0
     client_check: float = 10.0
     command_poll: float = 0.2

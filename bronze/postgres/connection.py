@@ -3,8 +3,10 @@
 Every connection comes from here: rendering settings pinned (see `bronze.postgres.conninfo`), failures turned
 into our errors by `translate`, a server that is too old refused at once.
 
-Nobody waits on one for ever: `within` ends a question that takes too long, `until_stopped` one that is not
-wanted any more.
+**No answer is waited for without end.** A proxy or a backend that is stuck may swallow one, and the kernel
+has nothing to notice. Each command of psycopg and of ours passes `SourceConnection`, which ends the
+connection when the answer is late (`Timing.answer`, or what `within` says) or no longer wanted
+(`until_stopped`). What the server made of such a command is unknown, as after any lost connection.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
+from psycopg import generators
 
 from bronze.doors import Door, through
 from bronze.errors import DefiniteError
@@ -29,8 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from psycopg.abc import RV, PQGen
-    from psycopg.pq.abc import PGconn
-    from psycopg.rows import TupleRow
+    from psycopg.pq.abc import PGresult
 
     from bronze.config.sections import SourceSettings
 
@@ -38,7 +41,6 @@ MINIMUM_VERSION: Final = 140000
 """PostgreSQL 14: wal_status of slots, subscripting handlers of types, streaming of partitioned roots are
 all there."""
 
-_STOP_LOOK_SECONDS: Final = 0.2
 _CANCEL_SECONDS: Final = 2.0
 """How long a server may take to end a statement of somebody who is to stop, before the line is ended."""
 
@@ -63,13 +65,72 @@ class ServerIdentity:
     started: int = 0
 
 
-class SourceConnection(psycopg.Connection["TupleRow"]):
-    """A connection in autocommit mode; its statements pass a door, also those around transactions."""
+class SourceConnection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection in autocommit mode; its commands pass a door, also those around transactions.
+
+    Attributes:
+        patience: seconds for each answer.
+        deadline: by the monotonic clock, instead of `patience`.
+        stop: ends the command that runs when it is set.
+    """
+
+    patience: float = 60.0
+    deadline: float | None = None
+    stop: threading.Event | None = None
 
     def wait(self, gen: PQGen[RV], *args: Any, **kwargs: Any) -> RV:
         """As psycopg's, through which it sends whatever it sends."""
-        run = super().wait
-        return through(Door.STATEMENT, str(self.pgconn.backend_pid), lambda: run(gen, *args, **kwargs))
+        return through(
+            Door.STATEMENT, str(self.pgconn.backend_pid), lambda: self._answer(gen, *args, **kwargs)
+        )
+
+    def command(self, sql: str, door: Door = Door.STATEMENT) -> PGresult:
+        """Run commands past psycopg; return the last result, or the one that begins a COPY.
+
+        Raises:
+            psycopg.OperationalError: the line is lost, or no answer came in time.
+        """
+
+        def run() -> PGresult:
+            self.pgconn.send_query(sql.encode())
+            results: list[PGresult] = self._answer(generators.execute(self.pgconn))
+            return results[-1]
+
+        return through(door, str(self.pgconn.backend_pid), run)
+
+    def rest(self) -> list[PGresult]:
+        """Return the results that are left of a command, to its end; raises as `command`."""
+        return self._answer(generators.fetch_many(self.pgconn))
+
+    def _answer(self, gen: PQGen[RV], *args: Any, **kwargs: Any) -> RV:
+        return super().wait(self._bounded(gen), *args, **kwargs)
+
+    def _bounded(self, gen: PQGen[RV]) -> PQGen[RV]:
+        """Run a generator of psycopg to its end, unless it takes too long or is not wanted any more.
+
+        psycopg resumes it when the socket is ready, and ten times a second. On a stop the server is asked to
+        end the statement first, so that nothing of it is left there.
+        """
+        begun = time.monotonic()
+        deadline = begun + self.patience if self.deadline is None else self.deadline
+        given_up: float | None = None
+        try:
+            state = next(gen)
+            while True:
+                ready = yield state
+                now = time.monotonic()
+                if given_up is None and self.stop is not None and self.stop.is_set() and not ready:
+                    with suppress(psycopg.Error, OSError):
+                        self.cancel_safe(timeout=_CANCEL_SECONDS)
+                    given_up = now = time.monotonic()
+                    deadline = min(deadline, given_up + _CANCEL_SECONDS)
+                if now >= deadline:
+                    self.close()
+                    raise psycopg.OperationalError(f"the server has not answered for {now - begun:.1f} s")
+                state = gen.send(ready)
+        except StopIteration as end:
+            result: RV = end.value
+            return result
 
     def __exit__(self, *_: object) -> None:
         """Close it, whatever happened, without a word: no line may be there for a ROLLBACK.
@@ -80,13 +141,18 @@ class SourceConnection(psycopg.Connection["TupleRow"]):
 
 
 def connect(
-    source: SourceSettings, *, application_name: str = "deltasmelt", **extra: str
-) -> psycopg.Connection[TupleRow]:
+    source: SourceSettings,
+    *,
+    application_name: str = "deltasmelt",
+    patience: float | None = None,
+    **extra: str,
+) -> SourceConnection:
     """An open connection in autocommit mode, with the pinned settings.
 
     Args:
         source: which server.
         application_name: as pg_stat_activity shows it.
+        patience: seconds for each answer, where that is not `Timing.answer`.
         extra: further libpq keywords.
 
     Raises:
@@ -103,7 +169,8 @@ def connect(
         with translated(source):
             _require_version(connection.info.server_version, source)
             with within(source.timing.session_settings, connection):
-                set_up_session(connection.pgconn, source.timing.client_check)
+                set_up_session(connection, source.timing.client_check)
+        connection.patience = source.timing.answer if patience is None else patience
     except BaseException:
         connection.close()
         raise
@@ -134,11 +201,18 @@ def within(
     connection: psycopg.Connection[Any],
     end: Callable[[psycopg.Connection[Any]], None] | None = None,
 ) -> Iterator[None]:
-    """End the connection if the block takes longer: a thread that waits on it fails as on a lost connection.
+    """End the connection if the block takes longer: its commands fail as on a lost connection.
 
-    For short questions, which a living server answers in milliseconds. On a line that stands still, with both
-    ends alive, the kernel has nothing to notice. `end` may do less, as cancelling the statement that runs.
+    `end` may do less, as cancelling the statement that runs; it is called whatever the block does then.
     """
+    if end is None and isinstance(connection, SourceConnection):
+        before, now = connection.deadline, time.monotonic() + seconds
+        connection.deadline = now if before is None else min(before, now)
+        try:
+            yield
+        finally:
+            connection.deadline = before
+        return
     timer = threading.Timer(seconds, end or abandon, [connection])
     timer.daemon = True
     timer.start()
@@ -150,36 +224,15 @@ def within(
 
 @contextmanager
 def until_stopped(stop: threading.Event, *connections: psycopg.Connection[Any]) -> Iterator[None]:
-    """In this block, a thread that waits on these connections fails when `stop` is set.
-
-    The server is asked to end the statement, so that nothing of it is left there; where it does not answer,
-    the connection is ended. Either way the block fails with an error that would heal, soon after `stop`.
-    """
-    over = threading.Event()
-
-    def end() -> None:
-        for connection in connections:
-            if not over.is_set():
-                abandon(connection)
-
-    def watch() -> None:
-        while not over.wait(_STOP_LOOK_SECONDS):
-            if stop.is_set():
-                last = threading.Timer(_CANCEL_SECONDS, end)
-                last.daemon = True
-                last.start()
-                for connection in connections:
-                    with suppress(psycopg.Error, OSError):
-                        connection.cancel_safe(timeout=_CANCEL_SECONDS)
-                over.wait(2 * _CANCEL_SECONDS)
-                last.cancel()
-                return
-
-    threading.Thread(target=watch, name="smelt-until-stopped", daemon=True).start()
+    """In this block, commands on these connections fail when `stop` is set, with an error that would heal."""
+    ours = [connection for connection in connections if isinstance(connection, SourceConnection)]
+    for connection in ours:
+        connection.stop = stop
     try:
         yield
     finally:
-        over.set()
+        for connection in ours:
+            connection.stop = None
 
 
 def abandon(connection: psycopg.Connection[Any]) -> None:
@@ -190,7 +243,7 @@ def abandon(connection: psycopg.Connection[Any]) -> None:
         ours.shutdown(socket.SHUT_RDWR)
 
 
-def set_up_session(connection: PGconn, client_check: float) -> None:
+def set_up_session(connection: SourceConnection, client_check: float) -> None:
     """Set the rendering settings on an open session, also a walsender; two round trips.
 
     Args:
@@ -202,18 +255,14 @@ def set_up_session(connection: PGconn, client_check: float) -> None:
     """
     settings = dict(SESSION_SETTINGS)
     for name, (since, value) in _SETTINGS_SINCE.items():
-        if connection.server_version >= since:
+        if connection.info.server_version >= since:
             settings[name] = value
     statements = [f"SET {name} = {quote_literal(value)}" for name, value in settings.items()]
-    where = str(connection.backend_pid)
-    result = through(Door.STATEMENT, where, lambda: connection.exec_("; ".join(statements).encode()))
+    result = connection.command("; ".join(statements))
     if result.status != psycopg.pq.ExecStatus.COMMAND_OK:
         raise psycopg.errors.error_from_result(result)
-    check = f"SET client_connection_check_interval = {int(1000 * client_check)}".encode()
-    result = through(Door.STATEMENT, where, lambda: connection.exec_(check))
     # Refused by a server whose system cannot tell; there one goes without.
-    if connection.status != psycopg.pq.ConnStatus.OK:
-        raise psycopg.errors.error_from_result(result)
+    connection.command(f"SET client_connection_check_interval = {int(1000 * client_check)}")
 
 
 def log_end(connection: psycopg.Connection[Any]) -> Lsn:

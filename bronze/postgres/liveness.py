@@ -62,7 +62,7 @@ def walsender_liveness(source: SourceSettings, backend_pid: int) -> Liveness:
 
 
 class CopyLine:
-    """Watches the connection of a COPY from its reading side.
+    """Watches the connection of a COPY, or of another command that may take long, from its reading side.
 
     Args:
         source: to look at the backend from outside.
@@ -103,7 +103,7 @@ class CopyLine:
         abandon(self._connection)
         why = "the server waits for us" if found is Liveness.OVER else "the server refuses to be asked"
         raise TransientError(
-            f"no data of a COPY has arrived for {waited:.0f} s while {why}",
+            f"nothing of an answer has arrived for {waited:.0f} s while {why}",
             code="connection-lost",
             where=address_of(self._source),
             remedy="nothing; the copy is tried again over a new connection",
@@ -119,7 +119,7 @@ def _liveness(source: SourceSettings, backend_pid: int, idle: str) -> Liveness:
         idle: how the wait events begin in which the backend has nothing to do.
     """
     try:
-        with connect(source) as connection, translated(source):
+        with connect(source, patience=source.timing.watch_answer) as connection, translated(source):
             row = connection.execute(
                 "SELECT wait_event FROM pg_stat_activity WHERE pid = %s", [backend_pid]
             ).fetchone()

@@ -23,8 +23,10 @@ from bronze.lsn import Lsn
 from bronze.postgres.connection import connect
 from bronze.postgres.conninfo import address_of
 from bronze.postgres.error_translation import stream_error, translate, translate_result
+from bronze.postgres.liveness import CopyLine
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
 
     from psycopg.pq.abc import PGresult
@@ -49,15 +51,23 @@ class ExportedSnapshot:
 class ReplicationConnection:
     """A connection in replication mode. Not safe to share: one thread owns it.
 
+    Args:
+        source: which server.
+        application_name: as pg_stat_activity shows it.
+        stop: ends the command that runs when it is set.
+
     Attributes:
         pgconn: libpq's connection.
         where: names the connection to `bronze.doors`.
     """
 
-    def __init__(self, source: SourceSettings, *, application_name: str) -> None:
+    def __init__(
+        self, source: SourceSettings, *, application_name: str, stop: threading.Event | None = None
+    ) -> None:
         self._source = source
         # Connecting is psycopg's own, which waits without holding up other threads.
         self._connection = connect(source, application_name=application_name, replication="database")
+        self._connection.stop = stop
         self.pgconn = self._connection.pgconn
         self.where = str(self.pgconn.backend_pid)
 
@@ -72,13 +82,24 @@ class ReplicationConnection:
         Raises:
             SmeltError: the server refused it, or the connection broke.
         """
-        result = through(Door.REPLICATION_COMMAND, self.where, lambda: self.pgconn.exec_(sql.encode()))
+        result = self.run(sql, Door.REPLICATION_COMMAND)
         if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
             raise self.failure(result)
         return [
             tuple(_text(result.get_value(row, column)) for column in range(result.nfields))
             for row in range(result.ntuples)
         ]
+
+    def run(self, sql: str, door: Door) -> PGresult:
+        """Run one command; its result, whatever it says.
+
+        Raises:
+            SmeltError: the connection broke, or no answer came in time.
+        """
+        try:
+            return self._connection.command(sql, door)
+        except psycopg.OperationalError as error:
+            raise self.lost(error) from error
 
     def export_snapshot(self, slot: str, cancelled: Callable[[], bool]) -> ExportedSnapshot | None:
         """Make a temporary slot and export the snapshot at its consistent point; None when cancelled.
@@ -88,11 +109,13 @@ class ReplicationConnection:
 
         The wait outlives a connection that is merely closed: nothing is read from it meanwhile. So a wait
         that is given up, for whatever reason, is cancelled first; and the server is asked to look now and
-        then whether we are there (`Timing.client_check`), should we be killed.
+        then whether we are there (`Timing.client_check`), should we be killed. A server that has answered,
+        while nothing came, is found by what its backend waits for (`bronze.postgres.liveness`).
 
         Raises:
             SmeltError: the server refused, or the connection broke.
         """
+        line = CopyLine(self._source, self._connection)
         # The spelling of version 14, which later ones still take.
         sql = f"CREATE_REPLICATION_SLOT {quote_identifier(slot)} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT"
         self.query("SELECT")  # begins the server's looks: a command of the protocol does not, but keeps them
@@ -102,9 +125,12 @@ class ReplicationConnection:
                 if cancelled():
                     self._cancel()
                     return None
-                select.select([self.pgconn.socket], [], [], self._source.timing.command_poll)
+                if not select.select([self.pgconn.socket], [], [], self._source.timing.copy_poll)[0]:
+                    line.nothing_came()
                 through(Door.EXPORT_SNAPSHOT, self.where, self.pgconn.consume_input)
-            result = self.pgconn.get_result()
+            result = next(
+                iter(self._connection.rest()), None
+            )  # with the end of the command; the snapshot stays
         except psycopg.OperationalError as error:
             raise self.lost(error) from error
         except BaseException:
@@ -112,7 +138,6 @@ class ReplicationConnection:
             raise
         if result is None or result.status != pq.ExecStatus.TUPLES_OK:
             raise self.ended() if result is None else self.failure(result)
-        self.pgconn.get_result()  # the end of the command; the snapshot stays
         point, name = (_text(result.get_value(0, column)) or "" for column in (1, 2))
         return ExportedSnapshot(Lsn.parse(point), name)
 

@@ -49,6 +49,7 @@ class Nudge:
         """
         self._pushes += 1
         if self._pushes == 3:  # asked twice in vain
-            with connect(self._source) as connection, translated(self._source):
+            patience = self._source.timing.watch_answer
+            with connect(self._source, patience=patience) as connection, translated(self._source):
                 write_heartbeat(connection, "until")
         self._receiver.ask()

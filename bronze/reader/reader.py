@@ -248,14 +248,15 @@ class Reader:
         if self._undecodable is not None:
             self._start_over(self._undecodable)
         self.progress.set(phase="starting", said="")
-        with connect(self._source, application_name=self._begin.application_name) as connection:
+        name = self._begin.application_name
+        with connect(self._source, application_name=name) as connection, until_stopped(stop, connection):
             if self._landing is None and self._source.manage and is_starting_over(self._lake):
                 self._undecodable = DefiniteError(
                     "the publication was dropped, and the reader was stopped before it had started over",
                     code="publication-missing",
                 )
                 return False
-            with translated(self._source), until_stopped(stop, connection):
+            with translated(self._source):
                 landing, copies, position = self._open(connection)
                 again = copies.tables.rejoining
                 if again:

@@ -28,7 +28,7 @@ from bronze.checks.ownership import require_own
 from bronze.errors import DefiniteError
 from bronze.lake import delta
 from bronze.lsn import ZERO, Lsn
-from bronze.postgres.connection import identify, log_end
+from bronze.postgres.connection import SourceConnection, identify, log_end
 from bronze.postgres.conninfo import address_of
 from bronze.postgres.conversion import server_encoding
 from bronze.postgres.liveness import walsender_liveness
@@ -267,7 +267,8 @@ class SessionStart:
         self, connection: psycopg.Connection[Any], position: Position, start: Lsn, encoding: str | None
     ) -> ReplicationStream:
         """Start a stream, and check the slot while nobody else can move it."""
-        replication = ReplicationStream(self.source, application_name=self.application_name)
+        stop = connection.stop if isinstance(connection, SourceConnection) else None
+        replication = ReplicationStream(self.source, application_name=self.application_name, stop=stop)
         try:
             replication.start(start, encoding=encoding)
             slot = read_slot(connection, self.source.slot)

@@ -13,7 +13,7 @@ import psycopg
 from bronze.errors import DefiniteError, TransientError
 from bronze.lsn import ZERO
 from bronze.postgres.blockers import REMEDY, running_transactions
-from bronze.postgres.connection import abandon, connect, translated
+from bronze.postgres.connection import abandon, connect, translated, within
 from bronze.postgres.conninfo import address_of
 from bronze.postgres.error_translation import translate
 from bronze.setup.failover import enable_failover, require_support, slot_statement
@@ -207,8 +207,10 @@ class _SlotMaker(threading.Thread):
         self._statement = statement
 
     def run(self) -> None:
+        timing = self._source.timing
         try:
-            self.connection.execute(self._statement.encode())
+            with within(timing.slot_transactions + timing.cancel, self.connection):
+                self.connection.execute(self._statement.encode())
         except psycopg.Error as error:
             self.error = error
 
@@ -252,7 +254,7 @@ def _watch(maker: _SlotMaker, source: SourceSettings, say: Callable[[str], None]
 
 
 def _in_the_way(own_pid: int, source: SourceSettings) -> str:
-    with connect(source) as looking, translated(source):
+    with connect(source, patience=source.timing.copy_lookout) as looking, translated(source):
         return running_transactions(looking, [own_pid])
 
 

@@ -27,7 +27,7 @@ from bronze.doors import Door, through
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from psycopg.pq.abc import PGconn
+    from bronze.postgres.connection import SourceConnection
 
 BLOCK_BYTES: Final = 4 * 1024 * 1024
 _INPUT_BUFFER: Final = 1024 * 1024
@@ -42,14 +42,13 @@ def copy_statement(query: str) -> str:
     return f"COPY ({query}) TO STDOUT"
 
 
-def enlarge_buffer(connection: PGconn) -> None:
+def enlarge_buffer(connection: SourceConnection) -> None:
     """Make libpq's input buffer hold a batch; it grows to the largest message and keeps that size."""
-    query = f"SELECT repeat(' ', {_INPUT_BUFFER})".encode()
-    through(Door.STATEMENT, str(connection.backend_pid), lambda: connection.exec_(query))
+    connection.command(f"SELECT repeat(' ', {_INPUT_BUFFER})")
 
 
 def copy_blocks(
-    connection: PGconn,
+    connection: SourceConnection,
     query: str,
     cancelled: Callable[[], bool],
     *,
@@ -69,15 +68,16 @@ def copy_blocks(
         psycopg.Error: the server refused or broke off.
         CopyCancelledError: `cancelled` said so; the connection is of no further use.
     """
-    where = str(connection.backend_pid)
-    result = through(Door.COPY_OUT, where, lambda: connection.exec_(copy_statement(query).encode()))
+    pgconn = connection.pgconn
+    where = str(pgconn.backend_pid)
+    result = connection.command(copy_statement(query), Door.COPY_OUT)
     if result.status != pq.ExecStatus.COPY_OUT:
         raise psycopg.errors.error_from_result(result)
     # Copied at once: rows kept one by one cost three times as much, most of it in the garbage collector.
     block = bytearray()
-    get = connection.get_copy_data
+    get = pgconn.get_copy_data
     ready = select.poll()
-    ready.register(connection.socket, select.POLLIN)
+    ready.register(pgconn.socket, select.POLLIN)
     while True:
         count, data = get(1)
         if count > 0:
@@ -89,7 +89,7 @@ def copy_blocks(
             if cancelled():
                 raise CopyCancelledError
             ready.poll(1000 * poll_seconds)
-            through(Door.COPY_OUT, where, connection.consume_input)
+            through(Door.COPY_OUT, where, pgconn.consume_input)
         else:
             break
     if block:
@@ -97,15 +97,12 @@ def copy_blocks(
     _finish(connection)
 
 
-def _finish(connection: PGconn) -> None:
+def _finish(connection: SourceConnection) -> None:
     """Read the command's results to their end.
 
     Raises:
         psycopg.Error: the COPY failed on the way.
     """
-    failed = None
-    while (result := connection.get_result()) is not None:
+    for result in connection.rest():
         if result.status != pq.ExecStatus.COMMAND_OK:
-            failed = result
-    if failed is not None:
-        raise psycopg.errors.error_from_result(failed)
+            raise psycopg.errors.error_from_result(result)

@@ -22,7 +22,7 @@ import threading
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import psycopg
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from bronze.catalog.source_table import SourceTable
     from bronze.config.timing import Timing
+    from bronze.postgres.connection import SourceConnection
     from bronze.snapshot.chunks import Chunk
     from bronze.snapshot.table_copy import TableCopy
 
@@ -73,13 +74,13 @@ _HELD_QUERY: Final = """
 
 
 def sessions_of(
-    session: Callable[[], closing[psycopg.Connection[Any]]], count: int, stack: ExitStack
-) -> list[psycopg.Connection[Any]]:
+    session: Callable[[], closing[SourceConnection]], count: int, stack: ExitStack
+) -> list[SourceConnection]:
     """Connections for workers: fewer where server, role or database has no more, but one at least.
 
     Of several that could be had one is given back then: the export of the snapshot needs a connection, too.
     """
-    sessions: list[psycopg.Connection[Any]] = []
+    sessions: list[SourceConnection] = []
     while len(sessions) < count:
         try:
             sessions.append(stack.enter_context(session()))
@@ -136,7 +137,7 @@ def groups(tables: Sequence[SourceTable], budget: int) -> Iterator[list[SourceTa
         yield group
 
 
-def lock_budget(connection: psycopg.Connection[Any]) -> int:
+def lock_budget(connection: SourceConnection) -> int:
     """How many locks the copies may hold: a part of what the server's lock table holds for certain."""
     row = connection.execute(
         "SELECT current_setting('max_locks_per_transaction')::int * "
@@ -156,7 +157,7 @@ class Worker:
         order: what it reads, what it holds first.
     """
 
-    connection: psycopg.Connection[Any]
+    connection: SourceConnection
     timing: Timing
     held: frozenset[int] = frozenset()
     shared: frozenset[int] = frozenset()
@@ -255,7 +256,7 @@ class Worker:
             raise LeafLostError(f"{leaf.table} was truncated, rewritten or detached")
 
 
-def held_by(connection: psycopg.Connection[Any], workers: Sequence[Worker]) -> None:
+def held_by(connection: SourceConnection, workers: Sequence[Worker]) -> None:
     """Note what each worker has locked, as the server knows it: also partitions that nobody had named."""
     pids = [worker.pid for worker in workers]
     held: dict[int, set[int]] = {pid: set() for pid in pids}

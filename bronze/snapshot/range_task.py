@@ -198,7 +198,7 @@ def _copy_all(task: RangeTask, results: list[RangeResult]) -> None:
         if gone is not None:
             results.append(gone)
             return
-        enlarge_buffer(connection.pgconn)
+        enlarge_buffer(connection)
         worker = Worker(connection, task.source.timing, shared=task.shared)
         for leaf, chunk in task.ranges:
             results.append(_copy(worker, task, leaf, chunk))

@@ -6,7 +6,7 @@ of a range are the same wherever it is read, and however often.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bronze.config.sections import SourceSettings
     from bronze.errors import TransientError
     from bronze.identifiers import TableName
+    from bronze.postgres.connection import SourceConnection
     from bronze.shapes import Relation
     from bronze.snapshot.chunks import Chunk
     from bronze.snapshot.rows import SnapshotRows
@@ -39,7 +40,7 @@ class UnreadableRowsError(Exception):
 
 
 def rows_of_range(
-    connection: psycopg.Connection[Any],
+    connection: SourceConnection,
     source: SourceSettings,
     relation: Relation,
     chunk: Chunk,
@@ -77,7 +78,7 @@ def rows_of_range(
         return cancelled()
 
     query = chunk.query(relation, condition)
-    for block in copy_blocks(connection.pgconn, query, asked, poll_seconds=timing.copy_poll):
+    for block in copy_blocks(connection, query, asked, poll_seconds=timing.copy_poll):
         try:
             table = rows.rows(cells_of(block), seq)
         except Exception as error:
@@ -88,7 +89,7 @@ def rows_of_range(
     let_go(connection, timing.copy_command)
 
 
-def let_go(connection: psycopg.Connection[Any], seconds: float) -> None:
+def let_go(connection: SourceConnection, seconds: float) -> None:
     """Go back to before a range. Back, not on: so the locks of the indexes are let go."""
     with within(seconds, connection):
         connection.execute("ROLLBACK TO SAVEPOINT chunk; RELEASE SAVEPOINT chunk")

@@ -62,11 +62,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from psycopg.rows import TupleRow
-
     from bronze.catalog.source_table import SourceTable
     from bronze.config.sections import SnapshotSettings, SourceSettings
     from bronze.identifiers import TableName
+    from bronze.postgres.connection import SourceConnection
     from bronze.shapes import Relation
     from bronze.snapshot.elsewhere import Begin
     from bronze.snapshot.executors import ExecutorsAtHand
@@ -176,7 +175,7 @@ class Snapshot:
         outcome = Outcome() if outcome is None else outcome
         with translated(self._source):
             try:
-                with self._session() as watcher, ExitStack() as stack:
+                with self._session() as watcher, until_stopped(stop, watcher), ExitStack() as stack:
                     budget = lock_budget(watcher)
                     large = [table for table in tables if self._help.is_large(table)]
                     small = [table for table in tables if not self._help.is_large(table)]
@@ -198,7 +197,7 @@ class Snapshot:
         tables: Sequence[SourceTable],
         stop: threading.Event,
         outcome: Outcome,
-        watcher: psycopg.Connection[TupleRow],
+        watcher: SourceConnection,
         budget: int,
         *,
         begin: Begin | None = None,
@@ -213,7 +212,7 @@ class Snapshot:
         tables: Sequence[SourceTable],
         stop: threading.Event,
         outcome: Outcome,
-        watcher: psycopg.Connection[TupleRow],
+        watcher: SourceConnection,
         budget: int,
         *,
         begin: Begin | None,
@@ -225,13 +224,13 @@ class Snapshot:
             workers = [Worker(session, self._timing) for session in sessions]
             for session in sessions:
                 session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            with until_stopped(stop, *sessions):
-                locked = self._lock(workers, tables, budget, outcome, watcher)
+            stack.enter_context(until_stopped(stop, *sessions))
+            locked = self._lock(workers, tables, budget, outcome, watcher)
             if not locked:
                 return
             held_by(watcher, workers)
             self._landing.reached("snapshot-locked")
-            exporter = ReplicationConnection(self._source, application_name=self._application_name)
+            exporter = ReplicationConnection(self._source, application_name=self._application_name, stop=stop)
             try:
                 slot = f"smelt_tmp_{os.getpid()}_{uuid.uuid4().hex[:8]}"
                 pids = [worker.pid for worker in workers]
@@ -289,11 +288,11 @@ class Snapshot:
         elif failure is not None:
             outcome.interrupted = outcome.interrupted or failure
 
-    def _take_over(self, sessions: Sequence[psycopg.Connection[TupleRow]], name: str) -> None:
+    def _take_over(self, sessions: Sequence[SourceConnection], name: str) -> None:
         for session in sessions:
             with within(self._timing.copy_plan, session):
                 session.execute(f"SET TRANSACTION SNAPSHOT {quote_literal(name)}".encode())
-                enlarge_buffer(session.pgconn)
+                enlarge_buffer(session)
 
     def _count(self, tables: Sequence[SourceTable]) -> int:
         """How many workers have something to do, by what is known of the tables."""
@@ -321,7 +320,7 @@ class Snapshot:
         tables: Sequence[SourceTable],
         budget: int,
         outcome: Outcome,
-        watcher: psycopg.Connection[TupleRow],
+        watcher: SourceConnection,
     ) -> list[SourceTable]:
         """Lock tables against a rewrite, each by one worker; what fails becomes an error of that table.
 
@@ -353,9 +352,7 @@ class Snapshot:
             pending = again
         return [table for table in tables if table.table in locked]
 
-    def _say(
-        self, watcher: psycopg.Connection[TupleRow], tables: Sequence[SourceTable], pids: Sequence[int]
-    ) -> None:
+    def _say(self, watcher: SourceConnection, tables: Sequence[SourceTable], pids: Sequence[int]) -> None:
         """Now and then, say for whom the making of the slot waits.
 
         It may wait for the very transaction that has a lock on a table, as for every other one. A caller that
@@ -369,7 +366,7 @@ class Snapshot:
         self._landing.progress.set(copies_wait=self._wait.goes_on(names, blockers, address_of(self._source)))
         self._say_at = time.monotonic() + self._timing.wait_notice
 
-    def _let_go(self, watcher: psycopg.Connection[TupleRow], pids: Sequence[int]) -> bool:
+    def _let_go(self, watcher: SourceConnection, pids: Sequence[int]) -> bool:
         """Give up where somebody waits for our locks: making the slot may be waiting for just that session.
 
         An ALTER TABLE has its transaction number before it has its lock, and a slot waits for every
@@ -418,7 +415,7 @@ class Snapshot:
             self._landing.progress.copying(str(table.table), table.rows_estimate, len(chunks))
         return copies
 
-    def _session(self) -> closing[psycopg.Connection[TupleRow]]:
+    def _session(self) -> closing[SourceConnection]:
         """A connection that is closed at the end without a word: no line may be there for a ROLLBACK.
 
         The server ends what was open, which is nothing but locks and reads.
@@ -426,7 +423,7 @@ class Snapshot:
         return closing(connect(self._source, application_name=self._application_name))
 
 
-def _locked(table: TableName, watcher: psycopg.Connection[TupleRow]) -> TableError:
+def _locked(table: TableName, watcher: SourceConnection) -> TableError:
     return TableError(
         table,
         f"the table cannot be copied yet: it is locked by {said_of_holder(watcher, table, _REWRITING)}",
@@ -444,7 +441,7 @@ def _gone(table: TableName) -> TableError:
     )
 
 
-def _clock(connection: psycopg.Connection[TupleRow]) -> datetime:
+def _clock(connection: SourceConnection) -> datetime:
     row = connection.execute("SELECT clock_timestamp()").fetchone()
     assert row is not None  # noqa: S101 - a SELECT without FROM has one row
     now: datetime = row[0]

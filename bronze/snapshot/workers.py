@@ -15,7 +15,7 @@ other session could lock.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from bronze.drift.storage import Storage
     from bronze.lake.parquet import PartWriter
     from bronze.lsn import Lsn
+    from bronze.postgres.connection import SourceConnection
     from bronze.shapes import Relation
     from bronze.snapshot.chunks import Chunk
     from bronze.snapshot.elsewhere import Elsewhere
@@ -190,7 +191,7 @@ class SnapshotCopy:
             self._fail(copy, error, worker.connection)
         return True
 
-    def _fail(self, copy: TableCopy, error: psycopg.Error, connection: psycopg.Connection[Any]) -> None:
+    def _fail(self, copy: TableCopy, error: psycopg.Error, connection: SourceConnection) -> None:
         """Make an error that a statement on the table met the table's, also one that may heal.
 
         Raises:
@@ -204,7 +205,7 @@ class SnapshotCopy:
             if connection.closed:
                 raise
 
-    def _copy(self, connection: psycopg.Connection[Any], copy: TableCopy, chunk: Chunk) -> None:
+    def _copy(self, connection: SourceConnection, copy: TableCopy, chunk: Chunk) -> None:
         writer = self._landing.sink.parts(f"snapshot-{copy.relation.relation_id}")
         rows = SnapshotRows(copy.relation, self._lsn, self._taken_at)
         try:

@@ -42,6 +42,8 @@ from bronze.pgoutput.framing import Block, malformed
 from bronze.postgres.replication import ReplicationConnection
 
 if TYPE_CHECKING:
+    import threading
+
     from bronze.config.sections import SourceSettings
 
 _WAKE_BYTES: Final = 256 * 1024
@@ -110,9 +112,11 @@ def read_keepalive(data: bytes) -> Keepalive:
 class ReplicationStream:
     """The stream of the source's slot, on a connection of its own. Not safe to share: one thread owns it."""
 
-    def __init__(self, source: SourceSettings, *, application_name: str) -> None:
+    def __init__(
+        self, source: SourceSettings, *, application_name: str, stop: threading.Event | None = None
+    ) -> None:
         self._source = source
-        self._connection = ReplicationConnection(source, application_name=application_name)
+        self._connection = ReplicationConnection(source, application_name=application_name, stop=stop)
         self._pgconn = self._connection.pgconn
         self._where = self._connection.where
         self._socket: socket.socket | None = None
@@ -151,7 +155,7 @@ class ReplicationStream:
             f"START_REPLICATION SLOT {quote_identifier(self._source.slot)} LOGICAL {start_at} "
             f"(proto_version '1', publication_names {publications}, messages 'true')"
         )
-        result = through(Door.START_STREAM, self._where, lambda: self._pgconn.exec_(command.encode()))
+        result = self._connection.run(command, Door.START_STREAM)
         if result.status != pq.ExecStatus.COPY_BOTH:
             raise self._connection.failure(result)
         self._socket = socket.socket(fileno=os.dup(self._pgconn.socket))

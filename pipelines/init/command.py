@@ -8,6 +8,7 @@ have.
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from typing import TYPE_CHECKING, Any, Final
 
@@ -57,7 +58,7 @@ def run_init(output: Output, *, dsn: str | None, out: Path, schemas: Sequence[st
     source = SourceSettings(dsn=None if dsn is None else SecretStr(dsn), slot="smelt", publication="smelt")
     with (
         output.waiting("reading the database's catalog"),
-        connect(source, application_name="deltasmelt init") as connection,
+        connect(source, application_name="deltasmelt init", patience=math.inf) as connection,
         translated(source),
     ):
         catalog = read_catalog(connection, source, schemas)

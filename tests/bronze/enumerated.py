@@ -5,6 +5,8 @@
 * *before*: it fails, and nothing came about. At the source the backend is really ended first.
 * *after*: it came about, and its answer is lost; at the source the backend is ended then.
 * *late*: it comes about after longer than every patience (which the tests make short).
+* *never*: at the source, what is asked arrives and the answer does not; nothing ends, so that the reader's
+  own patience must.
 * *half*: a file is half written, then the write fails; of a batch of messages one half comes, then the
   connection ends.
 * *stale*: a table or a listing is answered as it was before; feedback is swallowed on its way.
@@ -15,9 +17,12 @@ one: what the reader does about the fault is what it dies in. `Killed` is no Exc
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -36,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-Kind = Literal["before", "after", "late", "half", "stale"]
+Kind = Literal["before", "after", "late", "never", "half", "stale"]
 
 LATE_SECONDS: Final = 1.4
 PATIENCE_SECONDS: Final = 0.9
@@ -44,6 +49,7 @@ _KINDS: Final[dict[Kind, frozenset[Door]]] = {
     "before": frozenset(Door),
     "after": frozenset(Door),
     "late": OF_THE_SOURCE | {Door.COMMIT, Door.REFRESH, Door.CLOSE_PART},
+    "never": OF_THE_SOURCE - {Door.CONNECT},  # libpq's own patience, in whole seconds
     "half": frozenset({Door.WRITE_PART, Door.CLOSE_PART, Door.CREATE_TABLE, Door.CHECKPOINT, Door.RECEIVE}),
     "stale": frozenset({Door.REFRESH, Door.OPEN_TABLE, Door.LIST_FILES, Door.FEEDBACK}),
 }
@@ -99,6 +105,7 @@ class SourceAndLake:
         self._listing: Any = None
         self.durable = ZERO
         self._torn = ""
+        self._connections: dict[str, psycopg.Connection[Any]] = {}
         self._dies = False
         self.seen: Counter[Door] = Counter()
         self.met = False
@@ -142,6 +149,8 @@ class SourceAndLake:
                 self.seen[door] += 1
         if door is Door.LIST_FILES and self._listing is None:
             self._listing = result
+        if door is Door.CONNECT and result is not None:
+            self._connections[str(result.info.backend_pid)] = result
         return result
 
     def _check(self, confirmed: Lsn) -> None:
@@ -160,6 +169,9 @@ class SourceAndLake:
                 return effect()
             case "stale":
                 return None
+            case "never":
+                swallow(self._connections[where.split(maxsplit=1)[0]])
+                return effect()
             case "before" if case.door is Door.CONNECT:
                 raise psycopg.OperationalError("injected: Connection refused")
             case "before":
@@ -216,3 +228,20 @@ class SourceAndLake:
     def _end(self, where: str) -> None:
         with psycopg.connect(self._dsn, autocommit=True) as connection:
             connection.execute("SELECT pg_terminate_backend(%s, 5000)", [int(where.split(maxsplit=1)[0])])
+
+
+def swallow(connection: psycopg.Connection[Any]) -> None:
+    """Let nothing come any more on a line whose ends both live; what is sent goes on to the server."""
+    line = connection.fileno()
+    server = socket.socket(fileno=os.dup(line))
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)  # as libpq has its own
+    os.dup2(ours.fileno(), line)
+    ours.close()
+
+    def forward() -> None:
+        with server, theirs, suppress(OSError):
+            while data := theirs.recv(65536):
+                server.sendall(data)
+
+    threading.Thread(target=forward, name="swallows", daemon=True).start()

@@ -48,6 +48,7 @@ _COPIES: Final = SnapshotSettings(workers=2, chunk_rows=1000)
 _LONGEST_SECONDS: Final = 40.0
 
 IMPATIENT: Final = Timing(
+    answer=PATIENCE_SECONDS,
     session_settings=PATIENCE_SECONDS,
     line_silence=PATIENCE_SECONDS,
     watch_answer=PATIENCE_SECONDS,

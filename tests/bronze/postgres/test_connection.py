@@ -11,14 +11,17 @@ import pytest
 from psycopg import pq
 
 from bronze.config.sections import SourceSettings
+from bronze.config.timing import Timing
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
 from bronze.identifiers import TableName, quote_literal
 from bronze.postgres import connection
-from bronze.postgres.connection import connect, identify, set_up_session
+from bronze.postgres.connection import connect, identify, translated, until_stopped
 from bronze.postgres.conninfo import address_of, conninfo, replication_conninfo
 from bronze.postgres.error_translation import table_error, translate, translate_result
+from bronze.postgres.replication import ReplicationConnection
 from bronze.reader.table_errors import SOURCE_CODES
 from pipelines.demo.embedded_postgres import EmbeddedServer, free_port
+from tests.bronze.enumerated import swallow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,12 +139,8 @@ def test_client_variables_that_beat_options_are_overruled(
     monkeypatch.setenv("PGDATESTYLE", "SQL, DMY")
     with connect(source(drifted)) as connection:
         assert as_text(connection)[:2] == EXPECTED[:2]
-    walsender = pq.PGconn.connect(replication_conninfo(source(drifted)).encode())
-    try:
-        set_up_session(walsender, 10.0)
-        assert walsender.exec_(RENDERED.encode()).get_value(0, 0) == EXPECTED[0].encode()
-    finally:
-        walsender.finish()
+    with connect(source(drifted), replication="database") as walsender:
+        assert walsender.command(RENDERED).get_value(0, 0) == EXPECTED[0].encode()
 
 
 def test_options_of_the_user_stay_but_do_not_beat_ours(
@@ -363,6 +362,34 @@ def test_a_connection_that_an_administrator_ends(own_server: EmbeddedServer) -> 
     for error in (ended, closed, crashed):
         assert isinstance(error, TransientError)
         assert error.code == "connection-lost"
+
+
+def test_an_answer_that_never_comes_ends_with_patience_or_a_stop(database: str) -> None:
+    hasty, patient = source(database).with_timing(Timing(answer=0.5)), source(database)
+    with connect(hasty) as one, connect(hasty) as two:
+        swallow(one)
+        swallow(two)
+        with pytest.raises(TransientError, match="has not answered"), translated(hasty):
+            one.execute("SELECT 1")
+        with pytest.raises(TransientError, match="has not answered"), translated(hasty):
+            two.command("SELECT 1")
+        assert one.closed
+        assert two.closed
+    walsender = ReplicationConnection(hasty, application_name="deltasmelt test")
+    swallow(walsender._connection)
+    with pytest.raises(TransientError, match="has not answered"):
+        walsender.query("IDENTIFY_SYSTEM")
+    walsender.close()
+    stop = threading.Event()
+    threading.Timer(0.3, stop.set).start()
+    with connect(patient) as one, until_stopped(stop, one):
+        swallow(one)
+        with pytest.raises(psycopg.OperationalError, match="has not answered"):
+            one.execute("SELECT 1")
+    with connect(patient) as one:
+        with until_stopped(stop, one), pytest.raises(psycopg.errors.QueryCanceled):
+            one.execute("SELECT pg_sleep(30)")
+        assert one.execute("SELECT 1").fetchone() == (1,), "a server that answers loses nothing"
 
 
 def test_a_server_that_shuts_down_or_has_gone(own_server: EmbeddedServer) -> None:

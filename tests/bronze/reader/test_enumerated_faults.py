@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bronze.doors import Door
 from tests.bronze.enumerated import Case, Killed, cases
 from tests.bronze.first_start import FirstStart
 from tests.bronze.standard_history import History, shorten
@@ -71,19 +72,25 @@ def sample(history: History | FirstStart, count: int) -> None:
     """
     every = cases(history.seen)
     for number in range(count):
-        case = every[(2 * number + 1) * len(every) // (2 * count)]
-        tried = [replace(case, number=max(case.number * part // 4, 1)) for part in (4, 3, 2, 1, 0)]
-        for case in tried:
-            outcome = history.read(case)
-            history.check(outcome, case)
-            if outcome.guard.met:
-                break
-        else:
-            pytest.fail(f"none of these met its fault: {tried}")
+        meet(history, every[(2 * number + 1) * len(every) // (2 * count)])
+
+
+def meet(history: History | FirstStart, case: Case) -> None:
+    """A case, or that of an earlier effect at its door where this one does not come."""
+    tried = [replace(case, number=max(case.number * part // 4, 1)) for part in (4, 3, 2, 1, 0)]
+    for each in tried:
+        outcome = history.read(each)
+        history.check(outcome, each)
+        if outcome.guard.met:
+            return
+    pytest.fail(f"none of these met its fault: {tried}")
 
 
 def test_whatever_fault_an_effect_meets_bronze_is_the_log(database: str, tmp_path: Path) -> None:
-    sample(History(database, tmp_path), SAMPLE)
+    history = History(database, tmp_path)
+    sample(history, SAMPLE)
+    for door in (Door.STATEMENT, Door.COPY_OUT, Door.EXPORT_SNAPSHOT, Door.START_STREAM):
+        meet(history, Case(door, (history.seen[door] + 1) // 2, "never", kill=False))
 
 
 def test_whatever_fault_a_first_start_meets_bronze_is_the_source(database: str, tmp_path: Path) -> None:
