@@ -104,12 +104,13 @@ def _slot(
     danger = slot_risk(slot, budget.seconds_left, None, budget)
     if slot.wal_status == "unreserved" or low or danger.level > RiskLevel.NONE:
         start = "" if budget.reads else "start the pipeline; "
+        more = "<more>" if budget.limit is not None else "<well above what is held>"
         yield Finding(
             level="warning",
             code="slot-at-risk",
             subject=subject,
             message=f"wal_status is {slot.wal_status}; {budget.said}",
-            remedy=f"{start}{server.service.setting('max_slot_wal_keep_size', '<more>')}",
+            remedy=f"{start}{server.service.setting('max_slot_wal_keep_size', more)}",
         )
     else:
         yield Finding(level="info", code="wal-held", subject=subject, message=budget.said)

@@ -133,6 +133,7 @@ class Webhook:
             self._end = time.monotonic() + seconds
             for one in self._waiting:
                 one.due = 0.0
+                one.backoff.worked()
             self._changed.notify_all()
         if self._thread.ident is not None:
             # What is being posted goes first, but the receiver may keep it waiting for longer than this.

@@ -20,6 +20,7 @@ from pipelines.health.half import Half, words
 from pipelines.health.lake_half import Backlog
 from pipelines.health.status import StatusReader, read_status
 from pipelines.health.status_json import plain_status, status_schema
+from pipelines.monitor.page import render
 from pipelines.monitor.readiness import why_not_ready
 from pipelines.monitor.samples import Samples
 from pipelines.settings import load_pipeline
@@ -41,10 +42,13 @@ def metrics_of(status: Status) -> list[str]:
     return [line.replace('{pipeline="shop"}', "") for line in exported(status).splitlines()]
 
 
-def reasons_of(status: Status) -> list[str]:
+def require_shown(status: Status, *texts: str) -> None:
+    """Require that the page has them."""
     samples = Samples()
     samples.add(status)
-    return why_not_ready(samples.view({"bronze": True}), ("bronze",), 300.0)
+    view = samples.view({"bronze": True})
+    page = render(view, "shop", why_not_ready(view, ("bronze",), 300.0), report=False)
+    assert [text for text in texts if text not in page] == []
 
 
 @pytest.mark.postgres
@@ -95,7 +99,7 @@ def test_either_half_away_hides_nothing_of_the_other(
             *found
         }
         assert not [line for line in found if "open_errors{" in line or "tables{" in line], "not known"
-        assert reasons_of(away)[0].startswith("the lake cannot be read: ")
+        require_shown(away, "<li>the lake cannot be read: ", "wal_status reserved, no reader")
     require_firing([exported(away)], {"DeltasmeltLakeDown", "DeltasmeltNotReady", "DeltasmeltSlotUnread"})
     shown = smelt_here("status", pipeline_file(database), folder=tmp_path)
     assert shown.returncode == STOPPED
@@ -117,6 +121,7 @@ def test_either_half_away_hides_nothing_of_the_other(
     down = read_status(load_pipeline(pipeline_file("host=127.0.0.1 port=1")))
     assert down.source_error is not None
     assert (down.slot, down.tables, down.errors) == (None, both.tables, both.errors)
+    require_shown(down, "<li>the source does not answer: ", "<strong>table public.t</strong>")
     found = metrics_of(down)
     assert {"deltasmelt_lake_up 1.0", "deltasmelt_source_up 0.0"} <= {*found}
     require_firing(
