@@ -1,9 +1,9 @@
-"""One half of a look at a pipeline: the server's or the lake's, each in a thread of its own.
+"""One half of a status: the server's or the lake's, each read in a thread of its own.
 
-A server or a store that swallows a request would hold up whatever is asked after it. So each half is read
-beside the other, has its own error, and is waited for during a limited time only. A read without an answer
-goes on, since nothing can end it; later looks wait for that read a moment, and begin no second one meanwhile.
-Its late answer is as old as the look that began it, so it is dropped, and the half is read anew.
+A server or a store that swallows a request holds up every request after that. So both halves are read in
+parallel, and each has its own error and a time limit. Nothing can end a read without an answer. Later looks
+wait for the old read a moment, and begin no second read meanwhile. A late answer is as old as the look that
+began the read: the answer is dropped, and the half is read anew.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PATIENCE: Final = 60.0
-"""Seconds for an answer, where earlier answers did not take long."""
+"""Seconds for an answer, where earlier answers were quick."""
 AGAIN: Final = 5.0
-"""Seconds for an answer that an earlier look waited for in vain."""
+"""Seconds for the answer of a read that an earlier look began."""
 _LONGEST: Final = 300.0
 _TIMES: Final = 3.0
-"""A half that answers slowly may take this many times as long as it last took."""
+"""A slow half may take this many times as long as the last read."""
 
 _T = TypeVar("_T")
 _LOGGER = logging.getLogger("deltasmelt.monitor")
@@ -35,15 +35,15 @@ class Half(Generic[_T]):
     """Reads one half again and again.
 
     Args:
-        name: of the half, for messages.
+        name: for messages.
         read: reads the half.
-        code: of the error where the half does not answer.
+        code: error code for a half without an answer.
         patience: seconds for an answer.
-        again: seconds for an answer that an earlier look waited for.
-        threaded: read in a thread; else, without a limit, in the caller's, for what is bound to that thread.
+        again: seconds for the answer of a read that an earlier look began.
+        threaded: use a thread. Otherwise read in the caller's thread, without a limit.
 
     Attributes:
-        failure: why the newest look has no answer; None where it has one.
+        failure: why the newest look has no answer; None after an answer.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class Half(Generic[_T]):
         self.failure: Exception | None = None
 
     def begin(self) -> None:
-        """Begin to read, unless the read of an earlier look is still under way."""
+        """Begin to read, unless an earlier look's read is still under way."""
         self._late = self._thread is not None and self._thread.is_alive()
         if self._threaded and not self._late:
             self._start()
 
     def answer(self) -> tuple[_T | None, Exception | None]:
-        """Return what this look read, or why it has read nothing."""
+        """Return the half as read by this look, or why there is no answer."""
         if not self._threaded:
             self._work()
         elif not self._answered():

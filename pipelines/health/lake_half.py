@@ -1,9 +1,9 @@
-"""What the lake says for a status: positions, tables and documents, open errors. No server, no Spark.
+"""The lake's half of a status: positions, tables, documents and open errors. No server, no Spark.
 
-A command that runs reads it every few seconds, so what does not change is read once: handles of tables are
-held, and files of control tables and shapes are read when they are new (`LakeReader`). Transactions that a
-layer lacks are counted file by file, each file once, since no file ever changes (`Backlog`). Otherwise a look
-would be dearest while silver is days behind, just when the machine has most to do.
+A running command reads this half every few seconds. So `LakeReader` holds handles of tables, and reads
+files of control tables and shapes when they are new. `Backlog` counts the transactions that a layer lacks
+file by file, each file once, since no file ever changes. Otherwise a look would be dearest while silver is
+days behind, just when the machine has most to do.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class TableStatus:
     """One table or document.
 
     Attributes:
-        state: ``streaming``, ``waiting`` (in bronze, not yet in its layer; or lacking changes until it is
-            resnapshotted), ``snapshot``, ``stopped`` or ``dropped`` (at the source; its layer keeps what it
-            was last).
-        changes: in its newest cycle.
-        unrepresentable: rows, at most, with values that their types do not hold; None where nobody counts.
+        state: ``streaming``, ``waiting`` (in bronze but not yet in the layer, or without some changes until a
+            new snapshot), ``snapshot``, ``stopped`` or ``dropped`` (at the source; the layer keeps the last
+            state).
+        changes: in the newest cycle.
+        unrepresentable: rows, at most, with values outside their types; None without a count.
     """
 
     name: str
@@ -68,11 +68,11 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True)
 class LakeHalf:
-    """What the lake says.
+    """State of the lake, read at nearly the same moment.
 
     Attributes:
-        changes: an open `bronze.changes`; None where bronze has not begun.
-        pending: transactions that silver and gold lack, and the commit time of the oldest, by layer.
+        changes: an open `bronze.changes`; None before bronze's first commit.
+        pending: by layer, transactions that silver and gold lack, and the commit time of the oldest.
     """
 
     changes: DeltaTable | None
@@ -90,7 +90,7 @@ class LakeReader:
     """Reads one lake again and again; one thread at a time.
 
     Args:
-        pipeline: whose lake it is.
+        pipeline: the lake's pipeline.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -102,10 +102,10 @@ class LakeReader:
         self._backlog = Backlog()
 
     def read(self) -> LakeHalf:
-        """Read what the lake says now.
+        """Read the lake's present state.
 
         Raises:
-            SmeltError: the lake cannot be read, or is another pipeline's.
+            SmeltError: the lake cannot be read, or belongs to another pipeline.
         """
         with lake_opened(delta.location(self._lake, "bronze", CHANGES)):
             return self._read()
@@ -142,16 +142,16 @@ _NONE: Final[_Count] = (0, None)
 
 
 class Backlog:
-    """Counts the transactions of `bronze.changes` after positions, where each has one row that ends it.
+    """Counts the transactions of `bronze.changes` after positions, by the row that ends each transaction.
 
-    A file is read when it is first seen. Afterwards it is read only while a position lies within its range.
+    A new file is read once. A known file is read again only while a position lies within the file's range.
     """
 
     def __init__(self) -> None:
         self._whole: dict[str, _Count] = {}
 
     def after(self, changes: DeltaTable, positions: Sequence[Lsn]) -> dict[Lsn, _Count]:
-        """Return, for each position, what comes after it."""
+        """Return the count after each position."""
         if not positions:
             return {}
         if is_named(changes.table_uri):  # a catalog tells nothing of files
@@ -186,7 +186,7 @@ class Backlog:
 
 
 def _files_after(changes: DeltaTable, position: Lsn) -> dict[str, int | None]:
-    """Return the files that may hold rows after a position, each with its first LSN, or None: not known."""
+    """Return files that may hold rows after a position, each with the first LSN, or None: not known."""
     files = pa.table(changes.get_add_actions(flatten=True))
     if not {"min.commit_lsn", "max.commit_lsn"} <= set(files.column_names):
         return dict.fromkeys(files["path"].to_pylist())
@@ -251,7 +251,7 @@ def _state(
     *,
     before: str = "waiting",
 ) -> TableStatus:
-    """One table of a layer; `before` is its state while no cut names it."""
+    """Return one table of a layer; `before` is the state while no cut names the table."""
     version = None if cut is None else cut.tables.get(name)
     return TableStatus(
         name=shown,

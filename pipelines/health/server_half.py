@@ -1,6 +1,6 @@
-"""What the source's server says for a status: its log's head, the slot, the reader's connection, its tables.
+"""The server's half of a status: the log's head, the slot, the reader's connection, the tables.
 
-Nothing of the lake is read here, so a lake that is away or silent hides none of it.
+Nothing of the lake is read here: a lake that is away or silent hides none of these.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS: Final = "4"
 _RATE_SECONDS: Final = 0.3
 _UNDER_WAY: Final = 1 << 20
-"""Bytes of WAL that a reader which keeps up may not have acknowledged; 48 bytes before a commit record, the
-walsender may have all of a large transaction still to send."""
+"""Bytes of WAL without acknowledgement that are normal for a reader without a backlog. At 48 bytes before a
+commit record, the walsender may still have to send all of a large transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerHalf:
-    """What the server says.
+    """Answers of the server, read at nearly the same moment.
 
     Attributes:
-        claims: what a lake is compared with.
+        claims: for the comparison with the lake.
         keeps_up: a reader is connected and has acknowledged nearly everything.
-        flush_lag: seconds, as the server measures them for this reader.
+        flush_lag: seconds, as measured by the server for this reader.
     """
 
     claims: ServerClaims
@@ -55,7 +55,7 @@ def read_server(source: SourceSettings, *, rate: bool) -> ServerHalf:
 
     Args:
         source: the pipeline's.
-        rate: measure for a moment how fast WAL is written; a reader of many statuses sees that by itself.
+        rate: measure the rate of writing WAL for a moment; needless for a series of statuses.
 
     Raises:
         SmeltError: the server cannot be asked.

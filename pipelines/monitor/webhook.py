@@ -1,11 +1,11 @@
-"""Alerts go out: a thread posts all that wait as JSON, each as soon as it is due.
+"""Posting alerts: a thread posts every waiting alert as JSON as soon as the alert is due.
 
-Nobody waits for it: `send` only puts an alert there, and one more than the limit is dropped. What usually
-passes is tried again, with growing pauses of each alert's own, for a limited time. So an alert that is tried
-again delays no other. At the end, all that wait are due at once, and a second thread passes a post that is
-not answered. Each alert that is dropped is logged and reported: it fires again (`pipelines.monitor.alerts`).
-The URL may hold a token. So it is in no message: a failure is told by the status code, or by the kind of the
-system's error.
+`send` returns at once, and drops an alert beyond the limit of waiting alerts. After a failure that may
+pass, an alert is posted again for a limited time, with growing pauses of the alert's own. So a retried
+alert delays no other alert. At the end of the command all waiting alerts are due at once, and a second
+thread overtakes a post without an answer. Each dropped alert is logged and reported, and fires again
+(`pipelines.monitor.alerts`). The URL may hold a token, so no message names the URL: a failure is named by
+status code or kind of system error.
 """
 
 from __future__ import annotations

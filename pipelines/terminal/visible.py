@@ -1,12 +1,11 @@
-r"""The one gate of foreign text before it reaches a terminal, a log, a page or a receiver of alerts.
+r"""The gate of foreign text on the way to a terminal, a log, a page or a receiver of alerts.
 
-A row, a server or a library may hold characters that a terminal obeys: they clear the screen, set its title,
-write into the clipboard, turn the direction of reading, or begin a line that looks like one of ours. Such
-characters are shown, as ``\u001b``, and never sent. Within JSON that is the character's own notation, so a
-program reads the value as it was. Line ends and tabs stay.
+Rows and messages of servers and libraries may hold characters that a terminal obeys. Such characters clear
+the screen, set titles, write into the clipboard, reverse the direction of reading, or forge a line of the
+log. This module writes them as ``\u001b``. JSON has the same notation, so a program still reads the
+original value. Line ends and tabs stay.
 
-Colours that a library puts into a message are no part of what the message says: `plain` removes them. Rows
-keep all that they hold, visibly.
+A library's colours carry no meaning: `plain` removes colours from messages. Rows lose nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def visible(text: str) -> str:
-    """Return text whose characters a terminal obeys are shown instead."""
+    """Return the text with every character that a terminal obeys written as an escape."""
     return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
