@@ -93,7 +93,12 @@ def refuse_claims(
 
 
 def require_own(
-    connection: psycopg.Connection[Any], source: SourceSettings, lake: Lake, pipeline: str
+    connection: psycopg.Connection[Any],
+    source: SourceSettings,
+    lake: Lake,
+    pipeline: str,
+    *,
+    again: bool = False,
 ) -> None:
     """Refuse a server, database or slot that is not the one which the lake follows.
 
@@ -102,6 +107,7 @@ def require_own(
         source: names the slot and the publication.
         lake: the pipeline's.
         pipeline: its name.
+        again: as `require_own_lake`.
 
     Raises:
         DefiniteError: ``lake-of-another-pipeline``, ``lake-of-another-server``, ``lake-of-another-database``,
@@ -110,7 +116,8 @@ def require_own(
     """
     with translated(source):
         claims = read_claims(connection, source)
-        _refuse_slot(claims.slot, source, require_own_lake(lake, pipeline, claims.identity))
+        changes = require_own_lake(lake, pipeline, claims.identity, again=again)
+        _refuse_slot(claims.slot, source, changes)
 
 
 def refuse_others(source: SourceSettings, lake: Lake, pipeline: str) -> None:

@@ -297,7 +297,7 @@ class Reader:
         """Check what the server is, whose the lake is and where it ends; select tables at the first time."""
         require_fit(connection, self._source, say=not self._let_in)
         # Each time, for another server may answer at the same address after a failover.
-        require_own(connection, self._source, self._lake, self._pipeline)
+        require_own(connection, self._source, self._lake, self._pipeline, again=self._let_in)
         sink = DeltaSink(self._lake, self._pipeline, identify(connection))
         self._errors.of_this_pipeline = True
         if self._landing is not None and self._landing.sink.is_claimed:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.errors import DefiniteError
 from bronze.lake import delta
-from bronze.lake.failures import lake_opened
+from bronze.lake.failures import lake_failures, lake_opened
 from bronze.store.contract import CHANGES, DATABASE_PROPERTY, PIPELINE_PROPERTY, SYSTEM_PROPERTY
 from bronze.store.lake_format import require_format
 
@@ -58,13 +58,16 @@ def foreign(uri: str, found: Mapping[str, str], ours: Mapping[str, str]) -> Iter
             )
 
 
-def require_own_lake(lake: Lake, pipeline: str, server: ServerIdentity | None = None) -> DeltaTable | None:
+def require_own_lake(
+    lake: Lake, pipeline: str, server: ServerIdentity | None = None, *, again: bool = False
+) -> DeltaTable | None:
     """Open `bronze.changes`; refuse a lake of another format, pipeline, cluster or database.
 
     Args:
         lake: where it lies.
         pipeline: name of the pipeline.
         server: the source's; None: the server is not asked.
+        again: this process has opened the lake before. Then a missing bucket is an outage, not a mistake.
 
     Returns:
         The table; None where bronze has not begun.
@@ -75,7 +78,7 @@ def require_own_lake(lake: Lake, pipeline: str, server: ServerIdentity | None = 
         TransientError: the lake cannot be read.
     """
     uri = delta.location(lake, "bronze", CHANGES)
-    with lake_opened(uri):
+    with lake_failures(uri) if again else lake_opened(uri):
         changes = delta.open_table(uri)
         if changes is not None:
             refuse_foreign(changes, pipeline, server)

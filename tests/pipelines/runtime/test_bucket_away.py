@@ -1,8 +1,10 @@
-"""A bucket that is away for a while, under a reader that runs: it goes on where it was."""
+"""A bucket that is away for a while, under a running reader: alarms ring, and it goes on where it was."""
 
 from __future__ import annotations
 
+import re
 import signal
+import urllib.request
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -11,6 +13,7 @@ import pytest
 from bronze.lake.delta import open_table
 from pipelines.settings import load_pipeline
 from tests.object_store import Faults, lake_text, object_store
+from tests.pipelines.monitor.test_alerts import receiver
 from tests.pipelines.processes import Command, until
 
 if TYPE_CHECKING:
@@ -33,25 +36,37 @@ def ids() -> set[str]:
     return {row["new"][0] for row in rows if row["op"] in {"insert", "snapshot"}}
 
 
+def numbers(metrics: str) -> set[str]:
+    """Metrics with no label but the pipeline's, without their prefix."""
+    with urllib.request.urlopen(metrics, timeout=10) as answer:  # noqa: S310 - our own
+        text: str = answer.read().decode()
+    return set(text.replace("deltasmelt_", "").replace('{pipeline="away"}', "").splitlines())
+
+
 @pytest.mark.process
 def test_a_bucket_that_is_away_for_a_while_is_waited_for(database: str, tmp_path: Path) -> None:
     run(database, "CREATE TABLE items (id int PRIMARY KEY); INSERT INTO items VALUES (0)")
-    with object_store() as store:
+    with object_store() as store, receiver(200) as (hook, accepted):
         file = tmp_path / "pipeline.yml"
         file.write_text(
             f"pipeline: away\nsource: {{dsn: '{database}', slot: bucket_away, publication: p}}\n"
-            f"{lake_text(ROOT, store.options())}"
+            f"{lake_text(ROOT, store.options())}\nalerts: {{webhook: '{hook}', kinds: [blind], lag: 1s}}\n"
         )
         load_pipeline(file)
-        with Command("bronze", file, folder=tmp_path) as running:
+        with Command("bronze", file, "--metrics-port", "0", folder=tmp_path) as running:
             until(lambda: ids() == {"0"}, 60)
+            (metrics,) = re.findall(r"http://\S+/metrics", running.text())
+            until(lambda: {"lake_up 1.0", "slot_active 1.0"} <= numbers(metrics), 60)
             log = tmp_path / "logs" / "away" / "smelt.log"
             store.set_faults(Faults(gone=True))
             run(database, "INSERT INTO items VALUES (1)")
             until(lambda: "NoSuchBucket" in log.read_text(), 60)
+            until(lambda: {"lake_up 0.0", "slot_exists 1.0", "source_up 1.0"} <= numbers(metrics), 60)
+            until(lambda: [(one["name"], one["state"]) for one in accepted] == [("lake", "firing")], 60)
             assert running.process.poll() is None, running.text()
             store.set_faults()
             run(database, "INSERT INTO items VALUES (2)")
             until(lambda: ids() == {"0", "1", "2"}, 60)
+            until(lambda: (accepted[-1]["name"], accepted[-1]["state"]) == ("lake", "resolved"), 60)
             running.process.send_signal(signal.SIGTERM)
             assert running.wait(60) in {0, 143}, running.text()
