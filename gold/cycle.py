@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
 from bronze.lake.control import Cut, OpenError, Run
-from bronze.lake.leases import still_writing
+from bronze.lake.leases import COMMIT_LOST, still_writing
 from gold.builder.memory import Room
 from gold.builder.standing import Standing
 from gold.tree.check import resolved
@@ -337,8 +337,10 @@ class Gold:
         for again in (True, False):
             try:
                 return attempt()
-            except SmeltError:
-                raise
+            except SmeltError as error:
+                if error.code != COMMIT_LOST or not again:
+                    raise
+                _LOGGER.warning("%s will be built again: %s", build.document.name, error)
             except Exception as error:
                 own = document_error(build.document.name, error)
                 if own is None and not answers(self._spark, after=error):

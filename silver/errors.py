@@ -78,6 +78,8 @@ CODES: Final = frozenset(
         "catalog-name-taken",
         "log-entry-torn",
         "marks-gone",
+        "lake-commit-lost",
+        "table-put-back",
     )
 )
 """Codes of the errors that silver records."""

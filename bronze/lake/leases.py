@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Final
 from obstore.exceptions import BaseError
 
 from bronze.config.timing import LEASE_SECONDS, LEASE_SECONDS_IN_CATALOGS
-from bronze.errors import DefiniteError, TransientError
+from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.lake import objects
 from bronze.lake.failures import words_of
 from bronze.lake.lease_objects import HOLDER, Pace, body_of, held_by, is_free, patience_of, said
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from bronze.lake.location import Lake
 
 FOLDER: Final = "_leases"
+COMMIT_LOST: Final = "lake-commit-lost"
+PUT_BACK: Final = "table-put-back"
 _GIVING_SECONDS: Final = 15.0
 """For the statement that gives a lease back."""
 _FUTILE: Final = 10
@@ -228,34 +230,34 @@ def held(lake: Lake, layer: str) -> Lease | None:
     return _held.get((lake.root, writing_of(layer)))
 
 
-def commit_lost(table: str, where: str, again: str) -> TransientError:
-    """The error where Spark committed to a table, and its log does not have that: ``lake-commit-lost``.
+def commit_lost(table: str, where: str, again: str) -> SmeltError:
+    """Return the error of a table to which Spark committed, but whose log lacks that commit.
 
     Args:
         table: ``silver.orders``.
         where: the lake or table.
         again: what is done again thereafter.
     """
-    return TransientError(
+    return SmeltError(
         f"what was committed to {table} is not in its log: another process that holds no lease wrote the "
         "same version",
-        code="lake-commit-lost",
+        code=COMMIT_LOST,
         where=where,
         remedy=f"find what else writes the lake's tables, and stop it; {again} again",
     )
 
 
-def put_back(table: str, where: str, version: int) -> TransientError:
-    """The error where a version of a table is gone that its writer knows: ``table-put-back``.
+def put_back(table: str, where: str, version: int) -> SmeltError:
+    """Return the error of a table of which a version is gone that its writer knows.
 
     Args:
         table: ``silver.orders``.
         where: the lake.
         version: that is gone.
     """
-    return TransientError(
+    return SmeltError(
         f"version {version} of {table} is gone: somebody put the table back, or removed it",
-        code="table-put-back",
+        code=PUT_BACK,
         where=where,
         remedy="stop the pipeline before tables are put back; what the table lacks now is folded again",
     )

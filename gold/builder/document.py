@@ -122,7 +122,7 @@ class DocumentBuild:
         """The table's version, which says that it is as of the cut.
 
         Raises:
-            TransientError: ``lake-commit-lost``: the log does not have what Spark committed.
+            SmeltError: ``lake-commit-lost``: the log does not have what Spark committed.
         """
         state = self.table.state()
         written = run.mode != "none" and run.changes > 0

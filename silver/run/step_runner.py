@@ -158,7 +158,7 @@ class StepRunner:
 
         Raises:
             TableError: a column changed in a way that stored values do not survive.
-            TransientError: ``table-put-back``: what the step builds upon is gone; nothing was written.
+            SmeltError: ``table-put-back``: what the step builds upon is gone; nothing was written.
                 ``lake-commit-lost``: the log does not have what Spark committed.
         """
         if self._lake.path is None:
@@ -271,7 +271,7 @@ class StepRunner:
         """The table's version after a statement.
 
         Raises:
-            TransientError: ``lake-commit-lost``: the log does not have what Spark committed.
+            SmeltError: ``lake-commit-lost``: the log does not have what Spark committed.
                 ``table-put-back``: the table was put back since the step began.
         """
         written = self._log.written(step.table.name, step.window.end)

@@ -106,7 +106,7 @@ class SilverLog:
             look: what came since must be known, however young the last look is.
 
         Raises:
-            TransientError: ``table-put-back``: an older version, or none, is there.
+            SmeltError: ``table-put-back``: an older version, or none, is there.
         """
         known, tail, table = self._stored.get(name), self._tails.get(name), self._tables.get(name)
         if known is None or table is None or (tail is None and not is_named(table.table_uri)):

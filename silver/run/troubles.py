@@ -1,9 +1,10 @@
 """What has ended a table's part of a cycle: whether the cause is the table's own, and when it is tried again.
 
 * A definite error stops the table until it has a newer snapshot, or the process starts again.
-* What no rule knows, and what somebody may undo in the lake (``table-failed``), is tried once more in the
-  same cycle, from what the table holds then. If it fails again it is recorded, and the table pauses, each
-  time longer; a newer snapshot of it ends the pause.
+* What no rule knows, what somebody may undo in the lake (``table-failed``), and a log that lacks a commit
+  (``table-put-back``, ``lake-commit-lost``) is tried once more in the same cycle, from what the table holds
+  then: its mark says from where. If it fails again it is recorded, and the table pauses, each time longer; a
+  newer snapshot of it ends the pause.
 * A lake that does not answer is no table's failure. Nor is a statement that failed because of the storage or
   the network to it (`silver.run.outages`). That is a `TransientError`, and the cycle is repeated after a
   pause. If one table meets it in several cycles in a row while the lake answers, it counts as that table's
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from bronze.errors import SmeltError, TransientError
 from bronze.lake.control import OpenError
 from bronze.lake.delta import location, open_existing
+from bronze.lake.leases import COMMIT_LOST, PUT_BACK
 from bronze.store.contract import CHANGES
 from bronze.store.gaps import is_left_out
 from bronze.store.marks import snapshot_of
@@ -46,8 +48,8 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = logging.getLogger("deltasmelt.silver")
 
-_UNDONE: Final = frozenset({"table-failed", "catalog-name-taken"})
-"""Codes of errors whose cause may be undone in the lake, without a newer snapshot."""
+_UNDONE: Final = frozenset({"table-failed", "catalog-name-taken", COMMIT_LOST, PUT_BACK})
+"""Codes of errors after which a table can be carried on without a newer snapshot."""
 
 
 class Troubles:
@@ -113,6 +115,7 @@ class Troubles:
             if error is self._spark.failure or error.code == GUARDED:
                 raise
             if error.code in _UNDONE:
+                _LOGGER.warning("%s could not be updated to %s: %s", table, end, error)
                 troubled[table] = error
             else:
                 self.stop(failure(table, error), end)

@@ -14,6 +14,7 @@ from bronze.errors import ConfigurationError, DefiniteError, TableError, Transie
 from bronze.identifiers import TableName
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.delta import location, open_existing
+from bronze.lake.leases import commit_lost, put_back
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from bronze.store.contract import CHANGES
@@ -171,6 +172,19 @@ def test_a_log_that_cannot_be_read_stops_its_table_and_the_error_is_closed_after
     assert [error.code for error in control.open_errors()] == [code]
     met.close_healed([TABLE], [])
     assert control.open_errors() == []
+
+
+def test_a_log_that_lacks_a_commit_is_its_tables_own_trouble_and_ends_nobodys_cycle(lake_path: str) -> None:
+    met, control = troubles(lake_path, Answering())
+    for error in (put_back("silver.t", "lake", 3), commit_lost("silver.t", "lake", "the window is folded")):
+        troubled: dict[TableName, Exception] = {}
+        with met.isolated(TABLE, Lsn(1), troubled):
+            raise error
+        assert (troubled, control.open_errors()) == ({TABLE: error}, []), "it is tried once more first"
+        met.pause(troubled, Lsn(1))
+        assert [(one.name, one.code) for one in control.open_errors()] == [(str(TABLE), error.code)]
+        met.close_healed([TABLE], [])
+        assert control.open_errors() == []
 
 
 def test_a_store_that_fails_one_table_alone_ends_cycles_for_a_while_and_not_for_ever(lake_path: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from bronze.comments import Comments
-from bronze.errors import TransientError
+from bronze.errors import SmeltError
 from bronze.lake import objects
 from bronze.lake.leases import held, leased, writing_of
 from bronze.lake.location import Lake
@@ -138,7 +138,7 @@ def test_a_table_that_was_put_back_is_noticed_before_anything_is_written_to_it(s
         obstore.delete(objects._store(uri), f"_delta_log/{version:020}.json")
     shop.log.begin(alone=True)
     assert shop.mark("orders") == 3, "what was seen last stands"
-    with pytest.raises(TransientError, match=r"version 2 of silver\.orders is gone") as error:
+    with pytest.raises(SmeltError, match=r"version 2 of silver\.orders is gone") as error:
         shop.log.confirm("orders")
     assert error.value.code == "table-put-back"
     assert shop.mark("orders") == 1
@@ -146,7 +146,7 @@ def test_a_table_that_was_put_back_is_noticed_before_anything_is_written_to_it(s
     shop.store.forget()
     for name in ("orders", "customers"):
         obstore.delete(objects._store(shop.lake.uri("silver", name)), f"_delta_log/{0:020}.json")
-        with pytest.raises(TransientError, match="put the table back, or removed it"):
+        with pytest.raises(SmeltError, match="put the table back, or removed it"):
             shop.log.confirm(name)
         assert shop.log.read(name) is None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from bronze.errors import DefiniteError, TransientError
+from bronze.errors import DefiniteError, SmeltError
 from bronze.lake import delta, named_files
 from bronze.lake.client import CommitFailedError
 from bronze.lake.control import Cut, OpenError
@@ -238,7 +238,7 @@ def test_a_table_that_was_removed_or_put_back_is_noticed_before_a_step_builds_up
             make(1)
         assert known is not None
         assert log.read("held") == known, "what was seen last stands"
-        with pytest.raises(TransientError, match=rf"version {known.version} of silver\.held is gone") as told:
+        with pytest.raises(SmeltError, match=rf"version {known.version} of silver\.held is gone") as told:
             log.confirm("held", look=True)
         assert (told.value.code, told.value.where) == ("table-put-back", CATALOG)
         known = log.read("held")
