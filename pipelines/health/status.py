@@ -24,7 +24,7 @@ from bronze.checks.ownership import refuse_claims
 from bronze.errors import SmeltError
 from bronze.lsn import Lsn
 from bronze.postgres.conninfo import address_of
-from pipelines.health.half import Half, words
+from pipelines.health.half import PATIENCE, Half, words
 from pipelines.health.lake_half import LakeReader
 from pipelines.health.server_half import read_server
 
@@ -94,21 +94,26 @@ class StatusReader:
     Args:
         pipeline: the pipeline.
         rate: measure for a moment how fast WAL is written; a reader of many statuses sees that by itself.
+        patience: seconds for the answer of either half.
 
     Attributes:
         lake_failure: why the newest status has nothing of the lake; None where it has.
     """
 
-    def __init__(self, pipeline: Pipeline, *, rate: bool = True) -> None:
+    def __init__(self, pipeline: Pipeline, *, rate: bool = True, patience: float = PATIENCE) -> None:
         self._pipeline = pipeline
         self._server = Half(
-            "the server", lambda: read_server(pipeline.source, rate=rate), code="server-unreachable"
+            "the server",
+            lambda: read_server(pipeline.source, rate=rate),
+            code="server-unreachable",
+            patience=patience,
         )
         # A catalog's tables are read by the session of Spark that the calling thread has.
         self._lake = Half(
             "the lake",
             LakeReader(pipeline).read,
             code="lake-unreachable",
+            patience=patience,
             threaded=pipeline.lake.path is not None,
         )
         self.lake_failure: Exception | None = None

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic import SecretStr
 
 from bronze.checks.wal_budget import WalBudget
 from pipelines.health.status import Rung
+from pipelines.monitor.alerts import Alert
 from pipelines.monitor.metrics import exposition
 from pipelines.monitor.samples import Samples
+from pipelines.monitor.webhook import Patience, Webhook
 from tests.docs.blocks import ROOT
+from tests.patience import until
 from tests.pipelines.monitor.rules import exported, require_firing, rules
 from tests.pipelines.monitor.statuses import ILL, SECRET, WELL
 
@@ -165,9 +169,13 @@ def test_no_alert_fires_while_all_is_well_and_each_of_what_holds_wal_back_fires(
 
 @pytest.mark.process
 def test_alerts_that_nobody_takes_fire_as_metrics() -> None:
-    counters = {"sent": 3, "retried": 0, "dropped": 0}
-    away = {**counters, "retried": 40, "dropped": 2}
-    require_firing([exported(WELL, counters), exported(WELL, away)], {"DeltasmeltAlertsDropped"}, minutes=10)
+    webhook = Webhook(SecretStr("http://127.0.0.1:1/"), Patience(0.01, 0.02, 0.05))
+    before = exported(WELL, webhook.counters)
+    webhook.start()
+    webhook.send(Alert("shop", "lag", "firing", "silver", "shop: silver is 9 min behind"))
+    until(lambda: webhook.counters["dropped"] == 1, 10)
+    webhook.stop(1)
+    require_firing([before, exported(WELL, webhook.counters)], {"DeltasmeltAlertsDropped"}, minutes=10)
 
 
 @pytest.mark.process

@@ -100,6 +100,7 @@ def writes() -> Iterator[tuple[str, int, ast.expr]]:
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if isinstance(node, ast.Call) and called in {"sys.stdout.write", "sys.stderr.write"}:
                 yield str(file.relative_to(ROOT)), node.lineno, node.args[0]
+            assert not called.endswith("console.print") or file.parent.name == "terminal", file
 
 
 def test_every_write_to_the_terminal_passes_the_gate() -> None:
