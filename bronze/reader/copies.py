@@ -34,7 +34,8 @@ from bronze.reader.carried_tables import CarriedTables
 from bronze.reader.table_errors import TableErrors
 from bronze.reader.trouble import Trouble
 from bronze.reader.watch import Watch
-from bronze.snapshot.snapshot import Outcome, Snapshot
+from bronze.snapshot.snapshot import Snapshot
+from bronze.snapshot.table_copy import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

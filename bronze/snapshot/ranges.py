@@ -14,6 +14,7 @@ from bronze.errors import TableError
 from bronze.postgres.connection import within
 from bronze.postgres.error_translation import table_error
 from bronze.postgres.liveness import CopyLine
+from bronze.postgres.lock_holders import END_HOLDER
 from bronze.snapshot.copy_out import copy_blocks
 from bronze.snapshot.copy_text import cells_of
 from bronze.snapshot.rows import SEQ_OF_CHUNK
@@ -112,6 +113,26 @@ def error_of_table(table: TableName, error: psycopg.Error, source: SourceSetting
             remedy="nothing to do: it is resnapshotted automatically when the lock is gone",
         )
     return table_error(table, error, source)
+
+
+def locked_by(table: TableName, holder: str) -> TableError:
+    """The error of a table that others lock so that it cannot be copied yet."""
+    return TableError(
+        table,
+        f"the table cannot be copied yet: it is locked by {holder}",
+        code="table-locked",
+        remedy=f"nothing to do: it is resnapshotted automatically when the lock is gone; {END_HOLDER}",
+    )
+
+
+def gone(table: TableName) -> TableError:
+    """The error of a table that the snapshot does not show under its name."""
+    return TableError(
+        table,
+        "the table was dropped or renamed before it could be copied",
+        code="table-gone",
+        remedy="nothing to do if that was meant; the next start selects tables by their present names",
+    )
 
 
 def lost(table: TableName, what: object) -> TableError:

@@ -33,29 +33,29 @@ import threading
 import time
 import uuid
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import cycle
 from typing import TYPE_CHECKING, Final
 
 import psycopg
 
 from bronze.catalog.select import describe_relation
-from bronze.errors import TableError, TransientError
+from bronze.errors import TransientError
 from bronze.identifiers import quote_literal
-from bronze.lsn import ZERO, Lsn
+from bronze.lsn import Lsn
 from bronze.postgres.blockers import Wait, running_transactions
 from bronze.postgres.connection import connect, translated, until_stopped, within
 from bronze.postgres.conninfo import address_of
 from bronze.postgres.error_translation import table_error, tables_changed
 from bronze.postgres.heartbeat import write_heartbeat
-from bronze.postgres.lock_holders import END_HOLDER, said_of_holder, waiting_for
+from bronze.postgres.lock_holders import said_of_holder, waiting_for
 from bronze.postgres.replication import ReplicationConnection
 from bronze.snapshot.chunks import chunks_of
 from bronze.snapshot.copy_out import enlarge_buffer
 from bronze.snapshot.help import Help
 from bronze.snapshot.locks import Leaf, Worker, groups, held_by, leaves_of, lock_budget, sessions_of, weight
-from bronze.snapshot.ranges import interrupted_again
-from bronze.snapshot.table_copy import TableCopy
+from bronze.snapshot.ranges import gone, interrupted_again, locked_by
+from bronze.snapshot.table_copy import Outcome, TableCopy
 from bronze.snapshot.workers import SnapshotCopy
 
 if TYPE_CHECKING:
@@ -74,36 +74,6 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 _REWRITING: Final = ("AccessExclusiveLock",)
-
-
-def _nobody(_: TableError) -> None:
-    """Nobody listens."""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What became of a snapshot.
-
-    Attributes:
-        lsn: greatest S of the tables taken; ZERO where none could be.
-        trace: LSN of the newest trace in the log, which the stream has passed once it was sent.
-        taken: tables that are complete in bronze now.
-        failed: definite errors, one for each table that could not be taken.
-        interrupted: what ended the copy of some table for the first time, and may heal.
-        tell: is told each of these at once: the rest may take hours.
-    """
-
-    lsn: Lsn = ZERO
-    trace: Lsn = ZERO
-    taken: list[TableName] = field(default_factory=list)
-    failed: list[TableError] = field(default_factory=list)
-    interrupted: TransientError | None = None
-    tell: Callable[[TableError], object] = _nobody
-
-    def fail(self, error: TableError) -> None:
-        """A table cannot be taken."""
-        self.failed.append(error)
-        self.tell(error)
 
 
 class Snapshot:
@@ -346,7 +316,7 @@ class Snapshot:
                 except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
                     again.append((table, worker))
                     if last:
-                        outcome.fail(_locked(table.table, watcher))
+                        outcome.fail(locked_by(table.table, said_of_holder(watcher, table.table, _REWRITING)))
                 except psycopg.Error as error:
                     outcome.fail(table_error(table.table, error, self._source))
             pending = again
@@ -404,7 +374,7 @@ class Snapshot:
                 worker.connection, relation_id, self._source.keys, self._source.publication
             )
             if shape is None or shape.table != table.table:
-                outcome.fail(_gone(table.table))
+                outcome.fail(gone(table.table))
                 continue
             parts = [(leaf.table, leaf.pages) for leaf in leaves[relation_id]]
             chunks = chunks_of(parts, table.rows_estimate, self._settings.chunk_rows)
@@ -421,24 +391,6 @@ class Snapshot:
         The server ends what was open, which is nothing but locks and reads.
         """
         return closing(connect(self._source, application_name=self._application_name))
-
-
-def _locked(table: TableName, watcher: SourceConnection) -> TableError:
-    return TableError(
-        table,
-        f"the table cannot be copied yet: it is locked by {said_of_holder(watcher, table, _REWRITING)}",
-        code="table-locked",
-        remedy=f"nothing to do: it is resnapshotted automatically when the lock is gone; {END_HOLDER}",
-    )
-
-
-def _gone(table: TableName) -> TableError:
-    return TableError(
-        table,
-        "the table was dropped or renamed before it could be copied",
-        code="table-gone",
-        remedy="nothing to do if that was meant; the next start selects tables by their present names",
-    )
 
 
 def _clock(connection: SourceConnection) -> datetime:

@@ -1,11 +1,15 @@
-"""The copy of one table, as far as it has come."""
+"""The copy of one table, as far as it has come, and what became of all copies of a snapshot."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from bronze.lsn import ZERO, Lsn
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from deltalake.transaction import AddAction
 
     from bronze.drift.storage import Storage
@@ -55,3 +59,33 @@ class TableCopy:
         """The files so far; the caller names or removes them."""
         parts, self.parts = self.parts, []
         return parts
+
+
+def _nobody(_: TableError) -> None:
+    """Nobody listens."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a snapshot.
+
+    Attributes:
+        lsn: greatest S of the tables taken; ZERO where none could be.
+        trace: LSN of the newest trace in the log, which the stream has passed once it was sent.
+        taken: tables that are complete in bronze now.
+        failed: definite errors, one for each table that could not be taken.
+        interrupted: what ended the copy of some table for the first time, and may heal.
+        tell: is told each of these at once: the rest may take hours.
+    """
+
+    lsn: Lsn = ZERO
+    trace: Lsn = ZERO
+    taken: list[TableName] = field(default_factory=list)
+    failed: list[TableError] = field(default_factory=list)
+    interrupted: TransientError | None = None
+    tell: Callable[[TableError], object] = _nobody
+
+    def fail(self, error: TableError) -> None:
+        """A table cannot be taken."""
+        self.failed.append(error)
+        self.tell(error)

@@ -16,7 +16,8 @@ from bronze.backoff import Backoff
 from bronze.errors import TransientError
 from bronze.postgres.connection import connect, identify, translated
 from bronze.progress import Progress
-from bronze.snapshot.snapshot import Outcome, Snapshot
+from bronze.snapshot.snapshot import Snapshot
+from bronze.snapshot.table_copy import Outcome
 from bronze.store.landing import Landing
 from bronze.store.relations import ShapeLog
 from bronze.store.sink import DeltaSink

@@ -23,7 +23,7 @@ from bronze.lsn import ZERO
 from bronze.shapes import Relation
 from bronze.snapshot.copy_text import cells_of
 from bronze.snapshot.locks import groups
-from bronze.snapshot.snapshot import Outcome
+from bronze.snapshot.table_copy import Outcome
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     execute,

@@ -33,7 +33,7 @@ from bronze.postgres.conninfo import conninfo, pinned
 from bronze.snapshot.elsewhere import _batches
 from bronze.snapshot.executors import _look, _require_packages, examine
 from bronze.snapshot.range_task import Place, RangeTask, copy_ranges, require_files, results_of
-from bronze.snapshot.snapshot import Outcome
+from bronze.snapshot.table_copy import Outcome
 from pipelines.spark.executors import said_of
 from tests.bronze.replaying import (
     assert_bronze_equals_source,

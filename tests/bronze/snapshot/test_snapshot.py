@@ -20,7 +20,7 @@ from bronze.lsn import Lsn
 from bronze.postgres.connection import connect, identify
 from bronze.setup.publication import ensure_publication
 from bronze.shapes import same_shape
-from bronze.snapshot.snapshot import Outcome, Snapshot
+from bronze.snapshot.snapshot import Snapshot
 from bronze.store.landing import Landing
 from bronze.store.relations import ShapeLog, read_relations
 from bronze.store.resnapshot import request_snapshots
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from bronze.catalog.source_table import SourceTable
     from bronze.snapshot.executors import ExecutorsAtHand
+    from bronze.snapshot.table_copy import Outcome
     from pipelines.demo.embedded_postgres import EmbeddedServer
 
 pytestmark = pytest.mark.postgres
