@@ -28,7 +28,7 @@ from obstore.store import from_url
 from bronze.doors import Door, through
 from bronze.lake.conditional import Found
 from bronze.lake.failures import lacks_bucket, words_of
-from bronze.lake.stores import is_true, options_of
+from bronze.lake.stores import is_true, options_of, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,8 @@ def read(root: str, name: str) -> Found | None:
     """
 
     def get() -> Found:
-        answer = obstore.get(_store(root), name)
+        store, path = _object(root, name)
+        answer = obstore.get(store, path)
         return Found(bytes(answer.bytes()), str(answer.meta["e_tag"]), answer.meta["version"])
 
     try:
@@ -90,7 +91,8 @@ def put(root: str, name: str, body: bytes, *, over: Found | None) -> Found | Non
         mode = {"e_tag": over.tag} if over.version is None else {"e_tag": over.tag, "version": over.version}
 
     def write() -> Found:
-        answer = obstore.put(_store(root), name, body, mode=mode)
+        store, path = _object(root, name)
+        answer = obstore.put(store, path, body, mode=mode)
         return Found(body, str(answer["e_tag"]), answer["version"])
 
     try:
@@ -109,7 +111,8 @@ def replace(root: str, name: str, body: bytes) -> None:
     Raises:
         OSError, BaseError: the store cannot be reached, or refuses.
     """
-    through(Door.OPEN_PART, f"{root}/{name}", lambda: obstore.put(_store(root), name, body, mode="overwrite"))
+    store, path = _object(root, name)
+    through(Door.OPEN_PART, f"{root}/{name}", lambda: obstore.put(store, path, body, mode="overwrite"))
 
 
 def any_below(root: str) -> bool:
@@ -120,7 +123,8 @@ def any_below(root: str) -> bool:
     """
 
     def look() -> bool:
-        return any(len(batch) > 0 for batch in obstore.list(_store(root), chunk_size=1))
+        store, path = _object(root, "")
+        return any(len(batch) > 0 for batch in obstore.list(store, path, chunk_size=1))
 
     return through(Door.LIST_FILES, root, look)
 
@@ -133,7 +137,8 @@ def read_whole(root: str, name: str) -> bytes:
         OSError: the store cannot be reached, or refuses.
     """
     with as_os_error(f"{name} was not read"):
-        return bytes(obstore.get(_store(root, _TIMEOUT_OF_FILES), name).bytes())
+        store, path = _object(root, name, _TIMEOUT_OF_FILES)
+        return bytes(obstore.get(store, path).bytes())
 
 
 def open_writer(root: str, name: str, held: int) -> WritableFile:
@@ -145,8 +150,8 @@ def open_writer(root: str, name: str, held: int) -> WritableFile:
         held: bytes up to which the file is put by one request when it is closed; a larger one is sent in
             parts of that size.
     """
-    store = _store(root, _TIMEOUT_OF_FILES)
-    return obstore.open_writer(store, name, buffer_size=held, max_concurrency=_PARTS_AT_ONCE)
+    store, path = _object(root, name, _TIMEOUT_OF_FILES)
+    return obstore.open_writer(store, path, buffer_size=held, max_concurrency=_PARTS_AT_ONCE)
 
 
 def create(root: str, name: str, body: bytes) -> bool:
@@ -159,11 +164,11 @@ def create(root: str, name: str, body: bytes) -> bool:
         OSError: the store cannot be reached, or refuses. Whether it was put is not known then.
     """
     with as_os_error(f"{name} was not put"):
-        store = _store(root)
+        store, path = _object(root, name)
         try:
-            obstore.put(store, name, body, mode="create", use_multipart=False)
+            obstore.put(store, path, body, mode="create", use_multipart=False)
         except AlreadyExistsError:
-            return bytes(obstore.get(store, name).bytes()) == body
+            return bytes(obstore.get(store, path).bytes()) == body
     return True
 
 
@@ -174,8 +179,9 @@ def exists(root: str, name: str) -> bool:
         OSError: the store cannot be reached, or refuses.
     """
     with as_os_error(f"{name} was not found"):
+        store, path = _object(root, name)
         try:
-            obstore.head(_store(root), name)
+            obstore.head(store, path)
         except FileNotFoundError:
             return False
     return True
@@ -188,15 +194,15 @@ def newest_below(root: str, prefix: str) -> dict[str, datetime]:
         OSError, BaseError: the store cannot be reached, or refuses.
     """
     found: dict[str, datetime] = {}
-    below = f"{prefix.rstrip('/')}/"
+    store, below = _object(root, f"{prefix.rstrip('/')}/")
 
     def look() -> None:
-        for batch in obstore.list(_store(root), below):
+        for batch in obstore.list(store, below):
             for one in batch:
                 name = str(one["path"]).removeprefix(below).partition("/")[0]
                 found[name] = max(one["last_modified"], found.get(name, one["last_modified"]))
 
-    through(Door.LIST_FILES, f"{root}/{below}", look)
+    through(Door.LIST_FILES, f"{root}/{prefix}", look)
     return found
 
 
@@ -206,8 +212,8 @@ def delete_below(root: str, prefix: str) -> None:
     Raises:
         OSError, BaseError: the store cannot be reached, or refuses.
     """
-    store = _store(root)
-    for batch in obstore.list(store, f"{prefix.rstrip('/')}/"):
+    store, below = _object(root, f"{prefix.rstrip('/')}/")
+    for batch in obstore.list(store, below):
         names = [str(one["path"]) for one in batch]
         if names:
             through(Door.DELETE_FILE, f"{root}/{names[0]}", lambda names=names: obstore.delete(store, names))  # type: ignore[misc]
@@ -222,13 +228,16 @@ def discard(location: str) -> None:
         _LOGGER.warning("%s could not be removed: %s", location, words_of(error))
 
 
-def _store(root: str, timeout: timedelta = _TIMEOUT) -> ObjectStore:
-    return _connected(root, tuple(sorted((options_of(root) or {}).items())), timeout)
+def _object(root: str, name: str, timeout: timedelta = _TIMEOUT) -> tuple[ObjectStore, str]:
+    """Return the client of the lake that a location is in, and what an object below it is called there."""
+    lake, below = root_of(root)
+    store = _connected(lake, tuple(sorted((options_of(root) or {}).items())), timeout)
+    return store, f"{below}/{name}" if below else name
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _connected(root: str, options: tuple[tuple[str, str], ...], timeout: timedelta) -> ObjectStore:
-    """A client for each place, which keeps its connections."""
+    """A client for each lake, which keeps its connections."""
     config: Any = {name: value for name, value in options if name not in _HTTP}
     return from_url(
         root,

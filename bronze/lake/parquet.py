@@ -18,6 +18,7 @@ let readers skip it by commit LSN and table.
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 from contextlib import contextmanager, suppress
@@ -35,13 +36,16 @@ from bronze.lake.disk import flush_to_disk
 from bronze.lake.folders import local_folder
 from bronze.lake.named.aside import aside
 from bronze.lake.named.place import is_named
-from bronze.lake.stores import options_of
+from bronze.lake.stores import options_of, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
 FILE_BYTES: Final = 256 * 1024 * 1024
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_./-]*")
+"""Paths that the file system of `deltalake` and a URL spell alike."""
 
 HELD_BYTES: Final = 8 * 1024 * 1024
 """Size of a file up to which a store gets, or gives, the whole of it by one request."""
@@ -66,13 +70,17 @@ def file_system(uri: str) -> pa_fs.FileSystem:
     """The file system below a table's location: local, or whatever `deltalake` reaches."""
     folder = files_folder(uri)
     if folder is None:
-        return _connected(uri, tuple(sorted((options_of(uri) or {}).items())))
+        lake, below = root_of(uri)
+        if _PLAIN.fullmatch(below) is None:
+            lake, below = uri, ""
+        found = _connected(lake, tuple(sorted((options_of(uri) or {}).items())))
+        return pa_fs.SubTreeFileSystem(below, found) if below else found
     return pa_fs.SubTreeFileSystem(str(folder), pa_fs.LocalFileSystem())
 
 
 @lru_cache(maxsize=256)
 def _connected(uri: str, options: tuple[tuple[str, str], ...]) -> pa_fs.FileSystem:
-    """A client for each place, which keeps its connections; other options make another one."""
+    """A client for each lake, which keeps its connections; other options make another one."""
     from deltalake.fs import DeltaStorageHandler  # noqa: PLC0415 - a lake in a catalog needs none
 
     return pa_fs.PyFileSystem(DeltaStorageHandler(uri, dict(options) or None))

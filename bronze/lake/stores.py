@@ -72,8 +72,9 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What was registered; `keys`: its values, in each form in which a text may have them."""
+    """What was registered of a location; `keys`: its values, in each form in which a text may have them."""
 
+    location: str
     options: dict[str, str]
     lease: float
     keys: frozenset[str]
@@ -161,7 +162,7 @@ def register(location: str, options: Mapping[str, str], *, lease: float = LEASE_
     if said.get("aws_endpoint_url", "").startswith("http://"):
         said.setdefault("aws_allow_http", "true")  # who writes http means it
     with _LOCK:
-        _REGISTERED[_plain(location)] = _Place(said, lease, _keys(said))
+        _REGISTERED[_plain(location)] = _Place(location.rstrip("/"), said, lease, _keys(said))
 
 
 def all_options(location: str) -> dict[str, str]:
@@ -174,6 +175,17 @@ def lease_of(location: str, default: float = LEASE_SECONDS) -> float:
     """Seconds for which a lease of a lake at this location holds."""
     place = _place(location)
     return default if place is None else place.lease
+
+
+def root_of(location: str) -> tuple[str, str]:
+    """Return the registered place at or nearest above a location, and the path from there to the location.
+
+    All tables of a lake are reached from its root by one client, which keeps its connections.
+    """
+    place = _place(location)
+    if place is None:
+        return location, ""
+    return place.location, _plain(location)[len(_plain(place.location)) :].lstrip("/")
 
 
 def _place(location: str) -> _Place | None:

@@ -113,7 +113,7 @@ def test_nothing_is_put_into_a_log_that_was_removed_or_put_back_meanwhile(
     for lsn in range(1, 5):
         control.record_cut(cut(lsn))
     for version in (3, 4):
-        obstore.delete(objects._store(f"{place}/control/cuts"), f"_delta_log/{version:020}.json")
+        obstore.delete(*objects._object(f"{place}/control/cuts", f"_delta_log/{version:020}.json"))
     control.record_cut(cut(9))
     assert lsns(control) == lsns(ControlTables(Lake(place))) == [1, 2, 9]
     objects.delete_below(place, "control/cuts")

@@ -142,7 +142,7 @@ def test_nothing_is_put_after_an_entry_that_was_removed_for_its_age(uri: str) ->
         delta.refresh(ahead)
     ahead.create_checkpoint()
     for version in range(3):
-        obstore.delete(objects._store(uri), f"_delta_log/{version:020}.json")
+        obstore.delete(*objects._object(uri, f"_delta_log/{version:020}.json"))
     assert not entries.put_next(table, part(uri, 4), [], {})
     assert not objects.exists(uri, "_delta_log/00000000000000000001.json")
 

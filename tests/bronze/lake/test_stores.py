@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from urllib.parse import quote
 
+import pytest
+from pyarrow.fs import FileSelector
+
+from bronze.lake import objects, parquet
 from bronze.lake.stores import (
     AZURE,
     SCHEMES,
@@ -133,3 +137,28 @@ def test_a_key_within_json_and_one_that_a_library_says_as_bytes_are_blanked_out(
         assert "GEHEIM" not in without_keys(f"cannot read {text}")
     assert "71" not in without_keys("missing end marker: [80, 82, 73, 86, 65, 84, 69, 32, 71]")
     assert without_keys("[1, 2, 3]") == "[1, 2, 3]"
+
+
+@pytest.mark.process
+def test_one_client_serves_every_table_of_a_lake_whatever_its_name(place: str) -> None:
+    names = ("plain", "a b", "100%", "ü", "a#b", "100%25")
+    uris = {name: f"{place}/silver/{quote(name)}" for name in names}
+    before = objects._connected.cache_info().misses, parquet._connected.cache_info().misses
+    for name, uri in uris.items():
+        objects.replace(uri, "one", name.encode())
+        objects.replace(uri, "below/two", b"2")
+    assert objects._connected.cache_info().misses == before[0] + 1
+    assert [objects.read_whole(uri, "one").decode() for uri in uris.values()] == list(names)
+    assert [list(objects.newest_below(uri, "below")) for uri in uris.values()] == [["two"]] * len(uris)
+    for uri in (uris["plain"], f"{place}/silver/plain/below", place):
+        parquet.file_system(uri).get_file_info("one")
+    assert parquet._connected.cache_info().misses == before[1] + 1
+    for name, uri in uris.items():
+        system = parquet.file_system(uri)
+        assert system.open_input_file("one").read().decode() == name
+        assert sorted(info.path for info in system.get_file_info(FileSelector(""))) == ["below", "one"]
+        objects.delete_below(uri, "below")
+        assert not objects.exists(uri, "below/two")
+        parquet.delete_files(uri, ["one"])
+        assert not objects.any_below(uri)
+    assert not objects.any_below(f"{place}/silver")

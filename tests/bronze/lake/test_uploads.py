@@ -113,6 +113,6 @@ def test_a_reader_of_a_local_lake_loads_no_client_of_stores() -> None:
 
 def test_other_options_of_a_place_are_heeded_at_once(store: ObjectStore, table: str) -> None:
     system = file_system(table)
-    assert file_system(table) is system
+    assert file_system(table) == system
     register(table, store.options() | {"aws_region": "eu-central-1"})
-    assert file_system(table) is not system
+    assert file_system(table) != system

@@ -135,7 +135,7 @@ def test_a_table_that_was_put_back_is_noticed_before_anything_is_written_to_it(s
     assert shop.requests() == 1
 
     for version in (1, 2):
-        obstore.delete(objects._store(uri), f"_delta_log/{version:020}.json")
+        obstore.delete(*objects._object(uri, f"_delta_log/{version:020}.json"))
     shop.log.begin(alone=True)
     assert shop.mark("orders") == 3, "what was seen last stands"
     with pytest.raises(SmeltError, match=r"version 2 of silver\.orders is gone") as error:
@@ -145,7 +145,7 @@ def test_a_table_that_was_put_back_is_noticed_before_anything_is_written_to_it(s
 
     shop.store.forget()
     for name in ("orders", "customers"):
-        obstore.delete(objects._store(shop.lake.uri("silver", name)), f"_delta_log/{0:020}.json")
+        obstore.delete(*objects._object(shop.lake.uri("silver", name), f"_delta_log/{0:020}.json"))
         with pytest.raises(SmeltError, match="put the table back, or removed it"):
             shop.log.confirm(name)
         assert shop.log.read(name) is None
