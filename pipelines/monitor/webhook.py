@@ -2,10 +2,12 @@
 
 `send` returns at once, and drops an alert beyond the limit of waiting alerts. After a failure that may
 pass, an alert is posted again for a limited time, with growing pauses of the alert's own. So a retried
-alert delays no other alert. At the end of the command all waiting alerts are due at once, and a second
-thread overtakes a post without an answer. Each dropped alert is logged and reported, and fires again
-(`pipelines.monitor.alerts`). The URL may hold a token, so no message names the URL: a failure is named by
-status code or kind of system error.
+alert delays no alert about another thing. Alerts with one key are posted in order, each after the alert
+before is delivered or dropped: a newer alert has shorter pauses, and otherwise an old "resolved" could be the
+receiver's last word while the error is open again. At the end of the command all waiting alerts are due at
+once, and a second thread overtakes a post without an answer. Each dropped alert is logged and reported, and
+fires again (`pipelines.monitor.alerts`). The URL may hold a token, so no message names the URL: a failure is
+named by status code or kind of system error.
 """
 
 from __future__ import annotations
@@ -153,11 +155,14 @@ class Webhook:
             self._attempt(*found)
 
     def _next(self) -> tuple[_Waiting, float] | None:
-        """Wait for an alert that is due, and return it with the time for its post; None at the end."""
+        """Return the oldest alert of a key once it is due, with the time for its post; None at the end."""
         with self._changed:
             while True:
                 now = time.monotonic()
-                idle = [one for one in self._waiting if not one.under_way]
+                oldest: dict[tuple[str, ...], _Waiting] = {}
+                for one in self._waiting:
+                    oldest.setdefault(one.alert.key, one)
+                idle = [one for one in oldest.values() if not one.under_way]
                 if self._end is not None and (now >= self._end or not idle):
                     return None
                 first = min(idle, key=lambda one: one.due, default=None)

@@ -220,7 +220,7 @@ def test_none_waits_behind_one_that_is_posted_again_and_all_are_tried_at_the_end
     with receiver(503, 200, 503, 503, 200, 503) as (url, accepted):
         webhook = posting(url, Patience(first=60, longest=60))
         for name in ("silver", "gold", "bronze"):
-            webhook.send(dataclasses.replace(ALERT, name=name))
+            webhook.send(dataclasses.replace(ALERT, name=name, key=("lag", name)))
         until(
             lambda: len(accepted) == 1 and sum(map(bool, (one.failed for one in webhook._waiting))) == 2, 10
         )
@@ -231,6 +231,20 @@ def test_none_waits_behind_one_that_is_posted_again_and_all_are_tried_at_the_end
     assert [alert["name"] for alert in accepted] == ["gold", "bronze"]
     assert (webhook.counters["sent"], webhook.counters["dropped"]) == (2, 1)
     assert "an alert (lag, silver) was not delivered: HTTP 503" in caplog.text
+
+
+def test_alerts_about_one_thing_arrive_in_order_also_after_an_outage() -> None:
+    with receiver(503, 200) as (url, accepted):
+        webhook = posting(url, Patience(first=0.5, longest=0.5))
+        webhook.send(dataclasses.replace(ALERT, state="resolved", key=("lag", "silver")))
+        until(lambda: webhook._waiting[0].failed != "", 10)
+        for name in ("silver", "gold"):
+            webhook.send(dataclasses.replace(ALERT, name=name, key=("lag", name)))
+        until(lambda: len(accepted) == 3, 10)
+        webhook.stop(1)
+    silver = [alert["state"] for alert in accepted if alert["name"] == "silver"]
+    assert silver == ["resolved", "firing"], "a newer alert has no pause yet"
+    assert accepted[0]["name"] == "gold"
 
 
 def test_an_alert_that_was_not_delivered_fires_again_and_so_does_its_end() -> None:
@@ -265,7 +279,7 @@ def test_at_the_end_alerts_pass_one_whose_post_is_not_answered() -> None:
     with receiver(200, before=first_hangs) as (url, accepted):
         webhook = posting(url)
         for name in ("silver", "gold"):
-            webhook.send(dataclasses.replace(ALERT, name=name))
+            webhook.send(dataclasses.replace(ALERT, name=name, key=("lag", name)))
         assert hung.wait(10)
         webhook.stop(2)
         assert [alert["name"] for alert in accepted] == ["gold"]
@@ -278,7 +292,7 @@ def test_a_receiver_that_does_not_answer_holds_the_end_up_for_that_long_alone(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         webhook = posting(f"http://127.0.0.1:{silent.getsockname()[1]}/{SECRET}")
         for name in ("silver", "gold"):
-            webhook.send(dataclasses.replace(ALERT, name=name))
+            webhook.send(dataclasses.replace(ALERT, name=name, key=("lag", name)))
         time.sleep(0.2)
         begun = time.monotonic()
         webhook.stop(0.5)
