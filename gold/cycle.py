@@ -151,11 +151,9 @@ class Gold:
         if as_before and last is not None and (last.marks or not tables):  # no marks: of an earlier version
             self._seen = cut
             return None
-        if not self._is_current(cut):
-            return None
         states = {name: self._standings[name].table.known for name in tables}
         marks = {name: one.position for name, one in states.items() if one is not None and one.position}
-        gold_cut = Cut("gold", cut.commit_lsn, cut.commit_ts, tables, marks=marks)
+        gold_cut = Cut("gold", cut.commit_lsn, cut.commit_ts, tables, marks=marks, built_from=cut.recorded_at)
         still_writing(self._lake, "gold")
         self._control.record_cut(gold_cut)
         self._seen = cut
@@ -216,16 +214,6 @@ class Gold:
             self._workshop = builds, machine
         return self._workshop
 
-    def _is_current(self, cut: Cut) -> bool:
-        """Whether the record of silver's cut that the documents were built from is still the one of its LSN.
-
-        Silver may have recorded that LSN again while they were built, with tables that were resnapshotted. A
-        cut of gold would be taken for one of the newer record, by its time; and what is new there, for built.
-        Without it the documents' own marks count, and the next cycle builds them from the newer record.
-        """
-        newest = self._control.latest_cut("silver", at=cut.commit_lsn)
-        return newest is None or newest.commit_lsn != cut.commit_lsn or newest == cut
-
     def preview(self, name: str, key: str | Sequence[str], *, fresh: FreshTables | None = None) -> str:
         """One document as it would be at the newest silver cut, as pretty JSON.
 
@@ -272,7 +260,7 @@ class Gold:
                 where=name,
                 remedy="run `smelt gold FILE --until-caught-up`; `smelt status` says if an error stops it",
             )
-        cut = self._control.latest_cut("silver", at=last.commit_lsn, known_by=last.recorded_at)
+        cut = self._control.latest_cut("silver", at=last.commit_lsn, known_by=last.seen)
         outdated = DefiniteError(
             "its file, or the shape of a table that it reads, changed after it was built",
             code="document-not-built",

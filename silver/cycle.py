@@ -197,6 +197,7 @@ class Silver:
             {name: one.version for name, one in stands.items()},
             datetime.now(UTC),
             {name: one.mark for name, one in stands.items() if one.mark is not None},
+            {name: one.table_id for name, one in stands.items() if one.table_id is not None},
         )
         self._control.record_cut(cut)
         self._position.disowned = False

@@ -34,6 +34,8 @@ CUTS_SCHEMA: Final = pa.schema(
         pa.field("delta_version", pa.int64()),
         pa.field("recorded_at", _TIME),
         pa.field("mark_lsn", pa.int64()),
+        pa.field("built_from", _TIME),
+        pa.field("table_id", pa.int64()),
     ]
 )
 
@@ -79,13 +81,13 @@ class Named:
         commit_lsn: of the cut.
         version: of the table.
         mark: of that version; None where the record states none, as one of an earlier release.
-        recorded_at: when the cut was recorded.
+        seen: of a cut of gold, as `Cut.seen`.
     """
 
     commit_lsn: Lsn
     version: int
     mark: Lsn | None
-    recorded_at: datetime | None = field(default=None, compare=False)
+    seen: datetime | None = field(default=None, compare=False)
 
 
 def is_put_back(version: int, mark: Lsn | None, named: Named) -> bool:
@@ -99,8 +101,12 @@ class Cut:
 
     Attributes:
         tables: table (or document) name within the layer, to its Delta version.
+        recorded_at: when it was recorded. Of several records of one LSN the newest counts, so a later record
+            has a later moment, whatever the clock of its machine says (`ControlTables.record_cut`).
         marks: table name to the mark of that version: the LSN of the newest window in it. A version is a
             number that another history of the table has too; a mark says which rows the version has.
+        ids: table name to a number made of the table's Delta id; a table that is made anew has another id.
+        built_from: of a cut of gold: `recorded_at` of the record of silver's cut that it was built from.
     """
 
     layer: Layer
@@ -109,13 +115,23 @@ class Cut:
     tables: dict[str, int]
     recorded_at: datetime | None = None
     marks: dict[str, Lsn] = field(default_factory=dict)
+    ids: dict[str, int] = field(default_factory=dict)
+    built_from: datetime | None = None
+
+    @property
+    def seen(self) -> datetime | None:
+        """Return the moment up to which records of silver's cut count, of a cut of gold.
+
+        An earlier version did not say what it was built from: there the moment of its own record decides.
+        """
+        return self.built_from or self.recorded_at
 
     def named(self, name: str) -> Named | None:
         """Return what it states of a table; None where it does not name the table."""
         version = self.tables.get(name)
         if version is None:
             return None
-        return Named(self.commit_lsn, version, self.marks.get(name), self.recorded_at)
+        return Named(self.commit_lsn, version, self.marks.get(name), self.seen)
 
 
 @dataclass(frozen=True, slots=True)

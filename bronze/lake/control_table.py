@@ -143,13 +143,17 @@ class ControlTable:
             if table is not None:
                 tidy(table)
 
-    def rows(self) -> pa.Table:
-        """All rows of the newest version; files that were read before are not read again."""
+    def rows(self, *, look: bool = True) -> pa.Table:
+        """All rows of the newest version; files that were read before are not read again.
+
+        Args:
+            look: see what other processes wrote since the last look.
+        """
         with self._lock:
             if self._handle is None and (not self._is_recent() or self._has_entry(0)):
                 self._handle = delta.open_table(self._uri)
                 self._is_brought_up()
-            elif self._handle is not None and not self._is_newest():
+            elif look and self._handle is not None and not self._is_newest():
                 self._bring_up(self._handle)
             if self._handle is None:
                 return self._schema.empty_table()

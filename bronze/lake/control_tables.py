@@ -24,7 +24,7 @@ error twice says the same as once, and so does closing an error.
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -75,8 +75,17 @@ class ControlTables:
         """Record a cut by one commit.
 
         A cut without tables still records its position (one row, `table_name` NULL).
+
+        A clock may go back, and that of another machine be behind. So a record of an LSN gets a later moment
+        than each record of that LSN that is known. A layer has one writer, which reads the cuts in its cycle,
+        so nothing is read for this. Which record of silver gold read does not follow from moments: a cut of
+        gold states it (`Cut.built_from`).
         """
         recorded = cut.recorded_at or datetime.now(UTC)
+        known = self._cuts.rows(look=False)
+        newest = pc.max(pc.filter(known["recorded_at"], pc.equal(known["commit_lsn"], int(cut.commit_lsn))))
+        if newest.is_valid:
+            recorded = max(recorded, newest.as_py() + timedelta(microseconds=1))
         tables: dict[str, int] | dict[None, None] = cut.tables or {None: None}
         rows = [
             {
@@ -87,6 +96,8 @@ class ControlTables:
                 "delta_version": version,
                 "recorded_at": recorded,
                 "mark_lsn": None if name is None or name not in cut.marks else int(cut.marks[name]),
+                "built_from": cut.built_from,
+                "table_id": None if name is None else cut.ids.get(name),
             }
             for name, version in tables.items()
         ]
@@ -155,7 +166,8 @@ class ControlTables:
         row = of_one.take(pc.select_k_unstable(of_one, 1, sort_keys=order)).to_pylist()[0]
         mark = row["mark_lsn"]
         mark = None if mark is None else Lsn(mark)
-        return Named(Lsn(row["commit_lsn"]), row["delta_version"], mark, row["recorded_at"])
+        seen = row["built_from"] or row["recorded_at"]
+        return Named(Lsn(row["commit_lsn"]), row["delta_version"], mark, seen)
 
     def disown(self, layer: Layer, name: str, version: int, mark: Lsn | None) -> None:
         """Have no cut name a table beyond what the table is now: it was put back, so those versions are gone.
@@ -198,7 +210,9 @@ class ControlTables:
             rows = self._of_layer(layer)
             newest = pc.max(pc.filter(rows["recorded_at"], pc.less(rows["recorded_at"], moment_of(before))))
 
-            past = cuts_before(newest, layer, standing if gold and layer == "silver" else ())
+            last = pc.max(rows["commit_lsn"]).as_py()  # the clock of who recorded it may be behind
+            stays = {last} if last is not None else set[int]()
+            past = cuts_before(newest, layer, stays | standing if gold and layer == "silver" else stays)
             gone = rows.filter(past(rows))
             if gone.num_rows:
                 self._cuts.update(without(past))
@@ -382,5 +396,6 @@ def _cut(layer: Layer, rows: list[dict[str, Any]]) -> Cut:
         for row in rows
         if row["table_name"] is not None and row["mark_lsn"] is not None
     }
+    ids = {row["table_name"]: row["table_id"] for row in rows if row["table_id"] is not None}
     lsn = Lsn(first["commit_lsn"] or ZERO)
-    return Cut(layer, lsn, first["commit_ts"], tables, first["recorded_at"], marks)
+    return Cut(layer, lsn, first["commit_ts"], tables, first["recorded_at"], marks, ids, first["built_from"])

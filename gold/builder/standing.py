@@ -102,7 +102,7 @@ class Standing:
             and self.table.is_as_of(named.version, state.version)
         ):
             position = max(position or named.commit_lsn, named.commit_lsn)
-            known_by = named.recorded_at if named.commit_lsn == position else None
+            known_by = named.seen if named.commit_lsn == position else None
         old = None if position is None else built_from(self._control, position, known_by, self.is_same)
         return Start(position, old)
 
@@ -222,16 +222,20 @@ class Standing:
         return f"the changes since the last build have {changes:,} rows, silver's tables {rows:,}"
 
     def _recreated(self, names: list[str], built: Cut) -> str | None:
-        """Why versions cannot be compared, if a table was removed, and made anew or put back from a backup.
+        """Return why versions cannot be compared, of a table that was removed and made anew.
 
-        Its log may reach the version of the last build again, with other rows. That one was then committed
-        after the cut that names it. Both times are of one clock where silver's Spark runs beside it.
+        Its log may reach the version of the last build again, with other rows; but it has another id. A cut
+        of an earlier version names no id: there the version was committed after the cut that names it. Both
+        times are of one clock where silver's Spark runs beside it.
         """
-        recorded = built.recorded_at
-        for name in names if recorded is not None else ():
-            committed = self.silver.committed_at(name, built.tables[name])
-            if committed is not None and recorded is not None and committed > recorded:
+        for name in names:
+            known, stored = built.ids.get(name), self.silver.read(name)
+            if known is not None and stored is not None and stored.table_id != known:
                 return recreated(name)
+            if known is None and built.recorded_at is not None:
+                committed = self.silver.committed_at(name, built.tables[name])
+                if committed is not None and committed > built.recorded_at:
+                    return recreated(name)
         return None
 
 

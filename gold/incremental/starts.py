@@ -111,7 +111,8 @@ def built_from(
     Args:
         control: where cuts are recorded.
         position: LSN of the cut.
-        known_by: when gold recorded that the document stands there.
+        known_by: the moment up to which records count (`Cut.seen`), where a gold cut says that the document
+            stands there.
         same: whether a silver table holds the same rows at two versions, the earlier first.
     """
     newest = control.latest_cut("silver", at=position, known_by=known_by)

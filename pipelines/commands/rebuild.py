@@ -34,6 +34,7 @@ from pipelines.runtime.locks import lake_lock, writing
 from pipelines.terminal.failures import TABLES_STOPPED, Failure, error_text
 from silver.errors import CODES, failure, table_error
 from silver.run.refusals import refused, same_names, there
+from silver.run.table_log import SilverLog
 from silver.run.troubles import answers
 from silver.schema.catalog import histories, silver_catalog
 
@@ -183,7 +184,9 @@ def _derive(
     still_writing(lake, "silver")
     control.record_runs([run])
     tables, marks = {**cut.tables, table.name: version}, {**cut.marks, table.name: end}
-    cut = replace(cut, tables=tables, marks=marks, recorded_at=datetime.now(UTC))
+    stored = SilverLog(lake).read(table.name)
+    ids = cut.ids if stored is None or stored.table_id is None else {**cut.ids, table.name: stored.table_id}
+    cut = replace(cut, tables=tables, marks=marks, ids=ids, recorded_at=datetime.now(UTC))
     control.record_cut(cut)
     output.line(f"silver.{table.name}: rebuilt from bronze as of {end}, version {version}")
     return cut

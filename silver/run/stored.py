@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -38,6 +39,7 @@ class Stored:
             made before that was kept.
         description: its own comment; empty where it has none.
         properties: table properties, by name.
+        table_id: a number made of the table's Delta id.
     """
 
     version: int
@@ -47,6 +49,7 @@ class Stored:
     relation: str | None = None
     description: str = ""
     properties: Mapping[str, str] = field(default_factory=dict, compare=False)
+    table_id: int | None = None
 
     @property
     def has_feed(self) -> bool:
@@ -82,6 +85,7 @@ def stored_of(table: DeltaTable) -> Stored:
         table.metadata().configuration.get(RELATION_PROPERTY),
         table.metadata().description or "",
         table.metadata().configuration,
+        int.from_bytes(hashlib.sha256(str(table.metadata().id).encode()).digest()[:8], signed=True),
     )
 
 

@@ -253,6 +253,20 @@ def made_anew(built: Built) -> None:
     built.append("orders")
 
 
+def test_a_table_made_anew_is_told_by_its_id_and_not_by_the_clocks_of_two_machines(built: Built) -> None:
+    log, then = SilverLog(built.lake), datetime(2020, 1, 1, tzinfo=UTC)
+    ids = {name: stored.table_id for name in ("orders", "order_items") if (stored := log.read(name))}
+    for lsn in (50, 60):  # the clock of Spark is ahead: each version is newer than the cut that names it
+        built.control.record_cut(Cut("silver", Lsn(lsn), None, dict.fromkeys(ids, 0), then, ids=ids))  # type: ignore[arg-type]
+        cut = built.cycle()
+        assert cut is not None
+        assert (cut.commit_lsn, cut.built_from) == (Lsn(lsn), then)
+    made_anew(built)
+    built.control.record_cut(Cut("silver", Lsn(70), None, dict.fromkeys(ids, 0), then, ids=ids))  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="Spark was started"):
+        built.cycle()
+
+
 def another_definition(built: Built) -> None:
     shutil.rmtree(built.lake.uri("gold", "lines"))
     built.write_gold(20, "e")
