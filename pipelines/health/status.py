@@ -6,12 +6,12 @@ lake whose store is away, a lake that does not exist yet (`pipelines.health.half
 
 How the ladder is measured, at each rung as exactly as its source allows:
 
-* bytes: the server's WAL head minus the rung's position; where the server is down, what bronze holds is the
-  head;
+* bytes: the server's WAL head minus the rung's position; not known where the server is down;
 * commits: transactions in bronze that the rung lacks. Bronze itself cannot know what it has not received;
 * seconds: age of the oldest such transaction; for the reader what the server says (flush lag). That is
   measured from when something was sent. So where much was not even received yet, or no reader is connected,
-  it is the age of what bronze holds: what it lacks is no older.
+  it is the age of what bronze holds: what it lacks is no older. Where the server is down, nobody knows what
+  bronze lacks; silver and gold have the age of what bronze holds and they lack, if there is any.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 
 from bronze.checks.ownership import refuse_claims
 from bronze.errors import SmeltError
-from bronze.lsn import Lsn
 from bronze.postgres.conninfo import address_of
 from pipelines.health.half import PATIENCE, Half, words
 from pipelines.health.lake_half import LakeReader
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from bronze.checks.wal_budget import WalBudget
     from bronze.identifiers import TableName
     from bronze.lake.control import OpenError
+    from bronze.lsn import Lsn
     from bronze.progress import SnapshotView
     from bronze.setup.slot import SlotState
     from pipelines.health.clustering import ClusteringHint
@@ -171,7 +171,7 @@ def _status(
 def _ladder(server: ServerHalf | None, lake: LakeHalf | None, *, with_gold: bool) -> tuple[Rung, ...]:
     position = None if lake is None else lake.position
     frontier = None if position is None else position.frontier
-    head = server.head if server is not None else None if frontier is None else Lsn(frontier + 1)
+    head = None if server is None else server.head
 
     def rung(
         name: str,
@@ -188,7 +188,7 @@ def _ladder(server: ServerHalf | None, lake: LakeHalf | None, *, with_gold: bool
     bronze_seconds: float | None = None
     if server is not None and server.keeps_up:
         bronze_seconds = server.flush_lag
-    elif position is not None and position.commit_ts is not None:
+    elif server is not None and position is not None and position.commit_ts is not None:
         bronze_seconds = max(0.0, (datetime.now(UTC) - position.commit_ts).total_seconds())
     rungs = []
     if server is not None:

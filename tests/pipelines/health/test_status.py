@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
 
-from bronze.lsn import ZERO
+from bronze.checks.ownership import ServerClaims
+from bronze.errors import TransientError
+from bronze.lake.control import Cut
+from bronze.lsn import ZERO, Lsn
+from bronze.postgres.connection import ServerIdentity
+from bronze.store.position import Position
 from bronze.stream.replication import ReplicationStream
-from pipelines.health.status import read_status
+from pipelines.health.lake_half import LakeHalf
+from pipelines.health.server_half import ServerHalf
+from pipelines.health.status import _status, read_status
 from pipelines.health.status_json import plain_status, status_schema
+from pipelines.monitor.alerts import Alerts
 from pipelines.settings import load_pipeline
 from tests.bronze.replaying import execute, read_all, source_of
 
@@ -70,3 +80,36 @@ def test_a_connected_reader_that_lacks_much_is_as_old_as_what_bronze_holds(
     assert (rungs["bronze"].bytes or 0) > 30_000_000
     for name in ("bronze", "slot confirmed", "received"):
         assert (rungs[name].seconds or 0) > least - 1.5, name
+
+
+def test_a_server_that_is_away_leaves_lag_unknown_and_resolves_no_alert(tmp_path: Path) -> None:
+    at = datetime.now(UTC) - timedelta(minutes=10)
+    cut = Cut("silver", Lsn(1000), at, {})
+    lake = LakeHalf(
+        changes=None,
+        position=Position(Lsn(1000), Lsn(1001), 3, at),
+        cuts={"silver": cut, "gold": None},
+        pending={"silver": (0, None), "gold": (None, None)},
+        snapshot=None,
+        tables=(),
+        documents=(),
+        errors=(),
+        clustering=(),
+    )
+    identity = ServerIdentity(1, 1, 170000, "shop")
+    claims = ServerClaims(identity, None)
+    server = ServerHalf(claims, Lsn(90_000_000), None, None, False, 0.0, None, set())
+    pipeline = pipeline_of(tmp_path, "", "s")
+    gone = TransientError("no answer", code="server-unreachable")
+    there = _status(pipeline, server, None, lake, None)
+    away = _status(pipeline, None, gone, lake, None)
+    alerts = Alerts("shop", kinds=["lag"], layers=["bronze", "silver"], limit=300.0)
+    assert [alert.state for alert in alerts.after(there, 0)] == ["firing", "firing"]
+    assert alerts.after(away, 5) == []
+    assert [(rung.name, rung.bytes, rung.seconds, rung.commits) for rung in away.ladder] == [
+        ("bronze", None, None, None), ("silver", None, None, 0),
+    ]  # fmt: skip
+    jsonschema.validate(json.loads(json.dumps(plain_status(away))), status_schema())
+    lacking = dataclasses.replace(lake, pending={"silver": (3, at), "gold": (None, None)})
+    silver = _status(pipeline, None, gone, lacking, None).ladder[-1]
+    assert (silver.commits, (silver.seconds or 0) >= 600) == (3, True), "of what bronze holds"
