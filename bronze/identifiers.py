@@ -24,6 +24,21 @@ def quote_literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def folded(name: str) -> str:
+    """Return a form that names share if Spark or Delta takes them for one name.
+
+    Spark compares letter by letter, as Java's `equalsIgnoreCase`: there a long s is an s, and a dotless i an
+    i. Delta compares names in small letters, in which a dotted capital I is two characters.
+    """
+    return "".join(map(_folded, name.lower().replace("i\u0307", "i")))
+
+
+def _folded(letter: str) -> str:
+    """Return the small letter of the large one; letters without one of either are as they are."""
+    large = next((form for form in (letter.upper(), letter.title()) if len(form) == 1), letter)
+    return large.lower()[0]
+
+
 @dataclass(frozen=True, order=True, slots=True)
 class TableName:
     """A table of the source: schema and name, as PostgreSQL stores them (case kept)."""

@@ -78,6 +78,7 @@ CODES: Final = frozenset(
         "catalog-name-taken",
         "log-entry-torn",
         "marks-gone",
+        "key-type",
         "lake-commit-lost",
         "table-put-back",
     )

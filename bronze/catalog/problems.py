@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import TableError
-from bronze.identifiers import TableName, quote_identifier
+from bronze.identifiers import TableName, folded, quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -244,7 +244,7 @@ def _columns(relation: Relation) -> Iterator[TableError]:
     table = relation.table
     alike: dict[str, list[str]] = defaultdict(list)
     for column in relation.columns:
-        alike[column.name.lower()].append(column.name)
+        alike[folded(column.name)].append(column.name)
     for names in alike.values():
         if len(names) > 1:
             yield TableError(
@@ -254,7 +254,7 @@ def _columns(relation: Relation) -> Iterator[TableError]:
                 remedy=f"ALTER TABLE {table.quoted} RENAME COLUMN {quote_identifier(names[1])} TO …; "
                 "or leave one out by a column list of the publication",
             )
-    reserved = [column.name for column in relation.columns if column.name.lower() in RESERVED_COLUMNS]
+    reserved = [column.name for column in relation.columns if folded(column.name) in RESERVED_COLUMNS]
     if reserved:
         yield TableError(
             table,

@@ -55,7 +55,7 @@ from pipelines.quality.cut import held_columns
 from pipelines.quality.masking import parse_masked
 from pipelines.quality.suite_files import check_suites
 from pipelines.writable import why_unwritable
-from silver.schema.catalog import check_names, histories, is_named, silver_table
+from silver.schema.catalog import check_table, histories, is_named, silver_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -335,7 +335,7 @@ def _names(pipeline: Pipeline, catalog: dict[TableName, SilverTable]) -> Iterato
             yield _unused("cluster-unused", "silver.cluster", name, columns, "column of a selected table")
     for shape in catalog.values():
         try:
-            check_names(shape, catalog.values(), pipeline.silver)
+            check_table(shape, catalog.values(), pipeline.silver)
         except TableError as error:
             yield Finding.of(error, str(shape.table))
 

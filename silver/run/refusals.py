@@ -12,7 +12,7 @@ from bronze.errors import TableError, resnapshot_remedy
 from bronze.store.gaps import is_left_out
 from bronze.store.marks import snapshot_of
 from silver.errors import name_refused
-from silver.schema.catalog import check_names, histories
+from silver.schema.catalog import check_table, histories
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -71,7 +71,7 @@ def alike(tables: Iterable[SilverTable]) -> dict[TableName, TableError]:
     for same in found.values():
         for one in same:
             other = next((other for other in same if other.name != one.name), None)
-            if other is not None:  # of one and the same name `check_names` tells
+            if other is not None:  # of one and the same name `check_table` tells
                 whose = f"the history of {other.table}" if other.history else f"that of {other.table}"
                 why = f" beside {whose}: case does not count"
                 errors.setdefault(one.table, name_refused(one.table, f"silver.{one.name}", why))
@@ -102,7 +102,7 @@ def refused(
     if table.problem is not None:
         return table.problem
     try:
-        check_names(table, there, settings)
+        check_table(table, there, settings)
     except TableError as error:
         return error
     return None

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bronze.errors import TableError, resnapshot_remedy
+from bronze.identifiers import folded
 from silver.schema.catalog import DELETED, OWN_COLUMNS, UNREPRESENTABLE
 from silver.schema.clustering import cluster_actions, clustering_columns, is_wide, recluster_for_drop
 from silver.schema.ddl import FEED, feedable
@@ -90,12 +91,12 @@ def steps(
         for attnum, field in known.items()
         if field.missing is not None and attnum in wanted and attnum in names
     }
-    present = {name.lower() for name in names.values()}
+    present = {folded(name) for name in names.values()}
     if not emptied:
         unfilled |= {
             attnum: column.missing
             for attnum, column in wanted.items()
-            if attnum not in names and column.name.lower() not in present and column.missing is not None
+            if attnum not in names and folded(column.name) not in present and column.missing is not None
         }
     sql += [f"{alter} {action}" for action in _added(names, table, filled=emptied)]
     for attnum, text in unfilled.items():
@@ -113,7 +114,7 @@ def _check_case(table: SilverTable) -> None:
     """Whether all columns can be in one table."""
     seen: dict[str, str] = {}
     for column in table.columns:
-        other = seen.setdefault(column.name.lower(), column.name)
+        other = seen.setdefault(folded(column.name), column.name)
         if other != column.name:
             raise TableError(
                 table.table,
@@ -156,10 +157,10 @@ def _made_room(table: SilverTable, others: list[str], *, emptied: bool) -> list[
     Raises:
         TableError: the table stays as it is, so that nobody knows whose values the column has.
     """
-    wanted = {column.name.lower() for column in table.columns if column.attnum is not None}
+    wanted = {folded(column.name) for column in table.columns if column.attnum is not None}
     actions = []
     for at, name in enumerate(others):
-        if name.lower() not in wanted or name in table.own_columns:
+        if folded(name) not in wanted or name in table.own_columns:
             continue
         if not (emptied or table.versioned):
             raise TableError(
@@ -276,7 +277,7 @@ def _dropped(
         return [*recluster_for_drop(table, names, types), *drops] if drops else []
     for attnum in gone:
         name = names[attnum]
-        if any(column.name.lower() == name.lower() for column in wanted.values()):
+        if any(folded(column.name) == folded(name) for column in wanted.values()):
             # its name is needed for another column
             taken = [*names.values(), *others, *(column.name for column in wanted.values())]
             names[attnum] = free_name(f"{name}__{attnum}", taken)
@@ -290,9 +291,9 @@ def _added(names: Mapping[int, str], table: SilverTable, *, filled: bool) -> lis
     previous: str | None = None
     anew = False
     clustering = clustering_columns(table)
-    present = {name.lower() for name in names.values()}
+    present = {folded(name) for name in names.values()}
     for column in table.columns:
-        if column.attnum is not None and column.attnum not in names and column.name.lower() not in present:
+        if column.attnum is not None and column.attnum not in names and folded(column.name) not in present:
             place = "FIRST" if previous is None else f"AFTER {quote(previous)}"
             actions.append(f"ADD COLUMNS ({definition(column, filled=filled)} {place})")
             anew = anew or column.name in clustering
@@ -315,8 +316,8 @@ def _renamed(names: dict[int, str], wanted: Mapping[int, SilverColumn], others: 
         names[attnum] = to
 
     def free(attnum: int) -> bool:
-        name = wanted[attnum].name.lower()
-        return not any(taken.lower() == name for taken in names.values())
+        name = folded(wanted[attnum].name)
+        return not any(folded(taken) == name for taken in names.values())
 
     while open_:
         ready = next((attnum for attnum in sorted(open_) if free(attnum)), None)

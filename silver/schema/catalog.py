@@ -5,10 +5,12 @@ What gold, quality and the commands need to know of silver is here, but not how 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import ConfigurationError, TableError
+from bronze.identifiers import folded
 from silver.schema.types import Reading, reading
 
 if TYPE_CHECKING:
@@ -42,6 +44,10 @@ HISTORY_COLUMNS: Final = {
     VALID_TO: "TIMESTAMP",
 }
 """Columns of a history table after `OWN_COLUMNS`. The version without an end is the current one."""
+
+
+_QUOTED: Final = re.compile(r"`(?:[^`]|``)*`")
+_WITHOUT_EQUALITY: Final = re.compile(r"\b(?:MAP|VARIANT)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +190,8 @@ def histories(tables: Iterable[SilverTable], settings: SilverSettings) -> list[S
     return [history_of(table) for table in tables if is_named(table.table, settings.history)]
 
 
-def check_names(table: SilverTable, tables: Iterable[SilverTable], settings: SilverSettings) -> None:
-    """Whether a table uses no name that silver itself needs.
+def check_table(table: SilverTable, tables: Iterable[SilverTable], settings: SilverSettings) -> None:
+    """Check whether silver can find a table's rows by its key, and whether it uses no name that silver needs.
 
     Args:
         table: which.
@@ -193,12 +199,23 @@ def check_names(table: SilverTable, tables: Iterable[SilverTable], settings: Sil
         settings: what they ask for.
 
     Raises:
-        TableError: one of its columns, or another table, has the name of what the settings ask for. Of two
-            tables both are refused, so that no rows mix.
+        TableError: Spark has no equality of a key's type (a map, as of hstore). Or one of its columns, or
+            another table, has the name of what the settings ask for: of two tables both are refused, so that
+            no rows mix.
     """
+    for name in table.key:
+        column = table.column(name)
+        if _WITHOUT_EQUALITY.search(_QUOTED.sub("", column.spark_type)):
+            raise TableError(
+                table.table,
+                f"its key has {name}, which is {column.type.name}: Spark cannot compare {column.spark_type}",
+                code="key-type",
+                remedy=f"read it as text, silver.types: {{{table.table}.{name}: string}}; "
+                "or name another key in source.keys",
+            )
     history = histories([table], settings)
     wanted = {name for one in [table, *history] for name in one.own_columns}
-    clash = next((column.name for column in table.columns if column.name.lower() in wanted), None)
+    clash = next((column.name for column in table.columns if folded(column.name) in wanted), None)
     if clash is not None:
         raise TableError(
             table.table,

@@ -21,6 +21,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from bronze.identifiers import folded
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
@@ -130,6 +131,6 @@ def former_name(name: str, attnum: int | None, ddl: str) -> str:
 
 def free_name(name: str, taken: Iterable[str]) -> str:
     """A name that no column has: this one, or with a number after it."""
-    used = {one.lower() for one in taken}
+    used = {folded(one) for one in taken}
     numbered = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
-    return next(one for one in numbered if one.lower() not in used)
+    return next(one for one in numbered if folded(one) not in used)

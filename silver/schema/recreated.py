@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from bronze.identifiers import folded
 from silver.schema.ddl import RELATION_PROPERTY
 from silver.schema.features import with_features
 from silver.schema.fields import former_name, free_name
@@ -46,9 +47,9 @@ def adopted(
         return [], list(actual)
     alter, sql, fields = f"ALTER TABLE {target}", [], list(actual)
     if relation is not None and table.versioned:
-        columns = {column.name.lower(): column for column in table.columns}
+        columns = {folded(column.name): column for column in table.columns}
         for at, field in enumerate(actual):
-            same = columns.get(field.name.lower())
+            same = columns.get(folded(field.name))
             if field.attnum is None and same is None:
                 continue
             name, attnum = field.name, None

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.builtin_types import MOST_DIGITS, decimal_of, holds_every_digit
 from bronze.errors import ConfigurationError
+from bronze.identifiers import folded
 from silver.schema.containers import array_value, hstore_value, range_value, struct_value, vector_value
 from silver.sql import literal, quote
 
@@ -150,7 +151,7 @@ def _array(element: Reading, delimiter: str) -> Reading:
 
 def _composite(pg_type: PgType) -> Reading:
     names = [name for name, _ in pg_type.fields]
-    if len({name.lower() for name in names}) < len(names):
+    if len({folded(name) for name in names}) < len(names):
         return TEXT  # Spark cannot tell its fields apart
     fields = [(name, _mapped(field, field.typmod)) for name, field in pg_type.fields]
     ddl = ", ".join(f"{quote(name)}: {field.ddl}" for name, field in fields)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bronze.identifiers import TableName
+from bronze.identifiers import TableName, folded
 
 PARTS = st.text(st.sampled_from('a.b" '), min_size=1, max_size=4)
 
@@ -20,3 +21,23 @@ def test_a_plain_name_is_said_plainly() -> None:
 def test_two_tables_are_never_said_alike(schema: str, name: str, other_schema: str, other_name: str) -> None:
     one, other = TableName(schema, name), TableName(other_schema, other_name)
     assert (str(one) == str(other)) == (one == other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Total", "tOTAL"), ("\u017ftate", "State"), ("\u0131d", "ID"), ("\u0130d", "id"),
+        ("\u0130d", "i\u0307d"), ("stra\u00dfe", "STRA\u1e9eE"),
+        ("\u212a", "k"), ("\u00b5", "\u03bc"), ("\u039f\u0394\u039f\u03a3", "\u03bf\u03b4\u03bf\u03c3"),
+        ("\u03bf\u03b4\u03bf\u03c2", "\u03bf\u03b4\u03bf\u03c3"), ("\u01c5", "\u01c6"),
+        ("\u1fb3", "\u1fbc"), ("\u10d0", "\u1c90"),
+    ],
+)  # fmt: skip
+def test_names_that_are_one_to_spark_are_folded_alike(one: str, other: str) -> None:
+    assert folded(one) == folded(other)
+    assert folded(folded(one)) == folded(one)
+
+
+def test_other_names_are_not() -> None:
+    names = ["stra\u00dfe", "strasse", "\u00e4", "a", "total_", "i\u0301", "\ufb01", "fi"]
+    assert len({folded(name) for name in names}) == len(names)

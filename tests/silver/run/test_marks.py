@@ -46,7 +46,7 @@ def test_a_history_is_among_the_names_that_differ_in_case_alone() -> None:
     settings = SilverSettings(history=["public.orders", "public.items"])
     tables = [silver_table(shape, settings) for shape in shapes]
     errors = {error.table.name: error for error in alike([*tables, *histories(tables, settings)]).values()}
-    assert set(errors) == {"Orders__History", "orders"}, "of names that are the same `check_names` tells"
+    assert set(errors) == {"Orders__History", "orders"}, "of names that are the same `check_table` tells"
     assert "silver.orders__history beside that of public.Orders__History" in errors["orders"].message
     assert "beside the history of public.orders" in errors["Orders__History"].message
 

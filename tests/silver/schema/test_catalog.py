@@ -10,7 +10,7 @@ import pytest
 from bronze.errors import ConfigurationError, TableError
 from bronze.identifiers import TableName
 from bronze.shapes import PgType
-from silver.schema.catalog import check_names, silver_catalog, silver_table
+from silver.schema.catalog import check_table, silver_catalog, silver_table
 from silver.settings import SilverSettings
 from tests.silver.histories import INT, NUMERIC, TEXT, relation
 
@@ -77,11 +77,36 @@ def test_of_two_tables_that_want_one_name_both_are_refused() -> None:
     t, rival, other = silver_catalog(shapes, settings).values()
     for table, said in ((t, "its history needs"), (rival, "which is the history of public.t")):
         with pytest.raises(TableError, match=said) as caught:
-            check_names(table, [t, rival, other], settings)
+            check_table(table, [t, rival, other], settings)
         assert caught.value.code == "silver-settings-clash"
-        check_names(table, [table, other], settings)
-    check_names(other, [t, rival, other], settings)
-    check_names(t, [t, rival, other], PLAIN)
+        check_table(table, [table, other], settings)
+    check_table(other, [t, rival, other], settings)
+    check_table(t, [t, rival, other], PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("key", "types", "refused"),
+    [
+        (PgType("base", "hstore", "public"), {}, True),
+        (PgType("array", "_hstore", "public", element=PgType("base", "hstore", "public")), {}, True),
+        (PgType("base", "jsonb"), {"public.t.k": "variant"}, True),
+        (PgType("base", "hstore", "public"), {"public.t.k": "string"}, False),
+        (PgType("composite", "c", "public", fields=(("map", INT),)), {}, False),
+    ],
+)
+def test_a_key_that_spark_cannot_compare_is_refused(
+    key: PgType, types: dict[str, str], *, refused: bool
+) -> None:
+    settings = SilverSettings(types=types)
+    (table,) = silver_catalog(
+        [relation("t", [("k", key), ("h", key)], ["k"], relation_id=1)], settings
+    ).values()
+    if not refused:
+        check_table(table, [table], settings)
+        return
+    with pytest.raises(TableError, match=r"silver\.types: \{public\.t\.k: string\}") as caught:
+        check_table(table, [table], settings)
+    assert caught.value.code == "key-type"
 
 
 def test_the_catalog_needs_no_spark() -> None:
