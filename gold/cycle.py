@@ -58,13 +58,6 @@ CatalogProvider: TypeAlias = Callable[[], "Mapping[TableName, SilverTable]"]
 """Gives silver's catalog as it is now."""
 
 
-def close_undefined(control: ControlTables, defined: Collection[str]) -> None:
-    """Close the errors of documents that are no longer defined: nothing else ever would."""
-    for error in control.open_errors():
-        if error.scope == "document" and error.name not in defined:
-            control.close_errors("document", error.name)
-
-
 class _AheadOfCutError(DefiniteError):
     """A table's newest shape came after the cut; silver's next cut will have it."""
 
@@ -121,7 +114,6 @@ class Gold:
         self._failed: dict[str, Cut] = {}
         self._patience: Patience[str] = Patience()
         self._seen: Cut | None = None
-        self._tidied = False
 
     def cycle(self, *, rebuild: Collection[str] = ()) -> Cut | None:
         """Bring every document to the newest silver cut.
@@ -132,9 +124,6 @@ class Gold:
         Returns:
             the gold cut, recorded; None when nothing was new.
         """
-        if not self._tidied:
-            close_undefined(self._control, self._standings)
-            self._tidied = True
         cut = self._control.latest_cut("silver")
         if cut is None or not self._standings or (cut == self._seen and not rebuild):
             return None

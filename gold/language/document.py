@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from bronze.config.problems import Problem, problems_error
 from bronze.config.validation import validate
 from bronze.config.yaml_file import YamlFile, read_yaml
+from bronze.errors import ConfigurationError
+from bronze.identifiers import folded
 from gold.language.model import Definition, ManyField, ObjectField, OneField, entry_name, through_paths
 from gold.language.notation import FIELD_NAME
 
@@ -58,23 +60,46 @@ def parse_document(file: YamlFile) -> Document:
     return document
 
 
-def load_documents(paths: Iterable[Path]) -> list[Document]:
+def load_documents(
+    paths: Iterable[Path], wrong: dict[str, ConfigurationError] | None = None
+) -> list[Document]:
     """Read document files; two documents of one name are refused, also of names that differ only in case.
+
+    Args:
+        paths: the files.
+        wrong: takes the error of each document that cannot be read, by the document's name, or by the file's
+            where the file gives none. The other documents are then returned.
 
     Raises:
         ConfigurationError: ``file:line: …`` for each problem of the first file that has any.
     """
     documents: dict[str, Document] = {}
     for path in paths:
-        document = load_document(path)
-        other = documents.setdefault(document.name.lower(), document)
-        if other is not document:
-            problem = Problem(
-                document.file.line(("document",)),
-                f"document {document.name!r} is defined twice (also at {other.file.where(('document',))})",
-            )
-            raise problems_error(path, [problem], code="document-invalid")
-    return list(documents.values())
+        try:
+            document = load_document(path)
+            other = documents.setdefault(document.name.lower(), document)
+            if other is not document:
+                also = other.file.where(("document",))
+                said = f"document {document.name!r} is defined twice (also at {also})"
+                problem = Problem(document.file.line(("document",)), said)
+                raise problems_error(path, [problem], code="document-invalid")
+        except ConfigurationError as error:
+            if wrong is None:
+                raise
+            wrong[_name_in(path)] = error
+    # Of two definitions of one name, nobody knows which is meant.
+    unclear = {name.lower() for name in wrong or ()}
+    return [document for name, document in documents.items() if name not in unclear]
+
+
+def _name_in(path: Path) -> str:
+    """Return the name of the document in a file that is wrong; the file's where it has none."""
+    try:
+        found = read_yaml(path).data
+    except ConfigurationError:
+        return path.name
+    name = found.get("document") if isinstance(found, dict) else None
+    return name if isinstance(name, str) and name else path.name
 
 
 def output_names(entry: str | dict[str, Any]) -> list[str]:
@@ -90,7 +115,7 @@ def _name_clashes(document: Document) -> Iterator[Problem]:
     definition, file = document.definition, document.file
     for index, entry in enumerate(definition.fields):
         for name in output_names(entry):
-            if name.lower() in Definition.OWN or name.lower().startswith(Definition.OWN_PREFIX):
+            if folded(name) in Definition.OWN or folded(name).startswith(Definition.OWN_PREFIX):
                 said = f"{name!r} is the name of a column that every gold table has; choose another"
                 yield Problem(file.line(("fields", index)), said)
     yield from _clashes(definition.fields, ("fields",), file, {})
@@ -103,10 +128,10 @@ def _clashes(
         place = (*path, index)
         line = file.line(place)
         for output in output_names(entry):
-            if output.lower() in taken:
-                first = taken[output.lower()]
+            if folded(output) in taken:
+                first = taken[folded(output)]
                 yield Problem(line, f"field {output!r} is given twice in one object (first at line {first})")
-            taken.setdefault(output.lower(), line)
+            taken.setdefault(folded(output), line)
         name = entry_name(entry)
         if isinstance(entry, dict):
             yield from _inner_clashes(entry[name], (*place, name), file)
@@ -120,7 +145,7 @@ def _inner_clashes(spec: Any, path: tuple[str | int, ...], file: YamlFile) -> It
     elif isinstance(spec, OneField | ManyField) and spec.fields is not None:
         taken: dict[str, int] = {}
         if spec.recurse is not None:
-            taken[str(path[-1]).lower()] = file.line((*path, "recurse"), key=True)
+            taken[folded(str(path[-1]))] = file.line((*path, "recurse"), key=True)
         yield from _clashes(spec.fields, (*path, "fields"), file, taken)
         for place, step in through_paths(spec) if isinstance(spec, ManyField) else ():
             yield from _clashes(step.fields or [], (*path, *place, "fields"), file, taken)

@@ -76,7 +76,7 @@ def open_gold(spark: SparkSession, pipeline: Pipeline, control: ControlTables) -
     from silver.schema.catalog import silver_catalog  # noqa: PLC0415
 
     lake = pipeline.lake_address()
-    documents = load_documents_of(pipeline)
+    documents = load_documents_of(pipeline, {})  # the caller has found those that are meant
     return Gold(
         spark, lake, documents, lambda: silver_catalog(read_relations(lake), pipeline.silver), control
     )
@@ -93,11 +93,15 @@ def documents_named(
         matches: whether a document's name is meant by `name`.
 
     Raises:
-        ConfigurationError: there is none of that name, or a file is wrong.
+        ConfigurationError: there is none of that name, or a file is wrong: of such a document, or any if all
+            are meant.
     """
-    documents = {document.name: document for document in load_documents_of(pipeline)}
+    wrong: dict[str, ConfigurationError] = {}
+    documents = {document.name: document for document in load_documents_of(pipeline, wrong)}
 
     def unknown(name: str) -> ConfigurationError:
+        if wrong:  # perhaps its file is the one that cannot be read
+            return wrong.get(name, next(iter(wrong.values())))
         return ConfigurationError(
             f"there is no document {name!r}{suggestion(name, documents)}",
             code="document-unknown",
@@ -106,6 +110,8 @@ def documents_named(
         )
 
     if name is None:
+        if wrong:
+            raise next(iter(wrong.values()))
         return list(documents.values())
     names = selected([name], lambda name: [one for one in documents if matches(one, name)], unknown)
     return [documents[one] for one in names]
@@ -138,12 +144,18 @@ def documents_to_join(pipeline: Pipeline, output: Output) -> list[Document] | No
         return None
 
 
-def load_documents_of(pipeline: Pipeline) -> list[Document]:
-    """The pipeline's document definitions.
+def load_documents_of(
+    pipeline: Pipeline, wrong: dict[str, ConfigurationError] | None = None
+) -> list[Document]:
+    """Return the pipeline's document definitions.
+
+    Args:
+        pipeline: the pipeline.
+        wrong: as of `gold.language.document.load_documents`.
 
     Raises:
-        ConfigurationError: a file is wrong; file and line are named.
+        ConfigurationError: a file is wrong; file and line are named. Or a pattern selects no file.
     """
     from gold.language.document import load_documents  # noqa: PLC0415 - a job of bronze alone has no use for it
 
-    return list(load_documents(pipeline.document_files()))
+    return list(load_documents(pipeline.document_files(), wrong))

@@ -5,7 +5,9 @@ everything up to it. Tables or documents that an error has stopped do not hold u
 waits for a snapshot, are named at the end (exit code 3, `pipelines.health.standing`). Without it, stages run
 until they are interrupted.
 
-Documents and settings are read before anything starts, so that a mistake in a file costs no snapshot.
+Documents and settings are read before anything starts, so that a mistake in the pipeline file costs no
+snapshot. A document that cannot be read is that document's error: it is said at the start, and the others are
+built.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
+    from bronze.errors import ConfigurationError
     from bronze.lake.location import Layer
     from gold.language.document import Document
     from pipelines.monitor.access import Shown
@@ -68,7 +71,8 @@ def run_layers(
         from bronze.checks.ownership import refuse_others  # noqa: PLC0415 - silver and gold need no server
 
         refuse_others(pipeline.source, pipeline.lake_address(), pipeline.pipeline)
-    documents = _documents(pipeline, layers, until_caught_up=until_caught_up)
+    wrong: dict[str, ConfigurationError] = {}
+    documents = _documents(pipeline, layers, wrong, output, until_caught_up=until_caught_up)
     progress = ProgressReporter(output)
     every = None if until_caught_up or not {"silver", "gold"} <= {*layers} else pipeline.quality.every
     beside = None if every is None else _quality(pipeline, every, output)
@@ -83,6 +87,7 @@ def run_layers(
             Supervisor(
                 pipeline,
                 documents,
+                wrong=wrong,
                 command=command,
                 layers=layers,
                 until=until,
@@ -103,7 +108,10 @@ def run_layers(
                 pass
         if until_caught_up:
             found = standing_still(
-                pipeline.lake_address(), pipeline.silver, layers, [document.name for document in documents]
+                pipeline.lake_address(),
+                pipeline.silver,
+                layers,
+                [*wrong, *(document.name for document in documents)],
             )
             if found:  # while the run is watched, for it is the end of a job that somebody should hear of
                 raise tables_stopped(found.stopped, waiting=found.waiting)
@@ -116,14 +124,25 @@ def run_layers(
         output.say("caught up")
 
 
-def _documents(pipeline: Pipeline, layers: Sequence[Layer], *, until_caught_up: bool) -> list[Document]:
-    """Return the definitions that a run builds.
+def _documents(
+    pipeline: Pipeline,
+    layers: Sequence[Layer],
+    wrong: dict[str, ConfigurationError],
+    output: Output,
+    *,
+    until_caught_up: bool,
+) -> list[Document]:
+    """Return the definitions that a run builds; `wrong` takes the errors of others.
 
     Raises:
-        SmeltError: a file is wrong.
+        ConfigurationError: a pattern selects no file, or gold alone is to run and all documents are wrong.
         Failure: gold alone is to catch up, and there is no document.
     """
-    documents = load_documents_of(pipeline) if "gold" in layers else []
+    documents = load_documents_of(pipeline, wrong) if "gold" in layers else []
+    if wrong and not documents and set(layers) == {"gold"}:
+        raise next(iter(wrong.values()))
+    for name, error in wrong.items():
+        output.say(f"document {name} is not built: {error}")
     if until_caught_up and not documents and set(layers) == {"gold"}:
         raise Failure(
             "there are no documents to build: gold.documents is empty\n"

@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.backoff import Backoff
 from bronze.errors import SmeltError, TransientError
+from bronze.lake.control import OpenError
 from bronze.lake.control_tables import ControlTables
 from bronze.lsn import ZERO
 from bronze.store.position import PositionWatch
 from bronze.store.relations import RelationsWatch, read_relations
-from gold.cycle import Gold, close_undefined
+from gold.cycle import Gold
 from pipelines.runtime.catalog_keys import CatalogKeys, has_constraints
 from pipelines.runtime.catalog_names import CatalogNames
 from pipelines.runtime.clustering import by_name, clustered
@@ -41,7 +42,7 @@ from silver.schema.catalog import silver_catalog
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -65,6 +66,27 @@ PATIENCE_SECONDS: Final = 600.0
 _LOGGER = logging.getLogger("deltasmelt.stages")
 
 
+def record_definitions(
+    control: ControlTables, defined: Iterable[str], wrong: Mapping[str, SmeltError] | None = None
+) -> None:
+    """Record the errors of documents that cannot be read; close those of documents that are gone.
+
+    Args:
+        control: the lake's control tables.
+        defined: names of the documents that can be built.
+        wrong: errors of other documents, by name.
+    """
+    wrong = wrong or {}
+    for name, error in wrong.items():
+        message = f"{error.where}: {error.message}" if error.where else error.message
+        remedy = error.remedy or "correct the document file; the next start builds the document"
+        control.restate_error(OpenError("document", name, error.code, message, remedy))
+    known = {*defined, *wrong}
+    for found in control.open_errors():
+        if found.scope == "document" and found.name not in known:
+            control.close_errors("document", found.name)
+
+
 class Stages:
     """Silver and gold of one pipeline.
 
@@ -76,6 +98,7 @@ class Stages:
         observe: is told each cut with its runs.
         maintain: whether to maintain the tables between cycles.
         after_cycle: is given the session after each cycle, once silver has a cut; it returns at once.
+        wrong: errors of documents whose definitions cannot be read, by name.
 
     Attributes:
         silver_cut: the newest cut of silver that this process made or found.
@@ -92,6 +115,7 @@ class Stages:
         observe: Callable[[Cut, list[Run]], None] | None = None,
         maintain: bool = False,
         after_cycle: Callable[[SparkSession], None] | None = None,
+        wrong: Mapping[str, SmeltError] | None = None,
     ) -> None:
         self._spark = spark = lazily(spark)
         self._lake = pipeline.lake_address()
@@ -114,10 +138,11 @@ class Stages:
         )
         wanted = "gold" in layers and documents
         self._gold = Gold(spark, self._lake, list(documents), self.catalog, self._control) if wanted else None
+        self._wrong = wrong
+        self._defined = [one.name for one in documents] if "gold" in layers else None
         self._catalog = pipeline.lake.catalog
         self._names: CatalogNames | None = None
         self._keys: CatalogKeys | None = None
-        self._undefined = "gold" in layers and not documents
         self._looked = False
         self.silver_cut: Cut | None = None
         self.gold_cut: Cut | None = None
@@ -172,8 +197,8 @@ class Stages:
         """Where the layers stand, once: a lake that does not answer at the start is waited for as later."""
         if self._looked:
             return
-        if self._undefined:
-            close_undefined(self._control, ())
+        if self._defined is not None:
+            record_definitions(self._control, self._defined, self._wrong)
         self.silver_cut, self.gold_cut = self._control.latest_cut("silver"), self._control.latest_cut("gold")
         self._looked = True
 

@@ -36,11 +36,12 @@ from silver.run.lazy_session import LazySession, lazily
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from pyspark.sql import SparkSession
 
+    from bronze.errors import SmeltError
     from bronze.lake.control import Cut, Run
     from bronze.lake.location import Layer
     from bronze.lsn import Lsn
@@ -69,6 +70,7 @@ class Supervisor:
         announce: is told what takes long, in a few words.
         at_hand: a process of the reader that has loaded already (`reader_spawn`).
         after_cycle: is given the session after each cycle of a run that goes on; it returns at once.
+        wrong: as of `Stages`.
     """
 
     def __init__(
@@ -84,11 +86,13 @@ class Supervisor:
         announce: Callable[[str], None] | None = None,
         at_hand: subprocess.Popen[bytes] | None = None,
         after_cycle: Callable[[SparkSession], None] | None = None,
+        wrong: Mapping[str, SmeltError] | None = None,
     ) -> None:
         self._after_cycle = after_cycle
         self._pipeline = pipeline
         self._position = PositionWatch(pipeline.lake_address())
         self._documents = documents
+        self._wrong = wrong
         self._layers = layers
         self._until = until
         self._command = command
@@ -235,6 +239,7 @@ class Supervisor:
                     lazy,
                     self._pipeline,
                     self._documents,
+                    wrong=self._wrong,
                     layers=layers,
                     observe=self._observe,
                     maintain=self._until is None,

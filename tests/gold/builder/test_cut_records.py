@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from bronze.lake.control import Cut, OpenError
+from bronze.lake.control import Cut
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from gold.cycle import close_undefined
 from gold.incremental.starts import built_from, holds_the_same
 
 if TYPE_CHECKING:
@@ -80,14 +79,3 @@ def test_a_version_that_only_joins_files_or_states_a_property_holds_the_same_row
     for number in range(4):
         (tmp_path / "t" / "_delta_log" / f"{number:020}.json").unlink()
     assert not holds_the_same(uri, 2, 4), "nobody knows"
-
-
-def test_errors_of_documents_that_are_not_defined_any_more_are_closed(tmp_path: Path) -> None:
-    control = ControlTables(Lake(path=str(tmp_path)))
-    for scope, name in (("document", "gone"), ("table", "gone"), ("document", "kept")):
-        control.open_error(OpenError(scope, name, "code", "message"))  # type: ignore[arg-type]
-    close_undefined(control, ["kept"])
-    assert [(error.scope, error.name) for error in control.open_errors()] == [
-        ("table", "gone"),
-        ("document", "kept"),
-    ]

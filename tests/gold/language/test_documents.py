@@ -144,6 +144,17 @@ def test_two_documents_of_one_name_name_both_places(tmp_path: Path) -> None:
         load_documents(sorted(tmp_path.glob("*.yml")))
 
 
+def test_where_errors_are_wanted_each_document_that_is_wrong_leaves_the_others_alone(tmp_path: Path) -> None:
+    torn, named = "document: d\nfields: [", "document: Named\nroot: public.t\nfields: {}\n"
+    for name, text in {"a": COUNTRY, "b": CUSTOMER, "c": COUNTRY, "torn": torn, "named": named}.items():
+        (tmp_path / f"{name}.yml").write_text(text)
+    wrong: dict[str, ConfigurationError] = {}
+    found = load_documents(sorted(tmp_path.glob("*.yml")), wrong)
+    assert [one.name for one in found] == ["customer"]
+    assert wrong.keys() == {"country", "torn.yml", "Named"}
+    assert "is defined twice" in str(wrong["country"])
+
+
 def test_the_demo_documents_are_read() -> None:
     files = sorted((Path(__file__).parents[3] / "conf" / "demo" / "documents").glob("*.yml"))
     assert [doc.name for doc in load_documents(files)] == ["customer", "order"]

@@ -9,7 +9,7 @@ import pytest
 from deltalake import Transaction
 
 from bronze.drift.membership import NOT_CARRIED
-from bronze.errors import TransientError
+from bronze.errors import ConfigurationError, TransientError
 from bronze.identifiers import TableName
 from bronze.lake import delta
 from bronze.lake.control import Cut, OpenError
@@ -23,7 +23,7 @@ from pipelines.commands.run import run_layers
 from pipelines.health.standing import Standing, standing_still, stopped_names
 from pipelines.runtime import stages
 from pipelines.runtime.maintenance_errors import MAINTENANCE_FAILED
-from pipelines.runtime.stages import Stages
+from pipelines.runtime.stages import Stages, record_definitions
 from pipelines.settings import load_pipeline
 from pipelines.terminal.failures import Failure, tables_stopped
 from pipelines.terminal.output import Output
@@ -137,9 +137,12 @@ def test_silver_that_leaves_a_table_out_without_an_error_ends_with_exit_code_3(
     file = tmp_path / "pipeline.yml"
     file.write_text(
         "pipeline: p\nsource: {dsn: 'postgresql://127.0.0.1:1/x', slot: s, publication: p}\n"
-        f"lake: {{path: '{told.lake.path}'}}\ngold: {{documents: [gapped.yml]}}\n"
+        f"lake: {{path: '{told.lake.path}'}}\ngold: {{documents: ['*d.yml']}}\n"
     )
     (tmp_path / "gapped.yml").write_text("document: gapped\nroot: public.gapped\nfields: [id]\n")
+    (tmp_path / "good.yml").write_text("document: good\nroot: public.fine\nfields: [id]\n")
+    order = "document: malformed\nroot: public.fine\nfields:\n  - x: {many: public.fine, on: {id: id}, "
+    (tmp_path / "malformed.yml").write_text(order + "values: id, order_by: [id downwards]}\n")
     every: list[list[Layer]] = [["silver"], ["gold"], ["silver", "gold"]]
     for layers in every:
         with pytest.raises(Failure) as ended:
@@ -148,11 +151,19 @@ def test_silver_that_leaves_a_table_out_without_an_error_ends_with_exit_code_3(
             )
         assert ended.value.exit_code == 3
         first = str(ended.value).partition("\n")[0]
-        assert "stopped by errors: gapped" in first or layers == ["silver"]
+        assert "stopped by errors: gapped, malformed" in first or layers == ["silver"]
         assert first.endswith(": public.gapped") or layers == ["gold"]
-    cut = told.control.latest_cut("silver")
-    assert cut is not None
-    assert set(cut.tables) == {"fine"}
+    silver, gold = told.control.latest_cut("silver"), told.control.latest_cut("gold")
+    assert silver is not None
+    assert gold is not None
+    assert (set(silver.tables), set(gold.tables)) == ({"fine"}, {"good"})
+    (found,) = (one for one in told.control.open_errors() if one.name == "malformed")
+    assert found.code == "yaml-content"
+    assert "malformed.yml:4: fields" in found.message
+    (tmp_path / "malformed.yml").write_text("document: malformed\nroot: public.fine\nfields: [id]\n")
+    (tmp_path / "gapped.yml").unlink()
+    run_layers(load_pipeline(file), Output(), layers=["gold"], until_caught_up=True, command="smelt test")
+    assert [one for one in told.control.open_errors() if one.scope == "document"] == []
 
 
 @pytest.mark.postgres
@@ -171,6 +182,21 @@ def test_bronze_that_caught_up_is_not_failed_by_a_document_that_was_removed(
     assert done.returncode == 3, done.stderr
     assert "keyless" in done.stderr
     assert "removed" not in done.stderr
+
+
+def test_a_definition_that_cannot_be_read_is_an_error_until_it_can_or_is_gone(tmp_path: Path) -> None:
+    control = ControlTables(Lake(path=str(tmp_path)))
+    for error in ERRORS:
+        control.open_error(error)
+    wrong = ConfigurationError("is not an ordering", code="document-invalid", where="d.yml:4")
+    record_definitions(control, ["customer"], {"d.yml": wrong})
+    documents = {one.name: one for one in control.open_errors() if one.scope == "document"}
+    assert documents.keys() == {"customer", "d.yml"}
+    assert documents["d.yml"].message == "d.yml:4: is not an ordering"
+    assert documents["d.yml"].remedy
+    record_definitions(control, ["customer", "d"])
+    assert [one.name for one in control.open_errors() if one.scope == "document"] == ["customer"]
+    assert len(control.open_errors()) == len(ERRORS) - 1
 
 
 def test_errors_of_documents_are_closed_where_not_one_is_defined_any_more(tmp_path: Path) -> None:
