@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -41,6 +42,9 @@ app = typer.Typer(
 # Typer brings its own copy of click and names only this class of its hierarchy: BadParameter is a UsageError,
 # which is a ClickException.
 _CommandLineError: Any = typer.BadParameter.__mro__[2]
+
+_SQL_COMMENT = re.compile(r"--(?!\w[\w-]*(?:=|\Z)|\Z)")
+"""A statement that begins with a comment; an option is a name, or has its value behind ``=``."""
 
 _LIBPQ = ("PGHOST", "PGHOSTADDR", "PGDATABASE", "PGUSER", "PGSERVICE")
 
@@ -404,7 +408,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.getLogger().addHandler(logging.NullHandler())  # until there is a log file, print nothing
     code = 0
     try:
-        result = app([word for word in given if word != "--debug"], prog_name="smelt", standalone_mode=False)
+        words = [word for word in given if word != "--debug"]
+        if words[:1] == ["sql"]:  # a blank before a comment makes it no option
+            words = [f" {word}" if _SQL_COMMENT.match(word) else word for word in words]
+        result = app(words, prog_name="smelt", standalone_mode=False)
         code = result if isinstance(result, int) else 0
         if code == failures.INTERRUPTED:  # typer makes Ctrl-C a result
             failures.report(KeyboardInterrupt())

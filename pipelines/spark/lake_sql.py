@@ -36,6 +36,7 @@ from bronze.lake.consistent_cut import choose_cut
 from bronze.lake.control_tables import ControlTables
 from bronze.lsn import Lsn
 from pipelines.spark.sql_names import odd_views, with_views
+from pipelines.spark.sql_writes import refuse_writing
 from pipelines.terminal.jvm_errors import spark_message
 from silver.run.masters import is_remote
 from silver.run.small_reads import may_read_files, plain_files
@@ -221,10 +222,12 @@ class LakeSql:
         """Run a statement, its tables registered first.
 
         Raises:
-            DefiniteError: Spark refuses the statement; the message is Spark's own, without stack.
+            DefiniteError: the statement would write; or Spark refuses it: the message is Spark's own, without
+                stack.
         """
         from pyspark.errors import AnalysisException, PySparkException  # noqa: PLC0415 - Spark is up by now
 
+        refuse_writing(statement)
         names = [(layer, name) for layer, name in self._known if _named(name, statement)]
         if re.match(r"\s*(show|use)\b", statement, re.IGNORECASE):
             names = list(self._known)
@@ -329,8 +332,12 @@ class LakeSql:
         return self._odd.get(table) or quote(*table), select
 
     def _version(self, table: tuple[Layer, str]) -> int | None:
-        """Which version of a table is shown; None: the newest, whenever it is read."""
-        return self.cut.versions.get(table)
+        """Return which version of a table is shown; None: the newest, whenever it is read."""
+        version = self.cut.versions.get(table)
+        if version is None and self._temporary:  # by a temporary view without a version Spark would write
+            found = delta.open_table(self._lake.uri(*table))
+            version = None if found is None else found.version()
+        return version
 
     def _refused(self, error: PySparkException) -> DefiniteError:
         names = [f"{layer}.{name}" for layer, name in self._known]

@@ -131,9 +131,8 @@ def test_a_session_that_was_there_is_used_and_left_as_it_was(file: Path, spark: 
         ("SELECT * FROM silver.ordres", "sql-table", "did you mean 'silver.orders'?"),
         ("SELECT totl FROM silver.orders", "sql", "[UNRESOLVED_COLUMN"),
         ("SELEC 1", "sql", "[PARSE_SYNTAX_ERROR]"),
-        ("DELETE FROM silver.orders", "sql", "HISTORICAL_VERSION"),
-        ("UPDATE control.cuts SET layer = 'x'", "sql", "HISTORICAL_VERSION"),
-        ("DELETE FROM bronze.relations", "sql", "HISTORICAL_VERSION"),
+        ("DELETE FROM silver.orders", "sql-writes", "only read, and DELETE writes"),
+        ("UPDATE control.cuts SET layer = 'x'", "sql-writes", "only read, and UPDATE writes"),
     ],
 )
 def test_a_statement_that_spark_refuses_is_an_error_of_ours(
@@ -143,6 +142,14 @@ def test_a_statement_that_spark_refuses_is_an_error_of_ours(
         lake.sql(statement)
     assert raised.value.code == code
     assert said in str(raised.value)
+
+
+def test_each_view_names_a_version_so_that_spark_would_write_nothing(
+    lake: deltasmelt.OpenLake,
+) -> None:
+    shown = lake.at(FIRST)._sql
+    assert {layer for layer, _ in shown._known} == {"bronze", "silver", "gold", "control"}
+    assert all(" VERSION AS OF " in shown._view(table)[1] for table in shown._known)
 
 
 def test_what_cannot_be_found_is_said_before_spark_is_asked(

@@ -159,9 +159,25 @@ def test_a_misspelt_key_is_named_with_file_and_line_before_anything_starts(tmp_p
 def test_a_mistake_in_a_document_is_named_with_its_file_before_anything_starts(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1", more="gold: {documents: [d.yml]}\n")
     (tmp_path / "d.yml").write_text("document: d\nroot: public.t\nfeilds: [id]\n")
-    said = one_message(smelt_here("run", file, folder=tmp_path))
+    said = one_message(smelt_here("gold", file, folder=tmp_path))
     assert f"{tmp_path / 'd.yml'}:3" in said
     assert "'fields'" in said
+    # The tables do not wait for it, nor do other documents.
+    done = smelt_here("run", file, "--until-caught-up", folder=tmp_path)
+    document, _, server = done.stderr.partition("127.0.0.1:1")
+    assert f"document d is not built: {tmp_path / 'd.yml'}:1: 'fields' is missing" in document
+    assert server
+    assert done.returncode == 1
+
+
+def test_a_statement_may_begin_with_a_comment(tmp_path: Path) -> None:
+    make_lake(tmp_path)
+    file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
+    for comment in ("-- all orders", "--\n", "--all: orders\n-- of = today"):
+        assert smelt_here("sql", file, comment, folder=tmp_path).stderr.strip() == "SQL: no statement"
+    for option in ("--orders", "--ordered=2"):
+        said = smelt_here("sql", file, option, folder=tmp_path).stderr
+        assert f"No such option: {option.partition('=')[0]}" in said
 
 
 def test_a_server_that_is_down_is_told_with_its_address_and_without_the_password(tmp_path: Path) -> None:
@@ -209,14 +225,19 @@ def test_a_time_that_is_none_is_refused_before_spark_starts(tmp_path: Path) -> N
 
 
 def test_an_unknown_document_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
-    file = pipeline_file(tmp_path, "host=127.0.0.1 port=1", more="gold: {documents: [d.yml]}\n")
+    file = pipeline_file(tmp_path, "host=127.0.0.1 port=1", more="gold: {documents: ['d*.yml']}\n")
     (tmp_path / "d.yml").write_text("document: customer\nroot: public.t\nfields: [id]\n")
-    for command, *more in (
+    asked = (
         ["preview", "custmer", "--key", "1"],
         ["verify", "--document", "custmer"],
         ["explain", "custmer"],
-    ):
+    )
+    for command, *more in asked:
         assert "did you mean 'customer'" in one_message(smelt_here(command, file, *more, folder=tmp_path))
+    (tmp_path / "d2.yml").write_text("document: custmer\nroot: public.t\nfields: {id: id}\n")
+    for command, *more in asked:
+        assert "d2.yml:3: fields" in one_message(smelt_here(command, file, *more, folder=tmp_path))
+    assert "d2.yml" not in one_message(smelt_here("explain", file, "customer", folder=tmp_path))
 
 
 def test_the_schema_of_document_files_needs_no_lake(tmp_path: Path) -> None:

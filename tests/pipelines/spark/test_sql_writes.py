@@ -1,0 +1,64 @@
+"""Statements over the lake that would write are told by their words."""
+
+from __future__ import annotations
+
+import pytest
+
+from bronze.errors import DefiniteError
+from pipelines.spark.sql_writes import refuse_writing, writing_word
+
+
+@pytest.mark.parametrize(
+    ("statement", "word"),
+    [
+        ("DELETE FROM delta.`/lake/silver/orders`", "delete"),
+        ("-- a comment\n/* 'x' /* -- y */ ; */ update control.cuts SET layer = 'x'", "update"),
+        ("MERGE WITH SCHEMA EVOLUTION INTO t USING s ON a = b", "merge"),
+        ("CREATE TABLE silver.mine AS SELECT 1", "create"),
+        ("create or replace view mine as select 1", "create"),
+        ("CREATE SCHEMA x", "create"),
+        ("DROP TABLE silver.orders", "drop"),
+        ("DROP VIEW IF EXISTS main.silver.v", "drop"),
+        ("DROP VIEW `a b`.v", "drop"),
+        ("OPTIMIZE delta.`/lake/silver/orders`", "optimize"),
+        ("vacuum silver.orders", "vacuum"),
+        ("RESTORE TABLE silver.orders TO VERSION AS OF 1", "restore"),
+        ("INSERT OVERWRITE DIRECTORY '/x' SELECT 1", "insert"),
+        ("WITH a AS (SELECT (1) AS x), b AS (SELECT 2) INSERT INTO t SELECT * FROM a", "insert"),
+        ("WITH a AS (SELECT 1) DELETE FROM t", "delete"),
+        ("FROM silver.orders INSERT INTO t SELECT id", "insert"),
+        ("BEGIN DECLARE x INT = 1; IF x = 1 THEN DELETE FROM t; END IF; END", "delete"),
+        ("run: BEGIN /* now */ INSERT INTO t VALUES (1); END", "insert"),
+    ],
+)
+def test_a_statement_that_would_leave_something_behind_is_refused(statement: str, word: str) -> None:
+    assert writing_word(statement) == word
+    with pytest.raises(DefiniteError, match=f"only read, and {word.upper()} writes") as refused:
+        refuse_writing(statement)
+    assert refused.value.code == "sql-writes"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "",
+        "SELECT delete, update FROM silver.orders",
+        "SELECT 'DELETE FROM t; DROP TABLE x', \"insert into\", `merge` -- drop table x",
+        "WITH a AS (SELECT 1) SELECT delete FROM a",
+        "WITH a AS (SELECT 1) (SELECT delete FROM a)",
+        "FROM silver.orders |> WHERE id > 1",
+        "EXPLAIN DELETE FROM silver.orders",
+        "CREATE TEMPORARY VIEW mine AS SELECT * FROM silver.orders",
+        "create or replace global temp view mine as select 1",
+        "CREATE TEMPORARY FUNCTION f() RETURNS INT RETURN 1",
+        "DROP VIEW IF EXISTS mine",
+        "DROP TEMPORARY VARIABLE x",
+        "SET x = 1",
+        "BEGIN SELECT CASE WHEN true THEN 1 ELSE 2 END; SELECT insert FROM t; END",
+        "DECLARE q = 'DELETE FROM t'",
+        "SELEC 1",
+        "SHOW CREATE TABLE silver.orders",
+    ],
+)
+def test_what_only_reads_is_left_to_spark(statement: str) -> None:
+    assert writing_word(statement) == ""
