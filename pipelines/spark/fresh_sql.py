@@ -56,7 +56,7 @@ class FreshSql(LakeSql):
         """
         from pyspark.errors import PySparkException  # noqa: PLC0415 - Spark is up by now
 
-        known = self._tables.names()
+        statement, known = self.readable(statement), self._tables.names()
         self._plain = _told_apart(known)
         named = [name for name in known if _is_named("silver", name, statement)]
         if any(_is_named("gold", name, statement) for name in self.documents):

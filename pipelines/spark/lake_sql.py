@@ -36,7 +36,7 @@ from bronze.lake.consistent_cut import choose_cut
 from bronze.lake.control_tables import ControlTables
 from bronze.lsn import Lsn
 from pipelines.spark.sql_names import odd_views, with_views
-from pipelines.spark.sql_writes import refuse_writing
+from pipelines.spark.sql_writes import refuse_writing, spelled_out
 from pipelines.terminal.jvm_errors import spark_message
 from silver.run.masters import is_remote
 from silver.run.small_reads import may_read_files, plain_files
@@ -227,7 +227,7 @@ class LakeSql:
         """
         from pyspark.errors import AnalysisException, PySparkException  # noqa: PLC0415 - Spark is up by now
 
-        refuse_writing(statement)
+        statement = self.readable(statement)
         names = [(layer, name) for layer, name in self._known if _named(name, statement)]
         if re.match(r"\s*(show|use)\b", statement, re.IGNORECASE):
             names = list(self._known)
@@ -245,6 +245,25 @@ class LakeSql:
                 return self._answer(statement, list(self._known))
         except PySparkException as error:
             raise self._refused(error) from None
+
+    def readable(self, statement: str) -> str:
+        """Return a statement with what EXECUTE IMMEDIATE would run in its place; it only reads.
+
+        Raises:
+            DefiniteError: it would write; or Spark refuses the text of EXECUTE IMMEDIATE.
+        """
+        from pyspark.errors import PySparkException  # noqa: PLC0415 - Spark is up by now
+
+        def text_of(expression: str) -> str:
+            try:
+                (row,) = self._spark.sql(f"SELECT CAST(({expression}) AS STRING)").collect()
+            except PySparkException as error:
+                raise self._refused(error) from None
+            refuse_writing(str(row[0]))
+            return str(row[0])
+
+        refuse_writing(statement)
+        return spelled_out(statement, text_of)
 
     def _answer(self, statement: str, names: list[tuple[Layer, str]], *, alone: bool = False) -> DataFrame:
         self._register(names, alone=alone, statement=statement)

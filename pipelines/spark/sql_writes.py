@@ -10,12 +10,15 @@ Spark says what else is wrong with a statement: a word that is unknown here is l
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import DefiniteError
+from silver.sql import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 _PIECE: Final = re.compile(
     r"""\s*(?: (?P<skipped>--(?:\\\r?\n|[^\n])*) | (?P<comment>/\*)
@@ -61,31 +64,105 @@ def refuse_writing(statement: str) -> None:
 def writing_word(statement: str) -> str:
     """Return the word by which a statement would write; empty where it does not."""
     pieces = list(_pieces(statement))
-    words = [piece for piece, _ in pieces]
-    depths = [depth for _, depth in pieces]
-    first = words[0] if words else ""
+    first = pieces[0].word if pieces else ""
     if first in _WRITES:
-        begins = " ".join(re.sub(r"\A`.*`\Z", "name", word, flags=re.DOTALL) for word in words)
+        begins = " ".join("name" if one.word.startswith("`") else one.word for one in pieces)
         return "" if _TEMPORARY.match(begins) else first
-    for before, word, depth in zip(words, words[1:], depths[1:], strict=False):
-        after_queries = first in {"with", "("} and before == ")" and depth == 0 and word in _IN_QUERIES
-        into = first == "from" and word == "insert" and depth == 0
-        if after_queries or into or ("begin" in words[:4] and before in _BEGINS_ANOTHER and word in _WRITES):
-            return word
+    script = any(one.word == "begin" for one in pieces[:4])
+    for before, one in pairwise(pieces):
+        after_queries = first in {"with", "("} and before.word == ")" and one.word in _IN_QUERIES
+        into = first == "from" and one.word == "insert"
+        within = script and before.word in _BEGINS_ANOTHER and one.word in {*_WRITES, "execute"}
+        if within or (one.depth == 0 and (after_queries or into)):
+            return one.word
     return ""
 
 
-def _pieces(statement: str) -> Iterator[tuple[str, int]]:
-    """Yield words in small letters, names, texts and signs, each with the parentheses that are open there."""
+def spelled_out(statement: str, text_of: Callable[[str], str]) -> str:
+    """Return the statement that an EXECUTE IMMEDIATE would run; any other statement as it is.
+
+    So its words are seen, and its tables found. The arguments of USING, which Spark loses on the way to a
+    DataFrame, are put into their places.
+
+    Args:
+        statement: as it was given.
+        text_of: gives the text that an expression has for its value.
+    """
+    pieces = list(_pieces(statement))
+    if [one.word for one in pieces[:2]] != ["execute", "immediate"] or len(pieces) < 3:
+        return statement
+    into, using = (_first(pieces, word, len(statement)) for word in ("into", "using"))
+    text = text_of(statement[pieces[1].end : min(into.start, using.start)])
+    if into.word:
+        return f"EXECUTE IMMEDIATE {literal(text)} {statement[into.start :]}"
+    return _bound(text, _arguments(statement[using.end :]))
+
+
+def _first(pieces: Sequence[_Piece], word: str, end: int) -> _Piece:
+    """Return the first such word outside of parentheses; where there is none, an empty piece at the end."""
+    return next((one for one in pieces if (one.word, one.depth) == (word, 0)), _Piece("", end, end, 0))
+
+
+def _arguments(using: str) -> list[tuple[str, str]]:
+    """Return what USING gives, as expressions in parentheses, each behind its name or an empty text."""
+    inner = re.fullmatch(r"\s*\((.*)\)\s*", using, re.DOTALL)
+    listed = using if inner is None or any(one.depth < 0 for one in _pieces(inner[1])) else inner[1]
+    commas = [one for one in _pieces(listed) if (one.word, one.depth) == (",", 0)]
+    starts, ends = [0, *(one.end for one in commas)], [*(one.start for one in commas), len(listed)]
+    found = []
+    for text in (listed[start:end] for start, end in zip(starts, ends, strict=True)):
+        pieces = list(_pieces(text))
+        named = [one.word for one in pieces[-2:-1]] == ["as"]
+        value = text[: pieces[-2].start] if named else text
+        if value.strip():
+            found.append((pieces[-1].word.strip("`") if named else "", f"({value.strip()})"))
+    return found
+
+
+def _bound(text: str, arguments: Sequence[tuple[str, str]]) -> str:
+    """Return a statement with arguments in the place of ``?`` and ``:name``."""
+    named = {name: value for name, value in arguments if name}
+    unnamed = [value for name, value in arguments if not name]
+    pieces, written, at = list(_pieces(text)), list[str](), 0
+    for before, one, after in zip([None, *pieces], pieces, [*pieces[1:], None], strict=False):
+        marks = one.word == ":" and after is not None and (before is None or before.word != ":")
+        if one.word == "?" and unnamed:
+            written += [text[at : one.start], unnamed.pop(0)]
+            at = one.end
+        elif marks and after is not None and after.word in named:
+            written += [text[at : one.start], named[after.word]]
+            at = after.end
+    return "".join([*written, text[at:]])
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A word in small letters, a name, a text or a sign.
+
+    Attributes:
+        word: what it is.
+        start: where it begins.
+        end: where it ends.
+        depth: how many parentheses are open there.
+    """
+
+    word: str
+    start: int
+    end: int
+    depth: int
+
+
+def _pieces(statement: str) -> Iterator[_Piece]:
+    """Yield what a statement is made of, but for blanks and comments."""
     at = depth = 0
     while (found := _PIECE.match(statement, at)) is not None:
         at = found.end()
         if found["comment"]:
             at = _after_comment(statement, at)
         elif not found["skipped"]:
-            piece = found[0].strip().lower()
+            piece = found[0].lstrip()
             depth -= piece == ")"
-            yield piece, depth
+            yield _Piece(piece.lower(), at - len(piece), at, depth)
             depth += piece == "("
 
 

@@ -133,6 +133,8 @@ def test_a_session_that_was_there_is_used_and_left_as_it_was(file: Path, spark: 
         ("SELEC 1", "sql", "[PARSE_SYNTAX_ERROR]"),
         ("DELETE FROM silver.orders", "sql-writes", "only read, and DELETE writes"),
         ("UPDATE control.cuts SET layer = 'x'", "sql-writes", "only read, and UPDATE writes"),
+        ("EXECUTE IMMEDIATE 'DELETE FROM ' || 'silver.orders'", "sql-writes", "and DELETE writes"),
+        ("EXECUTE IMMEDIATE no_variable", "sql", "[UNRESOLVED_COLUMN"),
     ],
 )
 def test_a_statement_that_spark_refuses_is_an_error_of_ours(
@@ -142,6 +144,11 @@ def test_a_statement_that_spark_refuses_is_an_error_of_ours(
         lake.sql(statement)
     assert raised.value.code == code
     assert said in str(raised.value)
+
+
+def test_a_statement_that_is_put_together_has_its_tables_and_arguments(lake: deltasmelt.OpenLake) -> None:
+    text = "'SELECT count(*) FROM silver.' || 'orders WHERE id BETWEEN :low AND :high'"
+    assert lake.sql(f"EXECUTE IMMEDIATE {text} USING 2 + 3 AS low, 10 AS high").collect() == [(6,)]
 
 
 def test_each_view_names_a_version_so_that_spark_would_write_nothing(

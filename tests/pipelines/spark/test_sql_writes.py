@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bronze.errors import DefiniteError
-from pipelines.spark.sql_writes import refuse_writing, writing_word
+from pipelines.spark.sql_writes import refuse_writing, spelled_out, writing_word
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,7 @@ from pipelines.spark.sql_writes import refuse_writing, writing_word
         ("WITH a AS (SELECT 1) DELETE FROM t", "delete"),
         ("FROM silver.orders INSERT INTO t SELECT id", "insert"),
         ("BEGIN DECLARE x INT = 1; IF x = 1 THEN DELETE FROM t; END IF; END", "delete"),
+        ("BEGIN EXECUTE IMMEDIATE q; END", "execute"),
         ("run: BEGIN /* now */ INSERT INTO t VALUES (1); END", "insert"),
     ],
 )
@@ -62,3 +63,24 @@ def test_a_statement_that_would_leave_something_behind_is_refused(statement: str
 )
 def test_what_only_reads_is_left_to_spark(statement: str) -> None:
     assert writing_word(statement) == ""
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("SELECT 1", "SELECT 1"),
+        ("EXECUTE IMMEDIATE 'SELECT 1'", "SELECT 1"),
+        ("execute immediate 'SELECT ? + ?' USING 5, 1 + f(2, 3)", "SELECT (5) + (1 + f(2, 3))"),
+        (
+            "EXECUTE IMMEDIATE 'SELECT :a, a::int, \\':a\\' WHERE b > :B' USING (5 AS b, f(x) AS a)",
+            "SELECT (f(x)), a::int, ':a' WHERE b > (5)",
+        ),
+        ("EXECUTE IMMEDIATE 'SELECT ?' USING (1) + (2)", "SELECT ((1) + (2))"),
+        ("EXECUTE IMMEDIATE 'SELECT ?' INTO v USING 1", "EXECUTE IMMEDIATE 'SELECT ?' INTO v USING 1"),
+    ],
+)
+def test_what_is_run_at_once_is_spelled_out_with_its_arguments(statement: str, said: str) -> None:
+    def text_of(expression: str) -> str:
+        return expression.strip()[1:-1].replace("\\'", "'")
+
+    assert spelled_out(statement, text_of) == said
