@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from bronze.errors import ConfigurationError, SmeltError
 from pipelines.commands.context import require_lake, spark_for
 from pipelines.spark.lake_sql import cut_of, parse_as_of
+from pipelines.spark.sql_writes import refuse_writing
 from pipelines.sql_shell.exports import Export, format_of
 from pipelines.sql_shell.row_format import RowFormat
 from pipelines.sql_shell.session import Display, SqlSession, moment_text
@@ -20,7 +21,7 @@ from pipelines.sql_shell.splitting import split
 from pipelines.sql_shell.warm_spark import InTurn, WithoutSpark
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from pipelines.settings import Pipeline
@@ -78,6 +79,7 @@ def run_sql(pipeline: Pipeline, asked: Asked, output: Output) -> None:
     if not statements:
         output.say(f"{_name(asked)}: no statement")
         return
+    _each(asked, statements, _refuse_writing)  # before Spark starts
     text = "\n".join(statement.text for statement in statements if not statement.is_meta)
     cut = cut_of(pipeline, at, statement=text or None)
     if not text:  # meta-commands alone
@@ -105,15 +107,24 @@ def _waiting(display: Display, output: Output) -> AbstractContextManager[None]:
 
 def _run_all(session: SqlSession, asked: Asked, statements: Sequence[Statement]) -> None:
     r"""Run statements up to the first that fails, or to a ``\q``."""
+    with suppress(EOFError):
+        _each(asked, statements, session.run)
+
+
+def _each(asked: Asked, statements: Sequence[Statement], work: Callable[[Statement], None]) -> None:
+    """Do something with each statement; an error names the statement's place."""
     for number, statement in enumerate(statements, start=1):
         try:
-            session.run(statement)
-        except EOFError:
-            return
+            work(statement)
         except SmeltError as error:
             if len(statements) > 1 or asked.statement is None:
                 error.where = f"{_name(asked)}:{statement.line} (statement {number})"
             raise
+
+
+def _refuse_writing(statement: Statement) -> None:
+    if not statement.is_meta:
+        refuse_writing(statement.text)
 
 
 def _display(asked: Asked) -> Display:

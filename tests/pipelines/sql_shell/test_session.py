@@ -136,6 +136,9 @@ def test_a_script_is_read_whole_before_spark_starts(pipeline: Pipeline, tmp_path
     script.write_text("SELECT 1;\nSELECT 2 /* and\n;")
     with pytest.raises(ConfigurationError, match=r"report.sql:2: a comment /\* is not closed"):
         run_sql(pipeline, Asked(file=str(script)), Output())
+    script.write_text("SELECT 1;\n\\d silver.orders\nDROP TABLE silver.orders;")
+    with pytest.raises(DefiniteError, match=r"report\.sql:3 \(statement 3\): .* only read, and DROP writes"):
+        run_sql(pipeline, Asked(file=str(script)), Output())
     script.write_bytes(b"SELECT '\xff'")
     with pytest.raises(ConfigurationError, match=r"report\.sql: is not UTF-8 at byte 8"):
         run_sql(pipeline, Asked(file=str(script)), Output())
