@@ -86,7 +86,9 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
         offline: look at files and lake alone.
     """
     findings: list[Finding] = []
-    documents = _collect(findings, lambda: load_documents(pipeline.document_files())) or []
+    wrong: dict[str, ConfigurationError] = {}
+    documents = _collect(findings, lambda: load_documents(pipeline.document_files(), wrong)) or []
+    findings += map(Finding.of, wrong.values())
     suites = _collect(findings, pipeline.suite_files) or []
     if offline:
         _collect(findings, lambda: conninfo(pipeline.source))

@@ -110,14 +110,18 @@ def test_unknown_tables_and_columns_of_documents_are_named_with_file_and_line(
     tmp_path: Path, shop: str
 ) -> None:
     wrong = DOCUMENT.replace("- email", "- emial").replace("public.orders", "public.order")
+    (tmp_path / "a_customer.yml").write_text("document: a\nroot: public.orders\nfields: {id: id}\n")
+    (tmp_path / "b_customer.yml").write_text("document: [\n")
     found = run_check(pipeline(tmp_path, shop, document=wrong))
     assert [
         (finding.code, finding.subject.rpartition("/")[2]) for finding in found if finding.level == "error"
     ] == [
+        ("yaml-content", "a_customer.yml:3"),
+        ("yaml-syntax", "b_customer.yml:2"),
         ("document-invalid", "customer.yml:6"),
         ("document-invalid", "customer.yml:7"),
     ]
-    assert "email" in found[0].message
+    assert "email" in found[2].message
 
 
 def test_names_in_suites_are_checked_against_silver_and_the_documents(tmp_path: Path, shop: str) -> None:
