@@ -142,6 +142,16 @@ def store_error(error: Exception, where: str, what: str = "opened") -> SmeltErro
     )
 
 
+def vanished(where: str) -> TransientError:
+    """Return the error of a lake that this process has read and that is gone; a volume may come back."""
+    return TransientError(
+        "the lake was there, and is gone",
+        code="lake-unreachable",
+        where=where,
+        remedy="mount the volume again, or move the lake back; after an intended removal start anew",
+    )
+
+
 def lacks_bucket(error: BaseException) -> bool:
     """Whether a store says that not the object, but its bucket is not there."""
     return _NO_BUCKET.search(str(error)) is not None

@@ -4,6 +4,10 @@ A running command reads this half every few seconds. So `LakeReader` holds handl
 files of control tables and shapes when they are new. `Backlog` counts the transactions that a layer lacks
 file by file, each file once, since no file ever changes. Otherwise a look would be dearest while silver is
 days behind, just when the machine has most to do.
+
+A local lake that was seen and is gone (unmounted, moved) raises no error by itself: tables that are not there
+are empty, and held handles repeat what they know. So a lake without the `bronze.changes` that an earlier look
+saw cannot be read. And another handle of `bronze.changes` is another lake, of which nothing held is true.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import pyarrow.compute as pc
 
 from bronze.lake import delta, parquet
 from bronze.lake.control_tables import ControlTables
-from bronze.lake.failures import lake_opened
+from bronze.lake.failures import lake_opened, vanished
 from bronze.lake.kept import KeptTable
 from bronze.lake.named.place import is_named
 from bronze.store.contract import CHANGES
@@ -97,6 +101,12 @@ class LakeReader:
         self._pipeline = pipeline
         self._lake = pipeline.lake_address()
         self._changes = KeptTable(self._lake, "bronze", CHANGES)
+        self._newest: DeltaTable | None = None
+        self._was_there = False
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin anew with everything that is held of the lake, but for `bronze.changes`."""
         self._relations = RelationsWatch(self._lake)
         self._control = ControlTables(self._lake)
         self._backlog = Backlog()
@@ -112,8 +122,14 @@ class LakeReader:
 
     def _read(self) -> LakeHalf:
         changes = self._changes.newest()
+        if changes is not self._newest:
+            self._newest = changes
+            self._forget()
         if changes is not None:
+            self._was_there = True
             refuse_foreign(changes, self._pipeline.pipeline)
+        elif self._was_there:
+            raise vanished(self._lake.place)
         cuts = {layer: self._control.latest_cut(layer) for layer in ("silver", "gold")}
         errors = tuple(self._control.open_errors())
         relations = self._relations.read()

@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
+from bronze.lake import delta
 from bronze.lake.control_tables import ControlTables
 from pipelines.health.status import StatusReader
 from pipelines.health.status_json import plain_status
@@ -197,7 +198,10 @@ class Watched:
 
     def _last_look(self) -> None:
         try:
-            errors = ControlTables(self._pipeline.lake_address()).open_errors()
+            lake = self._pipeline.lake_address()
+            if delta.open_table(delta.location(lake, "control", "errors")) is None:
+                return  # a lake that is gone resolves no error
+            errors = ControlTables(lake).open_errors()
             with self._alerting:
                 self._send(self._alerts.errors(errors))
         except Exception as error:  # noqa: BLE001 - what ended the command may end this look too

@@ -25,6 +25,7 @@ from bronze.backoff import Backoff
 from bronze.errors import SmeltError, TransientError
 from bronze.lake.control import OpenError
 from bronze.lake.control_tables import ControlTables
+from bronze.lake.failures import vanished
 from bronze.lsn import ZERO
 from bronze.store.position import PositionWatch
 from bronze.store.relations import RelationsWatch, read_relations
@@ -221,6 +222,8 @@ class Stages:
         moved = False
         if self._silver is not None and (at_once or self._is_due()):
             position = self._position.read()
+            if position is None and self._seen >= 0:
+                raise vanished(self._lake.place)
             if position is not None and position.version != self._seen:
                 begun = time.monotonic()
                 if self._catalog is not None and has_constraints():

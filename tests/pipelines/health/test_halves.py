@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from bronze.errors import TransientError
 from bronze.lake import parquet
 from bronze.lake.control import OpenError
 from bronze.lake.control_tables import ControlTables
@@ -23,12 +24,20 @@ from pipelines.health.status_json import plain_status, status_schema
 from pipelines.monitor.page import render
 from pipelines.monitor.readiness import why_not_ready
 from pipelines.monitor.samples import Samples
+from pipelines.monitor.watch import watched
+from pipelines.runtime.stages import Stages
 from pipelines.settings import load_pipeline
 from pipelines.terminal.failures import STOPPED
+from pipelines.terminal.output import Output
+from silver.run.lazy_session import LazySession
 from tests.bronze.replaying import execute, read_all, source_of
+from tests.bronze.store.test_sink import at, open_sink
 from tests.object_store import Faults
+from tests.patience import until
 from tests.pipelines.in_process import smelt_here
 from tests.pipelines.monitor.rules import exported, require_firing
+from tests.pipelines.monitor.test_alerts import receiver
+from tests.pipelines.runtime.test_requests import no_spark
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -137,6 +146,45 @@ def test_either_half_away_hides_nothing_of_the_other(
         [exported(down)],
         {"DeltasmeltSourceDown", "DeltasmeltNotReady", "DeltasmeltOpenError", "DeltasmeltStopped"},
     )
+
+
+def test_a_local_lake_that_vanishes_is_a_failure_until_it_is_back(tmp_path: Path) -> None:
+    lake, aside = tmp_path / "lake", tmp_path / "aside"
+    with receiver(200) as (hook, accepted):
+        file = tmp_path / "p.yml"
+        file.write_text(
+            "pipeline: shop\nsource: {host: 127.0.0.1, port: 1, user: u, slot: s, publication: p}\n"
+            f"lake: {{path: lake}}\nalerts: {{webhook: '{hook}', kinds: [error]}}\n"
+        )
+        pipeline = load_pipeline(file)
+        sink = open_sink(str(lake))
+        sink.commit(at(10))
+        error = OpenError("table", "public.t", "table-without-key", "no key")
+        ControlTables(pipeline.lake_address()).open_error(error)
+        reader = StatusReader(pipeline)
+        stages = Stages(LazySession(no_spark), pipeline, [])
+        stages.cycle()
+        before = reader.read()
+        assert (before.lake_read, len(before.errors), before.ladder[0].lsn) == (True, 1, Lsn(10))
+        with watched(pipeline, ("bronze",), None, Output()) as command:
+            command.runs(lambda: {"bronze": True})
+            until(lambda: len(accepted) == 1, 20)
+            lake.rename(aside)
+        assert [alert["state"] for alert in accepted] == ["firing"], "a lake that is gone resolves nothing"
+    for _ in range(2):
+        away = reader.read()
+        assert (away.lake_read, away.errors) == (False, ())
+        assert "is gone" in str(away.lake_error)
+        with pytest.raises(TransientError, match="is gone"):
+            stages.cycle()
+    aside.rename(lake)
+    assert reader.read() == before
+    assert not stages.cycle()
+    lake.rename(aside)
+    assert not reader.read().lake_read
+    open_sink(str(lake)).commit(at(20))
+    other = reader.read()
+    assert (other.lake_read, other.errors, other.ladder[0].lsn) == (True, (), Lsn(20)), "another lake"
 
 
 def test_a_half_that_never_answers_is_waited_for_no_longer_than_a_time() -> None:
