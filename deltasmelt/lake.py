@@ -148,6 +148,9 @@ class OpenLake:
 
         >>> [error.code for error in lake.status().errors]                        # doctest: +SKIP
         []
+
+        Raises:
+            SmeltError: the lake cannot be read.
         """
         with self._looking():
             return read_status(self.pipeline)

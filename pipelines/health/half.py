@@ -3,7 +3,8 @@
 A server or a store that swallows a request holds up every request after that. So both halves are read in
 parallel, and each has its own error and a time limit. Nothing can end a read without an answer. Later looks
 wait for the old read a moment, and begin no second read meanwhile. A late answer is as old as the look that
-began the read: the answer is dropped, and the half is read anew.
+began the read: the answer is dropped, and the half is read anew. What is no
+`Exception`, as a panic of `deltalake`, would end the thread in silence, and is a failure like any other.
 """
 
 from __future__ import annotations
@@ -113,11 +114,16 @@ class Half(Generic[_T]):
         self._value = self._error = None
         try:
             self._value = self._read()
-        except Exception as error:
+        except BaseException as error:
             if not isinstance(error, SmeltError) and repr(error) != self._logged:
                 self._logged = repr(error)
                 _LOGGER.exception("%s could not be looked at", self._name)
-            self._error = error
+            if isinstance(error, Exception):
+                self._error = error
+            elif self._threaded:
+                self._error = RuntimeError(f"{type(error).__name__}: {error}")
+            else:  # the caller is interrupted
+                raise
         self._took = time.monotonic() - begun
 
 

@@ -133,8 +133,16 @@ class StatusReader:
 
 
 def read_status(pipeline: Pipeline, *, rate: bool = True) -> Status:
-    """As `StatusReader`, once."""
-    return StatusReader(pipeline, rate=rate).read()
+    """Read the status as `StatusReader` does, once.
+
+    Raises:
+        Exception: the lake cannot be read. A status without the lake looks like a lake without errors.
+    """
+    reader = StatusReader(pipeline, rate=rate)
+    status = reader.read()
+    if reader.lake_failure is not None:
+        raise reader.lake_failure
+    return status
 
 
 def _status(

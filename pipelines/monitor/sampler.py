@@ -88,7 +88,7 @@ class Sampler:
             self._log(status.unseen)
             if self._told is not None:
                 self._told(status)
-        except Exception as error:  # noqa: BLE001 - the pipeline goes on whatever a look meets
+        except BaseException as error:  # noqa: BLE001 - looks go on whatever one meets, also a panic of deltalake
             why = in_a_line(shown_text(f"{type(error).__name__}: {error}"))
             self._samples.fail(why)
             if self._stop.is_set():

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from bronze.errors import TransientError
+import deltasmelt
+from bronze.errors import SmeltError, TransientError
 from bronze.lake import parquet
 from bronze.lake.control import OpenError
 from bronze.lake.control_tables import ControlTables
@@ -102,6 +103,8 @@ def test_either_half_away_hides_nothing_of_the_other(
         store.set_faults(faults)
         away = reader.read()
         jsonschema.validate(json.loads(json.dumps(plain_status(away))), status_schema())
+        with deltasmelt.OpenLake(pipeline) as opened, pytest.raises(SmeltError):
+            opened.status()
         assert away.lake_error is not None
         assert (away.lake_read, away.source_error) == (False, None)
         assert (away.slot, away.wal is None) == (both.slot, False)
@@ -207,16 +210,30 @@ def test_a_half_that_never_answers_is_waited_for_no_longer_than_a_time() -> None
     assert half.answer() == (7, None)
 
 
-def test_what_a_half_meets_is_its_own_error() -> None:
+class Panic(BaseException):
+    """As `deltalake` raises it: no `Exception`."""
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(KeyError("marks"), "KeyError: 'marks'"), (Panic("index 3"), "RuntimeError: Panic: index 3")],
+)
+def test_what_a_half_meets_is_its_own_error(error: BaseException, said: str) -> None:
     def read() -> int:
-        raise KeyError("marks")
+        raise error
 
     half = Half("the lake", read, code="lake-unreachable")
     half.begin()
     value, why = half.answer()
     assert value is None
     assert why is not None
-    assert words(why) == "KeyError: 'marks'"
+    assert words(why) == said
+    with pytest.raises(KeyboardInterrupt):
+        Half("the lake", interrupted, code="lake-unreachable", threaded=False).answer()
+
+
+def interrupted() -> int:
+    raise KeyboardInterrupt
 
 
 def test_transactions_that_a_layer_lacks_are_counted_and_no_file_is_read_twice(

@@ -35,6 +35,10 @@ def test_an_hour_of_ladders_is_kept_and_no_more() -> None:
     assert [round((now - point.at).total_seconds() / 60) for point in samples.view().points] == [59, 30, 0]
 
 
+class Panic(BaseException):
+    """As `deltalake` raises it: no `Exception`."""
+
+
 def test_a_look_that_fails_leaves_the_newest_status_and_the_thread_alive() -> None:
     samples, again, looks = Samples(), threading.Event(), 0
 
@@ -45,6 +49,7 @@ def test_a_look_that_fails_leaves_the_newest_status_and_the_thread_alive() -> No
             raise OSError(f"postgresql://smelt:{SECRET}@db/shop does not answer")
         if looks == 3:
             failed.append(samples.view())
+            raise Panic("index 3")
         if looks == 4:
             again.set()
         return WELL
