@@ -99,6 +99,8 @@ def _why_stays(facts: TableFacts, publication: Publication) -> tuple[str, str]:
         return "source.manage is false", drop
     if not publication.owned:
         return f"role {facts.role} does not own the publication (its owner is {publication.owner})", drop
+    if not publication.made:
+        return "deltasmelt did not make the publication, so others may read it", drop
     return "", ""
 
 

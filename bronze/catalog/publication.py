@@ -21,6 +21,14 @@ SINCE_GENERATED: Final = 180000
 
 OPERATIONS: Final = ("insert", "update", "delete", "truncate")
 
+MADE: Final = "made by deltasmelt"
+"""How the comment of a publication begins that deltasmelt made: it may lose tables, and be dropped."""
+
+
+def is_made_by_us(comment: str | None) -> bool:
+    """Check whether a publication's comment says that deltasmelt made it. Pure."""
+    return comment is not None and (comment == MADE or comment.startswith(f"{MADE}:"))
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -41,6 +49,7 @@ class Publication:
 
     Attributes:
         owner: role that owns it; `owned` tells whether we may act as that role.
+        made: deltasmelt made it. Any other may feed other subscribers too.
         operations: those of insert, update, delete, truncate that it publishes.
         generated: whether stored generated columns are published where no column list speaks (PostgreSQL 18).
         lists_generated: whether a column list may name generated columns (PostgreSQL 18).
@@ -54,6 +63,7 @@ class Publication:
     via_root: bool
     generated: bool = False
     lists_generated: bool = False
+    made: bool = False
     schemas: frozenset[str] = frozenset()
     members: Mapping[TableName, Member] = field(default_factory=dict)
 
@@ -82,6 +92,7 @@ def read_publication(connection: psycopg.Connection[Any], name: str) -> Publicat
         f"""
         SELECT p.oid, pg_get_userbyid(p.pubowner), pg_has_role(p.pubowner, 'USAGE'),
                p.puballtables, p.pubviaroot, {generated},
+               obj_description(p.oid, 'pg_publication'),
                p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate
         FROM pg_publication p
         WHERE p.pubname = %s
@@ -90,7 +101,7 @@ def read_publication(connection: psycopg.Connection[Any], name: str) -> Publicat
     ).fetchone()
     if row is None:
         return None
-    oid, owner, owned, all_tables, via_root, publishes_generated, *published = row
+    oid, owner, owned, all_tables, via_root, publishes_generated, comment, *published = row
     return Publication(
         name=name,
         owner=owner,
@@ -100,6 +111,7 @@ def read_publication(connection: psycopg.Connection[Any], name: str) -> Publicat
         via_root=via_root,
         generated=publishes_generated,
         lists_generated=version >= SINCE_GENERATED,
+        made=is_made_by_us(comment),
         schemas=frozenset(published_schemas(connection, oid)),
         members=_members(connection, oid, version),
     )

@@ -360,7 +360,10 @@ def _source_table(row: RelationRow, context: _Context, size: Size) -> SourceTabl
         partitions=partitions,
         refuses_updates=refuses_updates(row.table, identity, leaves, generated),
     )
-    carried = member is not None and publication is not None and publication.carries_updates
+    # Where the reader sets the operations, those that are carried a moment later count.
+    carried = publication is not None and (
+        publication.carries_updates or (context.manage and publication.owned and publication.made)
+    )
     return SourceTable(
         table=row.table,
         relation=relation,
@@ -374,7 +377,7 @@ def _source_table(row: RelationRow, context: _Context, size: Size) -> SourceTabl
         owner=row.owner,
         owned=row.owned,
         unpublished=unpublished,
-        blocked=carried and facts.refuses_updates,
+        blocked=carried and member is not None and facts.refuses_updates,
     )
 
 

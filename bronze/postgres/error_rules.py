@@ -306,6 +306,15 @@ UNDECODABLE: Final = Rule(
     "resnapshots every table: the other changes since the end of bronze are not in bronze either",
 )
 
+TOO_LARGE: Final = Rule(
+    TransientError,
+    "stream-out-of-memory",
+    "the server has no memory for a change of slot {slot}: {said}",
+    "it is tried again; if it stays at the same LSN, give the server more memory, or give the change up by "
+    "`smelt snapshot FILE --all`, which makes a new slot and resnapshots every table: the other changes "
+    "since the end of bronze are not in bronze either",
+)
+
 OF_TABLES: Final = (ROW_SECURITY, PERMISSION, UNCONVERTIBLE)
 """What a statement on one table may meet that concerns that table."""
 

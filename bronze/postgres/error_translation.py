@@ -122,10 +122,15 @@ def stream_error(result: pq.abc.PGresult, source: SourceSettings) -> SmeltError:
 
     A definite error that no rule knows comes from the decoding of one change: its value is too long to be
     printed, its type cannot be. The server begins with this very change each time, so nothing after it comes.
+    The same holds where its memory never suffices for the change.
     """
     error = psycopg.errors.error_from_result(result)
     rule = _rule(error, source)
-    return _made(rules.UNDECODABLE if rule is rules.UNKNOWN else rule, error, source)
+    if rule is rules.UNKNOWN:
+        rule = rules.UNDECODABLE
+    elif isinstance(error, psycopg.errors.OutOfMemory) and re.search(_LSN, error.diag.context or ""):
+        rule = rules.TOO_LARGE
+    return _made(rule, error, source)
 
 
 def table_error(table: TableName, error: psycopg.Error, source: SourceSettings) -> TableError:
@@ -155,7 +160,7 @@ def _rule(error: psycopg.Error, source: SourceSettings) -> Rule:
 
 def _made(rule: Rule, error: psycopg.Error, source: SourceSettings) -> SmeltError:
     said = _said(error, source)
-    if rule in (rules.UNKNOWN, rules.UNDECODABLE) and error.sqlstate is not None:
+    if rule in (rules.UNKNOWN, rules.UNDECODABLE, rules.TOO_LARGE) and error.sqlstate is not None:
         place = re.search(_LSN, error.diag.context or "")
         said += f" (SQLSTATE {error.sqlstate}{f', at {place[0]}' if place else ''})"
     names = _fill(source, said)

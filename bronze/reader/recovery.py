@@ -18,9 +18,10 @@ it drops the slot it commits `STARTING_OVER_APP` with bronze's frontier. Until t
 frontier, each start finds the mark (`is_starting_over`) and does the same again. Afterwards the mark names a
 frontier of the past. So nothing has to remove it, and a request by hand ends it, too.
 
-**A slot that cannot be decoded** (``stream-undecodable``, open in `control.errors`) is given up likewise, by
-request: what is lost is the history between bronze's end and C, and a snapshot of each table replaces it. The
-error is closed after the commit; where that is missed, a second request costs another round of snapshots.
+**A slot that cannot be decoded** (``stream-undecodable`` or ``stream-out-of-memory``, open in
+`control.errors`) is given up likewise, by request: what is lost is the history between bronze's end and C,
+and a snapshot of each table replaces it. The error is closed after the commit; where that is missed, a second
+request costs another round of snapshots.
 
 **Killed after it**: the request is complete; any reader streams from C and takes a snapshot of each table,
 after C. Until then silver shows the newest cut from before. A table joins the next cuts when its snapshot is
@@ -50,7 +51,7 @@ from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from bronze.postgres.connection import connect, identify, log_end, translated, until_stopped
 from bronze.postgres.conninfo import address_of
-from bronze.postgres.error_rules import UNDECODABLE
+from bronze.postgres.error_rules import TOO_LARGE, UNDECODABLE
 from bronze.reader.session_start import SessionStart
 from bronze.setup.create_slot import STARTING_OVER, ensure_slot, is_comparing
 from bronze.setup.publication import ensure_publication
@@ -137,7 +138,8 @@ def start_over(
     uri = delta.location(lake, "bronze", CHANGES)
     stop = stop or threading.Event()
     control = ControlTables(lake)
-    undecodable = [error for error in control.open_errors() if error.code == UNDECODABLE.code]
+    codes = {UNDECODABLE.code, TOO_LARGE.code}
+    undecodable = [error for error in control.open_errors() if error.code in codes]
     anew = anew or bool(undecodable)
     say = partial(_say, stop, progress)
     with connect(source) as connection, translated(source), until_stopped(stop, connection):
@@ -162,8 +164,11 @@ def start_over(
         tables = tuple(sorted({relation.table for relation in relations} & tables_of(connection)))
         newest = max([position.frontier, *sink.tables.newest(relations).values()])
         refuse_behind(log_end(connection), newest, where=address_of(source))
-        healthy = [table.table for table in select_tables(connection, source) if table.problem is None]
-        ensure_publication(connection, source, healthy, [])  # who is locked now joins at a later look
+        selected = select_tables(connection, source)
+        healthy = [table.table for table in selected if table.problem is None]
+        blocked = [table.table for table in selected if table.blocked]
+        # Who is locked now joins at a later look.
+        ensure_publication(connection, source, healthy, [], without=blocked)
         if anew:
             _give_up(changes, uri, position)
         reached("given-up")

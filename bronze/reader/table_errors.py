@@ -83,6 +83,12 @@ _OF_COPIES: Final = frozenset(
 """Errors that end a copy. A look that does not find one proves nothing while the table is not copied."""
 
 
+_OF_PUBLICATION: Final = frozenset(
+    {"identity-generated", "replica-identity-missing", "replica-identity-nothing", "table-without-key"}
+)
+"""Errors whose text says what the publication does to the table: recorded anew where that is another."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Failure:
     """A table that could not be copied, or not be made a member of the publication.
@@ -143,15 +149,22 @@ class TableErrors:
         with self._lock:
             failed = {str(table) for table in self._failed if not problems.get(table)}
             known = self._control.open_errors()
-            before = {error.key for error in known}
+            before = {error.key: error.message for error in known}
             healed = [
                 error
                 for error in known
                 if error.scope == "table" and error.code in SOURCE_CODES and error.key not in keys
                 if error.name not in not_copied or (error.code not in _OF_COPIES and error.name not in failed)
             ]
-            self._control.record_errors([error for error in found if error.key not in before])
-            self._control.close_all([*healed, *self._strays(known)])
+            otherwise = [
+                error
+                for error in found
+                if error.code in _OF_PUBLICATION and before.get(error.key, error.message) != error.message
+            ]
+            self._control.close_all([*healed, *otherwise, *self._strays(known)])
+            self._control.record_errors(
+                [error for error in found if error.key not in before or error in otherwise]
+            )
 
     def cannot_join(self, error: TableError, mark: Lsn | None) -> None:
         """A table cannot be made a member of the publication yet; the look that found so records it.

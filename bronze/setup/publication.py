@@ -6,7 +6,7 @@ pipeline wants.
 
 **A table that loses its replica identity** while it is published is taken out at the next look, for
 PostgreSQL refuses the application's own UPDATEs and DELETEs. It comes back, with a new snapshot, when it has
-one.
+one. A publication that somebody else made keeps its tables: another subscriber may read it.
 
 **Two starts at once** are kept apart by an advisory lock of the transaction. What any other session did in
 between shows as "already exists" and is read again.
@@ -31,14 +31,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
-from bronze.catalog.publication import OPERATIONS, Publication, read_publication
+from bronze.catalog.publication import MADE, OPERATIONS, Publication, is_made_by_us, read_publication
 from bronze.errors import DefiniteError, TableError, TransientError
 from bronze.identifiers import TableName, quote_identifier, quote_literal
 from bronze.postgres.connection import lock_timeout
 from bronze.postgres.conninfo import address_of
 from bronze.postgres.error_translation import tables_changed, translate
 from bronze.postgres.lock_holders import END_HOLDER, LET_GO, said_of_holder, said_of_holders
-from bronze.setup.slot_mark import MADE, is_made_by_us, read_comment
+from bronze.setup.slot_mark import read_comment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,21 +138,26 @@ def ensure_publication(
 def _taken_out(
     connection: psycopg.Connection[Any], source: SourceSettings, tables: Sequence[TableName]
 ) -> list[str]:
-    """Take tables out of the publication, without those that cannot be; the statements.
+    """Take tables out of a publication that we made, without those that cannot be; the statements.
 
-    One that is locked stays until the next look: its error says that the publication still carries it.
+    One that is locked, or that the server refuses to take out, stays until the next look: its error says that
+    the publication still carries it. The others go on. All take `Timing.members_in_parts` at most.
     """
     publication, name = read_publication(connection, source.publication), source.publication
-    if publication is None or not publication.owned:
+    if publication is None or not publication.owned or not publication.made:
         return []
-    executed = []
+    executed, deadline = [], time.monotonic() + source.timing.members_in_parts
     for table in filter(publication.may_lose, sorted(tables)):
+        if time.monotonic() >= deadline:
+            break
         statement = f"ALTER PUBLICATION {quote_identifier(name)} DROP TABLE ONLY {table.quoted};"
         try:
             with connection.transaction():
                 connection.execute(lock_timeout(source.timing.member_lock).encode())
                 connection.execute(statement.encode())
-        except (*_LOCKED, psycopg.errors.UndefinedTable, psycopg.errors.UndefinedObject) as error:
+        except psycopg.Error as error:
+            if connection.broken:
+                raise translate(error, source) from error
             _LOGGER.warning("%s cannot be taken out of publication %s yet: %s", table, name, error)
         else:
             _LOGGER.warning("%s is taken out of publication %s, which made its UPDATEs fail", table, name)

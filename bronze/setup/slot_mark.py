@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from bronze.catalog.publication import MADE, is_made_by_us
 from bronze.identifiers import quote_identifier, quote_literal
 from bronze.postgres.connection import lock_timeout
 
@@ -29,16 +30,8 @@ if TYPE_CHECKING:
 
     from bronze.config.sections import SourceSettings
 
-MADE: Final = "made by deltasmelt"
-"""How the comment of a publication begins that deltasmelt made: `smelt drop` drops no other."""
-
 _READ: Final = "read by deltasmelt"
 _SLOT: Final = re.compile(r"slot ([a-z0-9_]+) of lake ([0-9a-f-]{36})")
-
-
-def is_made_by_us(comment: str | None) -> bool:
-    """Check whether a publication's comment says that deltasmelt made it. Pure."""
-    return comment is not None and (comment == MADE or comment.startswith(f"{MADE}:"))
 
 
 def lakes_of_slots(comment: str | None) -> dict[str, str]:

@@ -23,18 +23,43 @@ import psycopg
 from psycopg import pq
 
 from bronze.doors import Door, through
+from bronze.errors import TransientError
+from bronze.postgres.conninfo import address_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from bronze.config.sections import SourceSettings
     from bronze.postgres.connection import SourceConnection
 
 BLOCK_BYTES: Final = 4 * 1024 * 1024
 _INPUT_BUFFER: Final = 1024 * 1024
 
+EXPORTER_ENDED: Final = (
+    psycopg.errors.ObjectNotInPrerequisiteState,
+    psycopg.errors.InvalidParameterValue,
+    psycopg.errors.UndefinedObject,
+)
+"""What servers of different versions say of a snapshot whose exporter has ended."""
+
 
 class CopyCancelledError(Exception):
     """The caller asked to stop in the middle of a COPY."""
+
+
+def snapshot_gone(said: str | None, source: SourceSettings) -> TransientError:
+    """Return the error of an exported snapshot that cannot be imported any more.
+
+    Args:
+        said: the server's words.
+        source: where.
+    """
+    return TransientError(
+        f"the exported snapshot is gone, for the session that held it has ended: {said}",
+        code="snapshot-gone",
+        where=address_of(source),
+        remedy="nothing; tables that are not complete are copied again under a new snapshot",
+    )
 
 
 def copy_statement(query: str) -> str:

@@ -44,6 +44,7 @@ from bronze.lake.folders import local_folder
 from bronze.lake.parquet import delete_files, file_system
 from bronze.postgres.connection import connect, translated
 from bronze.postgres.conninfo import address_of
+from bronze.snapshot.copy_out import snapshot_gone
 from bronze.snapshot.executors import run_fit
 from bronze.snapshot.fitness import not_shared, unfit, versions, without_executors
 from bronze.snapshot.range_task import (
@@ -290,13 +291,7 @@ class Elsewhere:
                     remedy="nothing to do; the tables are looked at again",
                 )
             case "gone":
-                raise TransientError(
-                    f"the exported snapshot is gone, for the session that held it has ended: "
-                    f"{result.error['message']}",
-                    code="snapshot-gone",
-                    where=address_of(self._source),
-                    remedy="nothing; tables that are not complete are copied again under a new snapshot",
-                )
+                raise snapshot_gone(result.error["message"], self._source)
 
     def _is_seen(self, result: RangeResult) -> bool:
         """Whether the files are where the reader's commit will name them; of a store that is certain."""

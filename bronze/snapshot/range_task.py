@@ -36,7 +36,7 @@ from bronze.lake.failures import lake_failures
 from bronze.lake.parquet import delete_files, file_system
 from bronze.lake.stores import all_options, lease_of, register
 from bronze.postgres.connection import connect, translated, within
-from bronze.snapshot.copy_out import enlarge_buffer
+from bronze.snapshot.copy_out import EXPORTER_ENDED, enlarge_buffer
 from bronze.snapshot.fitness import CODE, require_same, unfit, versions
 from bronze.snapshot.locks import Leaf, LeafLostError, Worker
 from bronze.snapshot.ranges import (
@@ -59,13 +59,6 @@ if TYPE_CHECKING:
     from bronze.snapshot.chunks import Chunk
 
 Status: TypeAlias = Literal["copied", "locked", "failed", "renamed", "gone", "unfit"]
-
-_GONE: Final = (
-    psycopg.errors.ObjectNotInPrerequisiteState,
-    psycopg.errors.InvalidParameterValue,
-    psycopg.errors.UndefinedObject,
-)
-"""What servers of different versions say of a snapshot whose exporter has ended."""
 
 TASK_NAME: Final = "deltasmelt snapshot task"
 """Begins the names that tasks' sessions have in pg_stat_activity; the round's follows."""
@@ -272,7 +265,7 @@ def _enter_snapshot(connection: psycopg.Connection[Any], task: RangeTask) -> Ran
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         try:
             connection.execute(f"SET TRANSACTION SNAPSHOT {quote_literal(task.snapshot)}".encode())
-        except _GONE as error:
+        except EXPORTER_ENDED as error:
             return RangeResult(-1, "gone", error={"message": error.diag.message_primary})
     return None
 

@@ -51,7 +51,7 @@ from bronze.postgres.heartbeat import write_heartbeat
 from bronze.postgres.lock_holders import said_of_holder, waiting_for
 from bronze.postgres.replication import ReplicationConnection
 from bronze.snapshot.chunks import chunks_of
-from bronze.snapshot.copy_out import enlarge_buffer
+from bronze.snapshot.copy_out import EXPORTER_ENDED, enlarge_buffer, snapshot_gone
 from bronze.snapshot.help import Help
 from bronze.snapshot.locks import Leaf, Worker, groups, held_by, leaves_of, lock_budget, sessions_of, weight
 from bronze.snapshot.ranges import gone, interrupted_again, locked_by
@@ -261,7 +261,10 @@ class Snapshot:
     def _take_over(self, sessions: Sequence[SourceConnection], name: str) -> None:
         for session in sessions:
             with within(self._timing.copy_plan, session):
-                session.execute(f"SET TRANSACTION SNAPSHOT {quote_literal(name)}".encode())
+                try:
+                    session.execute(f"SET TRANSACTION SNAPSHOT {quote_literal(name)}".encode())
+                except EXPORTER_ENDED as error:
+                    raise snapshot_gone(error.diag.message_primary, self._source) from error
                 enlarge_buffer(session)
 
     def _count(self, tables: Sequence[SourceTable]) -> int:

@@ -121,6 +121,7 @@ class ReplicationStream:
         self._where = self._connection.where
         self._socket: socket.socket | None = None
         self._heard = time.monotonic()
+        self._ended: Exception | None = None
 
     @property
     def backend_pid(self) -> int:
@@ -191,6 +192,8 @@ class ReplicationStream:
         return through(Door.RECEIVE, self._where, self._drain)
 
     def _drain(self) -> Drained:
+        if self._ended is not None:
+            raise self._ended
         messages: list[bytes | memoryview] = []
         take, append = self._take, messages.append
         size, fruitless, attempts = 0, 0, _TLS_ATTEMPTS if self._pgconn.ssl_in_use else 1
@@ -209,7 +212,10 @@ class ReplicationStream:
                     reply_requested |= bool(data[-1])
                 count, data = take(1)
             if count < 0:
-                raise self._connection.ended()
+                self._ended = self._connection.ended()
+                if not messages:
+                    raise self._ended
+                break  # what came before the end is taken first
         if messages or keepalive is not None:
             self.heard()
         # Joined at once: a queue of single messages would hold many times their bytes.
@@ -238,6 +244,8 @@ class ReplicationStream:
         Raises:
             SmeltError: the connection broke.
         """
+        if self._ended is not None:
+            raise self._ended
         clock = (datetime.now(UTC) - _EPOCH) // timedelta(microseconds=1)
         status = _STATUS.pack(b"r", max(received, durable), durable, durable, clock, request_reply)
 

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from bronze.errors import DefiniteError
 from bronze.lsn import Lsn
 from bronze.pgoutput.relation_versions import breaks_with
 from bronze.store.position import Position, SentTransaction
@@ -128,7 +129,12 @@ class Stream:
             SmeltError: the connection ended, the stream is malformed, the lake cannot be written.
         """
         self._writer.raise_failure()
-        batch = self._receiver.take(most=FEED_BYTES, timeout=min(patience, self._until_due()))
+        try:
+            batch = self._receiver.take(most=FEED_BYTES, timeout=min(patience, self._until_due()))
+        except DefiniteError:
+            # A person may give up the slot because of it, and what came before would not come again.
+            self.finish()
+            raise
         if batch is not None:
             self._take(batch)
         if self._due(target):

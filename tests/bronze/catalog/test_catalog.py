@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from bronze.catalog.publication import MADE
 from bronze.catalog.select import describe_relation, select_tables, skipped_relations
 from bronze.config.sections import SourceSettings
 from bronze.errors import ConfigurationError, TransientError
@@ -527,12 +528,14 @@ def test_a_publication_that_keeps_a_table_without_identity_is_named_with_what_he
         CREATE TABLE p (a int) PARTITION BY LIST (a);
         CREATE TABLE p1 PARTITION OF p DEFAULT;
         GRANT SELECT ON t, p, p1 TO """ + role[0])  # fmt: skip
+    made = f"COMMENT ON PUBLICATION smelt_pub IS '{MADE}: slot s of lake l'"
     cases = (
         ("FOR ALL TABLES", dsn, True, "a publication of all tables gives no single table up"),
         ("FOR TABLES IN SCHEMA public", dsn, True, "of schema public as a whole gives no single table up"),
         ("FOR TABLE t, p", dsn, False, "source.manage is false"),
         ("FOR TABLE t, p", role[1], True, f"role {role[0]} does not own the publication"),
-        ("FOR TABLE t, p", dsn, True, "until the reader has taken it out"),
+        ("FOR TABLE t, p", dsn, True, "deltasmelt did not make the publication, so others may read it"),
+        (f"FOR TABLE t, p; {made}", dsn, True, "until the reader has taken it out"),
         ("FOR TABLE t, p WITH (publish = 'insert')", dsn, True, "it is left out of the publication"),
     )
     for target, login, manage, why in cases:
@@ -546,9 +549,13 @@ def test_a_publication_that_keeps_a_table_without_identity_is_named_with_what_he
             assert why in problem.message
             cure = str(problem.remedy).partition("at once: ")[2].partition(" then: ")[0]
             run(dsn, cure)
-            assert bool(cure) == why.startswith(("a publication", "of schema", "source", "role"))
+            assert bool(cure) == why.startswith(("a publication", "of schema", "source", "role", "delta"))
             if cure:
                 run(dsn, f"UPDATE {name} SET a = 1; DELETE FROM {name}")
+    run(dsn, "DROP PUBLICATION smelt_pub; CREATE PUBLICATION smelt_pub FOR TABLE t WITH (publish = 'insert')")
+    run(dsn, made)
+    assert tables(dsn)["public.t"].blocked, "the reader is about to set the operations"
+    assert not tables(dsn, manage=False)["public.t"].blocked
 
 
 def test_a_row_filter_of_the_publication_is_a_problem(dsn: str) -> None:

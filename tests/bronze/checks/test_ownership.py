@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bronze.catalog.publication import is_made_by_us
 from bronze.errors import DefiniteError
 from bronze.identifiers import TableName
 from bronze.lake import delta
 from bronze.lsn import Lsn
-from bronze.setup.slot_mark import is_made_by_us, lakes_of_slots
+from bronze.setup.slot_mark import lakes_of_slots
 from bronze.store.gaps import open_gaps
 from bronze.store.resnapshot import move_back, needs_snapshot, request_snapshots, resnapshot_of
 from tests.bronze.replaying import bronze_rows, execute, fetch, read_all, source_of

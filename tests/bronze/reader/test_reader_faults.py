@@ -130,8 +130,13 @@ def test_a_change_that_cannot_be_sent_is_given_up_with_its_slot_and_every_table_
         "CREATE TABLE plain (id int PRIMARY KEY)",
     )
     read_all(source, lake_path)
-    execute(source, "INSERT INTO plain VALUES (1)", f"{output} 'shell_out'")
-    execute(source, "INSERT INTO strange VALUES (1, 'x')", "INSERT INTO plain VALUES (2)")
+    with Running(source, lake_path) as running:
+        wait_for(lambda: running.reader.progress.read()["phase"] == "streaming")
+        execute(source, f"{output} 'shell_out'", "INSERT INTO plain VALUES (1)")
+        execute(source, "INSERT INTO strange VALUES (1, 'x')", "INSERT INTO plain VALUES (2)")
+        wait_for(lambda: running.error is not None)
+    ops = [row["op"] for row in bronze_rows(lake_path)]
+    assert ops.count("insert") == 1, "what came before that change is in bronze"
     lake, control = Lake(lake_path), ControlTables(Lake(lake_path))
     for _ in range(2):
         with pytest.raises(DefiniteError, match=r"SQLSTATE 0A000, at [0-9A-F]+/") as caught:

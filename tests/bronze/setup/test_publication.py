@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from bronze.catalog.publication import Member, Publication, read_publication
+from bronze.catalog.publication import MADE, Member, Publication, read_publication
 from bronze.config.sections import SourceSettings
 from bronze.config.timing import Timing
 from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
@@ -165,6 +165,30 @@ def test_starts_at_the_same_moment_do_not_disturb_each_other(dsn: str) -> None:
         thread.join()
     assert failures == []
     assert published(dsn) == ["a", "b", "child", "p"]
+
+
+def test_blocked_tables_are_taken_out_of_our_own_publication_alone_and_each_by_itself(
+    dsn: str, role: str
+) -> None:
+    bare, hidden = TableName("public", "bare"), TableName("hidden", "t")
+    parts = conninfo_to_dict(role)
+    run(dsn, f"""
+        CREATE TABLE bare (a int); CREATE SCHEMA hidden; CREATE TABLE hidden.t (a int);
+        GRANT CREATE ON DATABASE {parts["dbname"]} TO {parts["user"]};
+        CREATE PUBLICATION smelt_pub FOR TABLE bare, hidden.t
+    """)  # fmt: skip
+    with connect(source(dsn)) as connection:
+        done = ensure_publication(connection, source(dsn), [], without=[bare, hidden])
+    assert not any("DROP" in statement for statement in done), "another subscriber may read it"
+    assert published(dsn) == ["bare", "t"]
+    run(dsn, f"""
+        COMMENT ON PUBLICATION smelt_pub IS '{MADE}: slot s of lake l';
+        ALTER PUBLICATION smelt_pub OWNER TO {parts["user"]}
+    """)  # fmt: skip
+    with connect(source(role)) as connection:
+        done = ensure_publication(connection, source(role), [], without=[hidden, bare])
+    assert done == ['ALTER PUBLICATION "smelt_pub" DROP TABLE ONLY "public"."bare";']
+    assert published(dsn) == ["t"], "the server refuses to look into its schema, which stops no other table"
 
 
 def test_a_table_that_is_dropped_meanwhile_is_no_lasting_error(dsn: str) -> None:
