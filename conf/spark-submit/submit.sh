@@ -6,7 +6,8 @@
 #
 # The driver needs deltasmelt in its Python (PYSPARK_PYTHON, default python3); executors need no Python at all, because
 # every stage is Spark SQL. Delta's jars, and those for the lake's store, are added unless the options name jars or packages
-# themselves; Spark's log goes to $SMELT_LOGS/spark-submit.log (default: the working folder) unless the options name log settings. Deploy mode: client.
+# themselves; Spark's log goes to $SMELT_LOGS/spark-submit-COMMAND.log (default: the working folder) unless the options name
+# log settings. A file for each command, since two JVMs cannot rotate one. Deploy mode: client.
 set -eu
 
 folder=$(cd "$(dirname "$0")" && pwd)
@@ -34,6 +35,7 @@ for word in "$@"; do
   count=$((count + 1))
 done
 [ "$found" = yes ] && [ $# -gt $((count + 1)) ] || usage
+command=$(shift $((count + 1)); echo "$1")
 
 if [ "$jars" = ours ]; then
   list=$(shift $count; "$python" -P -m pipelines.spark.submitted_jars "$@") || exit 1
@@ -64,6 +66,6 @@ for word in "$@"; do
 done
 [ "$jars" = theirs ] || set -- --jars "$list" "$@"
 [ "$log" = theirs ] || set -- --driver-java-options \
-  "\"-Dlog4j2.configurationFile=$folder/../log4j2.properties\" \"-Dsmelt.log=${SMELT_LOGS:-.}/spark-submit.log\"" "$@"
+  "\"-Dlog4j2.configurationFile=$folder/../log4j2.properties\" \"-Dsmelt.log=${SMELT_LOGS:-.}/spark-submit-$command.log\"" "$@"
 export PYSPARK_PYTHON="$python"
 exec "$submit" "$@"

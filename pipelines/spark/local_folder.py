@@ -15,6 +15,7 @@ import atexit
 import fcntl
 import os
 import shutil
+import socket
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -29,7 +30,8 @@ SETTING: Final = "spark.local.dir"
 VARIABLE: Final = "SPARK_LOCAL_DIRS"
 """Spark prefers the variable to the setting."""
 
-_PREFIX: Final = "smelt-spark-"
+_PREFIX: Final = f"smelt-spark-{socket.gethostname()}-"
+"""With the machine's name: locks of another machine on a shared folder may not be seen here."""
 _locks: dict[Path, int] = {}
 """The folders of this process, each with the descriptor that holds its lock."""
 
@@ -62,17 +64,23 @@ def make(given: str | None) -> list[Path]:
         given: folders with commas between them, as Spark's setting has them; None: the temporary folder.
 
     Returns:
-        One new folder in each given one.
+        One new folder in each given one that can be written.
 
     Raises:
-        OSError: a given folder cannot be written.
+        OSError: none can.
     """
     parents = [Path(part.strip()) for part in (given or "").split(",") if part.strip()]
-    made = []
+    made: list[Path] = []
+    failed: OSError | None = None
     for parent in parents or [Path(tempfile.gettempdir())]:
-        parent.mkdir(parents=True, exist_ok=True)
-        _remove_left(parent)
-        made.append(_locked(parent))
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            _remove_left(parent)
+            made.append(_locked(parent))
+        except OSError as error:  # Spark goes on with its other disks, too
+            failed = error
+    if failed is not None and not made:
+        raise failed
     return made
 
 
@@ -89,10 +97,13 @@ def _locked(parent: Path) -> Path:
         atexit.register(remove)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:  # another process took it for a killed one's
+            continue
         with suppress(OSError):  # a file system without locks: nobody finds the lock free, either
             fcntl.flock(number, fcntl.LOCK_EX)
-        if folder.exists():  # else another process took it for a killed one's before it was locked
+        if folder.exists():  # else likewise, before it was locked
             _locks[folder] = number
             return folder
         os.close(number)

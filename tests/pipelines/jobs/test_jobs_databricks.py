@@ -121,6 +121,7 @@ def test_a_task_whose_failure_the_job_survives_mails_it(target: str) -> None:
         ]
         for name in survived:
             assert tasks[name]["email_notifications"]["on_failure"]
+            assert tasks[name]["webhook_notifications"] == job["webhook_notifications"]
 
 
 def test_the_models_refuse_a_misspelt_field_at_any_depth() -> None:

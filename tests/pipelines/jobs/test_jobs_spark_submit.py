@@ -142,7 +142,7 @@ def test_silver_and_sql_run_under_spark_submit_whatever_is_in_the_working_folder
     assert json.loads(asked.stdout) == {"rows": 100, "last": "order 99", "said": "${env:HOME} ${x}"}, (
         "and no line of Spark's log among it"
     )
-    assert (tmp_path / "spark-submit.log").exists()
+    assert (tmp_path / "spark-submit-sql.log").exists()
 
 
 @pytest.mark.spark

@@ -53,7 +53,7 @@ def test_a_killed_processs_folder_goes_with_the_next_start_and_a_living_processs
 
 
 def test_each_given_disk_has_a_folder(tmp_path: Path) -> None:
-    made = local_folder.make(f"{tmp_path / 'a'},{tmp_path / 'b'}")
+    made = local_folder.make(f"{tmp_path / 'a'},/dev/null/broken,{tmp_path / 'b'}")
     assert [folder.parent.name for folder in made] == ["a", "b"]
     local_folder.remove(made)
     with pytest.raises(OSError, match="Not a directory"):
