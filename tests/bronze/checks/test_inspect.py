@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from bronze.catalog.publication import MADE
 from bronze.checks.inspect import inspect
 from bronze.config.sections import SourceSettings
 from bronze.errors import DefiniteError
@@ -110,7 +111,12 @@ def test_a_published_table_without_identity_is_told_to_block_updates(dsn: str) -
     run(dsn, "CREATE TABLE bare (a int); CREATE PUBLICATION smelt_pub FOR TABLE bare")
     finding = one(findings(source(dsn)), "publication-blocks-updates")
     assert finding.subject == "public.bare"
-    run(dsn, str(finding.remedy).partition(" or: ")[0])
+    run(dsn, str(finding.remedy).partition("at once: ")[2].partition(" then: ")[0])
+    assert "publication-blocks-updates" not in codes(findings(source(dsn)))
+    run(dsn, "ALTER PUBLICATION smelt_pub ADD TABLE bare")
+    run(dsn, f"COMMENT ON PUBLICATION smelt_pub IS '{MADE}'")
+    finding = one(findings(source(dsn)), "publication-blocks-updates")
+    run(dsn, str(finding.remedy).partition(" or: start the reader")[0])
     assert "publication-blocks-updates" not in codes(findings(source(dsn)))
 
 
