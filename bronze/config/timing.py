@@ -38,6 +38,7 @@ class Timing:
         look: between two when nothing asks for one. Also the first pause of a table that failed.
         longest_pause: of a table that fails again and again, twice as long each time.
         look_answer: for all the server says in one look, locks included; after it the line is taken for dead.
+            Also for each answer to a command that reads the catalog, as of many tables.
         look_shapes: for shapes of quiet tables that one look records; the next look goes on.
         shape_lock: while a group of these tables is locked, as by a query, beside any wait for the lock.
         look_news: between two questions whether something asks for a look; they cost no query.

@@ -13,7 +13,6 @@ Four things are checked, and a failure of one does not hide what the others find
 from __future__ import annotations
 
 import difflib
-import math
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
@@ -160,7 +159,9 @@ def _source(
     pipeline: Pipeline, lake: _Lake | None, findings: list[Finding]
 ) -> tuple[list[Relation], Mapping[tuple[TableName, str], str]]:
     """Ask the source; returns the shapes of the selected tables, and columns with another order than ours."""
-    with connect(pipeline.source, application_name="deltasmelt check", patience=math.inf) as connection:
+    with connect(
+        pipeline.source, application_name="deltasmelt check", patience=pipeline.source.timing.look_answer
+    ) as connection:
         found = inspect(connection, pipeline.source)
         with translated(pipeline.source):
             if lake is not None:

@@ -8,7 +8,6 @@ have.
 from __future__ import annotations
 
 import json
-import math
 import shlex
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,7 +57,7 @@ def run_init(output: Output, *, dsn: str | None, out: Path, schemas: Sequence[st
     source = SourceSettings(dsn=None if dsn is None else SecretStr(dsn), slot="smelt", publication="smelt")
     with (
         output.waiting("reading the database's catalog"),
-        connect(source, application_name="deltasmelt init", patience=math.inf) as connection,
+        connect(source, application_name="deltasmelt init", patience=source.timing.look_answer) as connection,
         translated(source),
     ):
         catalog = read_catalog(connection, source, schemas)

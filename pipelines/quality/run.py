@@ -6,7 +6,6 @@ and the report. If the run is killed, its results are not there, and nothing els
 
 from __future__ import annotations
 
-import math
 import time
 import uuid
 from dataclasses import replace
@@ -200,7 +199,11 @@ def _constraints(pipeline: Pipeline, lake: Lake) -> tuple[Constraints | None, li
     """What the source's catalog says, or what it last said if it cannot be asked."""
     try:
         with (
-            connect(pipeline.source, application_name="deltasmelt quality", patience=math.inf) as connection,
+            connect(
+                pipeline.source,
+                application_name="deltasmelt quality",
+                patience=pipeline.source.timing.look_answer,
+            ) as connection,
             translated(pipeline.source),
         ):
             require_own(connection, pipeline.source, lake, pipeline.pipeline)

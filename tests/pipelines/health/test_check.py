@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pyarrow as pa
@@ -10,6 +11,8 @@ import pytest
 from deltalake import write_deltalake
 from psycopg.conninfo import make_conninfo
 
+from bronze.doors import Door, guarded
+from bronze.errors import TransientError
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
 from bronze.postgres.connection import connect, identify, log_end
@@ -19,13 +22,19 @@ from bronze.shapes import Column, PgType, Relation
 from bronze.store.position import Position, SentTransaction
 from bronze.store.sink import DeltaSink
 from pipelines.health.check import run_check
+from pipelines.init.command import run_init
+from pipelines.quality.run import _constraints
 from pipelines.settings import Pipeline, load_pipeline
+from pipelines.terminal.output import Output
 from silver.settings import SilverSettings
+from tests.bronze.enumerated import swallow
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from bronze.checks.finding import Finding
+    from bronze.postgres.connection import SourceConnection
 
 DOCUMENT = """
 document: customer
@@ -264,3 +273,35 @@ def test_a_stream_that_cannot_go_on_where_the_lake_ends_is_an_error(tmp_path: Pa
     lake_of(other, end, sent=SentTransaction(slot.confirmed_flush, 1))
     for _ in range(2):  # a check moves no slot
         assert codes(run_check(other)) == ["server-history-differs"]
+
+
+@pytest.mark.parametrize("command", ["check", "init", "quality"])
+def test_an_answer_that_never_comes_ends_each_command_that_reads_the_catalog(
+    tmp_path: Path, shop: str, command: str
+) -> None:
+    opened: list[SourceConnection] = []
+
+    def silent(door: Door, where: str, effect: Callable[[], Any]) -> Any:
+        if opened and "patience" in vars(opened[0]):  # the session is set up
+            connection = opened.pop()
+            assert math.isfinite(connection.patience)
+            connection.patience /= 600
+            swallow(connection)
+        result = effect()
+        if door is Door.CONNECT and where.startswith("deltasmelt"):
+            opened.append(result)
+        return result
+
+    asked = pipeline(tmp_path, shop)
+    with guarded(silent):
+        if command == "check":
+            (found,) = (each for each in run_check(asked) if each.level == "error")
+            said = found.message
+        elif command == "init":
+            with pytest.raises(TransientError) as caught:
+                run_init(Output(), dsn=shop, out=tmp_path / "new" / "pipeline.yml")
+            said = str(caught.value)
+        else:
+            _, (left_out,) = _constraints(asked, asked.lake_address())
+            said = str(left_out)
+    assert "has not answered" in said
