@@ -100,23 +100,22 @@ def open_whole(uri: str, name: str) -> pa.NativeFile:
     return file_system(uri).open_input_file(name)
 
 
-def file_batches(
-    uri: str, names: Iterable[str], columns: list[str], ending: str
-) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Some columns of some of a table's files, batch by batch, each with its file's name.
+def file_batches(uri: str, name: str, columns: list[str], ending: str) -> Iterator[pa.RecordBatch]:
+    """Yield some columns of a table's file, batch by batch; nothing is read before the first is asked for.
 
     Args:
         uri: of the table.
-        names: of the files.
+        name: of the file.
         columns: wanted.
         ending: a column that is true.
     """
     from pyarrow.dataset import ParquetFileFormat, field  # noqa: PLC0415 - 30 MiB, which the reader needs not
 
-    form, system = ParquetFileFormat(), file_system(uri)
-    for name in names:
-        for batch in form.make_fragment(name, system).to_batches(columns=columns, filter=field(ending)):
-            yield name, batch
+    yield from (
+        ParquetFileFormat()
+        .make_fragment(name, file_system(uri))
+        .to_batches(columns=columns, filter=field(ending))
+    )
 
 
 def delete_files(uri: str, names: Iterable[str]) -> None:

@@ -155,12 +155,15 @@ class LakeReader:
 _Count: TypeAlias = "tuple[int, datetime | None]"
 """Transactions, and the commit time of the oldest of them."""
 _NONE: Final[_Count] = (0, None)
+_Range: TypeAlias = "tuple[int | None, int | None]"
+"""First and last LSN of a file; None: not known."""
 
 
 class Backlog:
     """Counts the transactions of `bronze.changes` after positions, by the row that ends each transaction.
 
-    A new file is read once. A known file is read again only while a position lies within the file's range.
+    A new file is read once, and is known from then on, also where the next file of the look cannot be read. A
+    known file is read again only while a position lies within the file's range.
     """
 
     def __init__(self) -> None:
@@ -170,49 +173,54 @@ class Backlog:
         """Return the count after each position."""
         if not positions:
             return {}
-        if is_named(changes.table_uri):  # a catalog tells nothing of files
-            read: Iterable[tuple[str, pa.RecordBatch]] = (("", batch) for batch in delta.batches(
-                changes, ["commit_lsn", "commit_ts"], after=("commit_lsn", min(positions)), ending="end_of_tx"
-            ))  # fmt: skip
-            later: dict[str, int | None] = {"": None}
+        uri, columns = changes.table_uri, ["commit_lsn", "commit_ts"]
+        known: dict[str, _Count] = {}
+        if is_named(uri):  # a catalog tells nothing of files
+            later: dict[str, _Range] = {"": (None, None)}
         else:
             later = _files_after(changes, min(positions))
-            wanted = {
-                path for path, first in later.items() if path not in self._whole or _within(first, positions)
-            }
-            read = parquet.file_batches(changes.table_uri, wanted, ["commit_lsn", "commit_ts"], "end_of_tx")
-        whole = {path: count for path, count in self._whole.items() if path in later}
-        new: dict[str, _Count] = dict.fromkeys(later.keys() - whole.keys(), _NONE)
+            known = self._whole = {path: count for path, count in self._whole.items() if path in later}
+        inside = {path: {lsn for lsn in positions if _within(lsn, span)} for path, span in later.items()}
         parts: dict[tuple[str, Lsn], _Count] = {}
-        for path, batch in read:
-            if path in new:
-                new[path] = _sum([new[path], _count(batch)])
-            if _within(later[path], positions):
-                for position in positions:
-                    part = _count(batch.filter(pc.field("commit_lsn") > int(position)))
-                    parts[path, position] = _sum([parts.get((path, position), _NONE), part])
-        self._whole = whole | new
-        return {
-            position: _sum(
-                parts.get((path, position), _NONE) if _within(first, positions) else self._whole[path]
-                for path, first in later.items()
+        for path in later:
+            if path in known and not inside[path]:
+                continue
+            read = (
+                parquet.file_batches(uri, path, columns, "end_of_tx")
+                if path
+                else delta.batches(changes, columns, after=("commit_lsn", min(positions)), ending="end_of_tx")
             )
-            for position in positions
-        }
+            whole = _NONE
+            for batch in read:
+                whole = _sum([whole, _count(batch)])
+                for lsn in inside[path]:
+                    part = _count(batch.filter(pc.field("commit_lsn") > int(lsn)))
+                    parts[path, lsn] = _sum([parts.get((path, lsn), _NONE), part])
+            known[path] = whole
+
+        def after(path: str, last: int | None, lsn: Lsn) -> _Count:
+            if lsn in inside[path]:
+                return parts.get((path, lsn), _NONE)
+            return _NONE if last is not None and last <= lsn else known[path]
+
+        return {lsn: _sum(after(path, last, lsn) for path, (_, last) in later.items()) for lsn in positions}
 
 
-def _files_after(changes: DeltaTable, position: Lsn) -> dict[str, int | None]:
-    """Return files that may hold rows after a position, each with the first LSN, or None: not known."""
+def _files_after(changes: DeltaTable, position: Lsn) -> dict[str, _Range]:
+    """Return files that may hold rows after a position, each with the range of LSNs in the file."""
     files = pa.table(changes.get_add_actions(flatten=True))
-    if not {"min.commit_lsn", "max.commit_lsn"} <= set(files.column_names):
-        return dict.fromkeys(files["path"].to_pylist())
+    names = ["min.commit_lsn", "max.commit_lsn"]
+    if not {*names} <= set(files.column_names):
+        return dict.fromkeys(files["path"].to_pylist(), (None, None))
     files = files.filter(pc.fill_null(pc.greater(files["max.commit_lsn"], int(position)), True))
-    return dict(zip(files["path"].to_pylist(), files["min.commit_lsn"].to_pylist(), strict=True))
+    ranges = zip(*(files[name].to_pylist() for name in names), strict=True)
+    return dict(zip(files["path"].to_pylist(), ranges, strict=True))
 
 
-def _within(first: int | None, positions: Sequence[Lsn]) -> bool:
-    """Check whether a position may lie within a file that begins at this LSN."""
-    return first is None or first <= max(positions)
+def _within(position: Lsn, span: _Range) -> bool:
+    """Check whether a file of this range may hold rows on both sides of a position."""
+    first, last = span
+    return first is None or last is None or first <= position < last
 
 
 def _count(rows: pa.RecordBatch) -> _Count:

@@ -41,7 +41,7 @@ from tests.pipelines.monitor.test_alerts import receiver
 from tests.pipelines.runtime.test_requests import no_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pipelines.health.status import Status
@@ -259,9 +259,13 @@ def test_transactions_that_a_layer_lacks_are_counted_and_no_file_is_read_twice(
     read: list[str] = []
     files = parquet.file_batches
 
-    def noted(uri: str, paths: Collection[str], *more: Any) -> Iterator[tuple[str, pa.RecordBatch]]:
-        read.extend(paths)
-        return files(uri, paths, *more)
+    def noted(uri: str, path: str, *more: Any) -> Iterator[pa.RecordBatch]:
+        if len(read) == at_most[0]:
+            raise OSError("no answer")
+        read.append(path)
+        return files(uri, path, *more)
+
+    at_most = [2]
 
     monkeypatch.setattr(parquet, "file_batches", noted)
     backlog = Backlog()
@@ -275,10 +279,15 @@ def test_transactions_that_a_layer_lacks_are_counted_and_no_file_is_read_twice(
         later = {position: [ends[lsn] for lsn in ends if lsn > position] for position in positions}
         return {position: (len(times), min(times, default=None)) for position, times in later.items()}
 
+    with pytest.raises(OSError, match="no answer"):
+        counted(0)
+    at_most[0] = -1
+    assert counted(0) == expected(0)
+    assert len(read) == 2, "what a look read before it failed is known"
     for positions, files_read in [
-        ((5, 25), 4),
-        ((5, 25), 3),
-        ((10, 30), 2),
+        ((5, 25), 2),
+        ((5, 25), 2),
+        ((10, 30), 0),
         ((30,), 0),
         ((40, 40), 0),
         ((0,), 4),
@@ -287,4 +296,4 @@ def test_transactions_that_a_layer_lacks_are_counted_and_no_file_is_read_twice(
         assert len(read) == files_read, positions
     append(41, 3)
     assert counted(0, 40) == expected(0, 40)
-    assert len(read) == 4 + 1
+    assert len(read) == 1
