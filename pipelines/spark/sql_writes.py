@@ -4,14 +4,16 @@ What shows a lake must not change one: it holds no lock of the lake and no lease
 (``delta.`lake/silver/orders```) past every view. Nor is anything kept that a statement makes in the schemas
 of such a session. So a statement may make temporary views and variables, and nothing that lasts.
 
-Spark says what else is wrong with a statement: a word that is unknown here is left to Spark.
+A script (``BEGIN … END``) is refused as a whole where a word in it could begin a statement that writes:
+handlers, labels and loops give such a word many places. Spark says what else is wrong with a statement: a
+word that is unknown here is left to Spark.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import DefiniteError
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 _PIECE: Final = re.compile(
-    r"""\s*(?: (?P<skipped>--(?:\\\r?\n|[^\n])*) | (?P<comment>/\*)
+    r"""\s*(?: (?P<skipped>--(?:\\\n|[^\r\n])*) | (?P<comment>/\*)
       | [rR](?:'[^']*'|"[^"]*") | '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | `(?:[^`]|``)*` | \w+ | . )""",
     re.VERBOSE | re.DOTALL,
 )
@@ -32,13 +34,12 @@ _WRITES: Final = frozenset(
     vacuum""".split()  # noqa: SIM905
 )
 """First words of statements that leave something behind."""
-_IN_QUERIES: Final = frozenset(("insert", "delete", "update", "merge"))
-"""Those that may follow a list of WITH."""
+_IN_QUERIES: Final = {"insert": ("into", "overwrite"), "delete": ("from",), "merge": ("into",)}
+"""Words that may follow the queries of WITH or FROM, and what then follows them."""
 _TEMPORARY: Final = re.compile(
-    r"create (?:or replace )?(?:global )?temp(?:orary)? |drop (?:temporary |view (?:if exists )?\S+\Z)"
+    r"create (?:or replace )?(?:global )?temp(?:orary)? |drop (?:temporary |view (?:if exists )?\S+(?: ;)*\Z)"
 )
-_BEGINS_ANOTHER: Final = frozenset((";", "begin", "then", "else", "do", "loop", "repeat"))
-"""Words and signs of SQL scripts before a statement."""
+_NOT_BY_TEXT: Final = frozenset(("binary", "variant"))
 REMEDY: Final = (
     "--to FILE keeps the rows of a query, and CREATE TEMPORARY VIEW names them for later statements; write "
     "other tables in a Spark session of your own"
@@ -68,13 +69,16 @@ def writing_word(statement: str) -> str:
     if first in _WRITES:
         begins = " ".join("name" if one.word.startswith("`") else one.word for one in pieces)
         return "" if _TEMPORARY.match(begins) else first
-    script = any(one.word == "begin" for one in pieces[:4])
-    for before, one in pairwise(pieces):
-        after_queries = first in {"with", "("} and before.word == ")" and one.word in _IN_QUERIES
-        into = first == "from" and one.word == "insert"
-        within = script and before.word in _BEGINS_ANOTHER and one.word in {*_WRITES, "execute"}
-        if within or (one.depth == 0 and (after_queries or into)):
-            return one.word
+    words = [one.word for one in pieces]
+    if first == "begin" or words[1:3] == [":", "begin"]:
+        return next((word for word in words if word in {*_WRITES, "execute"}), "")
+    if first not in {"with", "from", "("}:
+        return ""
+    outside = [one.word for one in pieces if one.depth == 0]
+    for before, word, following in zip(["", *outside], outside, outside[1:], strict=False):
+        of_rows = following in _IN_QUERIES.get(word, ()) and (word != "delete" or before == ")")
+        if of_rows or (word == "update" and "set" in outside):
+            return word
     return ""
 
 
@@ -82,11 +86,14 @@ def spelled_out(statement: str, text_of: Callable[[str], str]) -> str:
     """Return the statement that an EXECUTE IMMEDIATE would run; any other statement as it is.
 
     So its words are seen, and its tables found. The arguments of USING, which Spark loses on the way to a
-    DataFrame, are put into their places.
+    DataFrame, are put into their places as constants: an expression would find columns of the statement.
 
     Args:
         statement: as it was given.
         text_of: gives the text that an expression has for its value.
+
+    Raises:
+        DefiniteError: ``sql``: an argument is an array, a map or a struct.
     """
     pieces = list(_pieces(statement))
     if [one.word for one in pieces[:2]] != ["execute", "immediate"] or len(pieces) < 3:
@@ -95,7 +102,23 @@ def spelled_out(statement: str, text_of: Callable[[str], str]) -> str:
     text = text_of(statement[pieces[1].end : min(into.start, using.start)])
     if into.word:
         return f"EXECUTE IMMEDIATE {literal(text)} {statement[into.start :]}"
-    return _bound(text, _arguments(statement[using.end :]))
+    arguments = _arguments(statement[using.end :])
+    return _bound(text, [(name, _constant(value, text_of)) for name, value in arguments])
+
+
+def _constant(expression: str, text_of: Callable[[str], str]) -> str:
+    """Return an expression's value, computed once, as a constant of the same type."""
+    described = f"to_json(named_struct('of', typeof({expression}), 'text', CAST({expression} AS STRING)))"
+    found = json.loads(text_of(described))
+    if "<" in found["of"] or found["of"] in _NOT_BY_TEXT:
+        raise DefiniteError(
+            f"USING takes no value of type {found['of']} here",
+            code="sql",
+            where="SQL",
+            remedy="write the value into the text, or run the statement in a Spark session of your own",
+        )
+    text = found.get("text")
+    return f"CAST({'NULL' if text is None else literal(text)} AS {found['of']})"
 
 
 def _first(pieces: Sequence[_Piece], word: str, end: int) -> _Piece:

@@ -15,7 +15,7 @@ from typing import Final
 
 _OPENED: Final = {"'": "text in single quotes", '"': "text in double quotes", "`": "name in backticks"}
 _TOKEN: Final = re.compile(
-    r"""(?P<blank>\s+) | (?P<line>--(?:\\\r?\n|[^\n])*)
+    r"""(?P<blank>\s+) | (?P<line>--(?:\\\n|[^\r\n])*)
       | (?P<raw>[rR](?:'[^']*'|"[^"]*"))
       | (?P<quoted>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)
       | (?P<bracket>/\*) | (?P<end>;) | (?P<open>[rR]?['"]|`) | (?P<word>\w+) | (?P<other>.)""",

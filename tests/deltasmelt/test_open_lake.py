@@ -149,6 +149,10 @@ def test_a_statement_that_spark_refuses_is_an_error_of_ours(
 def test_a_statement_that_is_put_together_has_its_tables_and_arguments(lake: deltasmelt.OpenLake) -> None:
     text = "'SELECT count(*) FROM silver.' || 'orders WHERE id BETWEEN :low AND :high'"
     assert lake.sql(f"EXECUTE IMMEDIATE {text} USING 2 + 3 AS low, 10 AS high").collect() == [(6,)]
+    lake.sql("DECLARE OR REPLACE id = 5")
+    found = lake.sql("EXECUTE IMMEDIATE 'SELECT count(*) FROM silver.orders WHERE id = ?' USING id")
+    lake.sql("DROP TEMPORARY VARIABLE id")
+    assert found.collect() == [(1,)], "the variable, and not the column of its name"
 
 
 def test_each_view_names_a_version_so_that_spark_would_write_nothing(
