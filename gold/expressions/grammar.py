@@ -67,6 +67,8 @@ _WHOLE_UNITS: Final = frozenset(
 """Units of `_WITH_UNIT`, which Spark knows in the singular alone."""
 
 _TYPED: Final = frozenset(("date", "timestamp", "timestamp_ntz", "timestamp_ltz"))
+_OF_ONE_TYPE: Final = frozenset(("array", "pow", "power"))
+"""Functions whose arguments are all doubles where one of them is."""
 _WITH_UNIT: Final = frozenset(
     ("timestampadd", "dateadd", "date_add", "timestampdiff", "datediff", "date_diff")
 )
@@ -267,7 +269,7 @@ class ExpressionParser(Operators):
         """What a function of these arguments gives."""
         of_literals, self._given = constant(found), found
         if name not in CHOOSERS | CASTS | {"if", "nvl2"}:
-            instants.check_written(found)
+            instants.check_written(found, of_one_type=name in _OF_ONE_TYPE)
         check_called(name, found)
         way, column = way_of(name, found)
         return replace(self._result(name, found, of_literals=of_literals), way=way, name=column)

@@ -200,13 +200,19 @@ def check_floating(one: Operand, other: Operand, *, digits: int = types.DIGITS_O
             check_written([written])
 
 
-def check_written(operands: Sequence[Operand]) -> None:
+def check_written(operands: Sequence[Operand], *, of_one_type: bool = False) -> None:
     """Check the arguments of a function, of whose result nobody sees that Spark made a double for it.
+
+    Args:
+        operands: the arguments.
+        of_one_type: beside a double, PostgreSQL too makes doubles of all of them.
 
     Raises:
         ValueError: one is exact to PostgreSQL alone.
     """
     written = next((operand.exponent for operand in operands if operand.exponent), "")
+    if of_one_type:
+        written = exponent_of(operands)
     if written:
         raise ValueError(f"{written} is {'; '.join(EXPONENT)}")
 

@@ -477,7 +477,7 @@ def test_what_spark_would_compare_otherwise_is_refused_in_its_line(
         "nullif(cast(f as float), 0) = 1", "cast(f as float) in (0, 1, 9999999)", "cast(o as decimal(9)) = 1",
         "(~id) + 1 = ~(id + 1) or ~id | 1 = 2", "id << 2 = 4 or cast(id as smallint) >> 1 = 2",
         "cast(kind as string) like 'big%' or txt like c", "nullif(number, 1e3) > 1e3",
-        "f * 1e3 + 1 > f * -1e3",
+        "f * 1e3 + 1 > f * -1e3", "array(f, 1e3)[0] > 2", "power(f, 1e0) > 2",
         "txt || vc || c || e || u || tm || m || id || o || ok = 'x'", "cast(ip as string) || '' = 'x'",
         "reverse(c) < 'b'", "nvl2(u, 'a', 'b') = 'a'", "if(iv is null, 'a', 'b') > 'a'",
     ],
