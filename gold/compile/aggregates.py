@@ -41,7 +41,8 @@ def _measure(function: str, value: str, only: str, ddl: str) -> str:
         return f"count(DISTINCT {value}){only}"
     if function in {"sum", "avg"} and types.is_floating(ddl):
         terms = f"array_sort(collect_list(CAST({value} AS DOUBLE)){only})"
-        total = f"aggregate({terms}, 0D, (total, term) -> total + term)"
+        # As PostgreSQL adds up: a sum of nothing but -0 is -0.
+        total = f"aggregate({terms}, -0D, (total, term) -> total + term)"
         if function == "avg":
             total += f" / count({value}){only}"
         return f"CASE WHEN count({value}){only} > 0 THEN {total} END"

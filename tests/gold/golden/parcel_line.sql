@@ -4,8 +4,8 @@ n1_weight AS (
   SELECT
     `t`.`order_id` AS k0,
     `t`.`line` AS k1,
-    CASE WHEN count(`t`.`weight`) > 0 THEN aggregate(array_sort(collect_list(CAST(`t`.`weight` AS DOUBLE))), 0D, (total, term) -> total + term) END AS m0,
-    CASE WHEN count(`t`.`weight`) > 0 THEN aggregate(array_sort(collect_list(CAST(`t`.`weight` AS DOUBLE))), 0D, (total, term) -> total + term) / count(`t`.`weight`) END AS m1
+    CASE WHEN count(`t`.`weight`) > 0 THEN aggregate(array_sort(collect_list(CAST(`t`.`weight` AS DOUBLE))), -0D, (total, term) -> total + term) END AS m0,
+    CASE WHEN count(`t`.`weight`) > 0 THEN aggregate(array_sort(collect_list(CAST(`t`.`weight` AS DOUBLE))), -0D, (total, term) -> total + term) / count(`t`.`weight`) END AS m1
   FROM logistics.parcels AS t
   WHERE (`t`.`order_id` IS NOT NULL)
     AND (`t`.`line` IS NOT NULL)

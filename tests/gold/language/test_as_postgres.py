@@ -177,6 +177,8 @@ _FIELDS: Final[dict[str, tuple[str, str]]] = {
                 f"SELECT json_agg(i.id ORDER BY i.amount DESC, i.id) {_MINE} AND i.id <> 5"),
     "most_lsn": ("{max: public.item.lsn, on: {thing: id}}", f"SELECT max(i.lsn) {_MINE}"),
     "most_array": ("{max: public.item.ai, on: {thing: id}}", f"SELECT to_json(max(i.ai)) {_MINE}"),
+    "minus_zero": ("{sum: public.item.f, on: {thing: id}, where: id = 3}",
+                   f"SELECT sum(i.f)::text {_MINE} AND i.id = 3"),
     "most_float": ("{max: public.item.f, on: {thing: id}}", f"SELECT max(i.f)::text {_MINE}"),
     # Values that silver cannot hold are not NULL.
     "open": ("{many: public.item, on: {thing: id}, values: id, where: until is null}",
@@ -247,11 +249,14 @@ def _documents(spark: SparkSession, lake: Lake) -> dict[int, dict[str, Any]]:
     return found
 
 
+_FLOATS: Final = ("minus_zero", "most_float")
+
+
 def _plain(documents: Mapping[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
     """Without what both sides merely write differently: no elements, and floats as text."""
     return {
         key: {
-            name: repr(float(value)) if name == "most_float" and value is not None else value or None
+            name: repr(float(value)) if name in _FLOATS and value is not None else value or None
             for name, value in fields.items()
         }
         for key, fields in documents.items()
