@@ -13,7 +13,9 @@ process. How long the process lived says nothing: a transaction that takes a qua
 end it each time.
 
 Whatever fails while a report is heard ends the process and is raised by `check`. Otherwise nobody would read
-the pipe any more, and the reader would stand still at its next report, alive to all who look.
+the pipe any more, and the reader would stand still at its next report, alive to all who look. For the same
+reason the thread that reads the pipe passes nothing on: a terminal that stands still (Ctrl-S, a pager, a pipe
+that is full) blocks whoever prints there. Another thread passes on the newest report, and only the newest.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from pipelines.settings import Pipeline
 
 _STOP_SECONDS: Final = 30.0
+_TOLD_SECONDS: Final = 2.0
+"""For the last words of a reader that has ended; who is told them may block for ever."""
 _SILENT_ENDS: Final = 5
 _PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE: Final = 10.0
@@ -73,6 +77,10 @@ class ReaderProcess:
         self._on_progress = on_progress
         self._process: subprocess.Popen[bytes] | None = None
         self._listener: threading.Thread | None = None
+        self._teller: threading.Thread | None = None
+        self._news = threading.Condition()
+        self._newest: dict[str, Any] | None = None
+        self._telling = self._over = False
         self._error: Exception | None = None
         self._silent_ends = 0
         self._backoff = Backoff(_PAUSE_SECONDS, _LONGEST_PAUSE)
@@ -105,6 +113,9 @@ class ReaderProcess:
         self._streamed = self._copied = self._copying = False
         self._listener = threading.Thread(target=self._listen, args=(self._process,), daemon=True)
         self._listener.start()
+        if self._on_progress is not None and self._teller is None:
+            self._teller = threading.Thread(target=self._tell, args=(self._on_progress,), daemon=True)
+            self._teller.start()
 
     def check(self) -> None:
         """Raise what the reader reported; start it again if it ended without an error.
@@ -122,8 +133,7 @@ class ReaderProcess:
         process = self._process
         if process is None or self.finished or process.poll() is None:
             return
-        if self._listener is not None:
-            self._listener.join()
+        self._hear_out()
         if process.stdin is not None:
             process.stdin.close()
         if self._error is not None:
@@ -170,13 +180,43 @@ class ReaderProcess:
             _LOGGER.warning("the reader process did not end within %s s; killing it", _STOP_SECONDS)
             process.kill()
             process.wait()
-        if self._listener is not None:
-            self._listener.join()
+        self._hear_out()
+        with self._news:
+            self._over = True
+            self._news.notify_all()
 
     def kill(self) -> None:
         """End the process as a crash would; `check` starts it again."""
         if self._process is not None:
             self._process.kill()
+
+    def _hear_out(self) -> None:
+        """Wait, for a while, until all that an ended process reported is heard and passed on."""
+        if self._listener is not None:
+            self._listener.join(_TOLD_SECONDS)
+        with self._news:
+            self._news.wait_for(lambda: self._newest is None and not self._telling, _TOLD_SECONDS)
+
+    def _tell(self, on_progress: Callable[[dict[str, Any]], None]) -> None:
+        """Pass on the newest report, until the end or a failure."""
+        while True:
+            with self._news:
+                self._telling = False
+                self._news.notify_all()
+                self._news.wait_for(lambda: self._newest is not None or self._over)
+                event, self._newest = self._newest, None
+                if event is None:
+                    return
+                self._telling = True
+            try:
+                on_progress(event)
+            except OSError as error:
+                _LOGGER.warning("progress could not be reported: %s", error)
+                on_progress = _ignore
+            except Exception as error:
+                _LOGGER.exception("a report of the reader could not be passed on; the reader is ended")
+                self._error = self._error or error
+                self.kill()
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
         if process.stdout is None:
@@ -202,15 +242,17 @@ class ReaderProcess:
             self._copied |= self._growth.copied(event)
             self._copying = any(map(is_under_way, event["snapshots"].values()))
             if self._on_progress is not None:
-                try:
-                    self._on_progress(event)
-                except OSError as error:  # read on, or the full pipe would stop the reader
-                    _LOGGER.warning("progress could not be reported: %s", error)
-                    self._on_progress = None
+                with self._news:
+                    self._newest = event
+                    self._news.notify_all()
 
     def _progressed(self) -> bool:
         """Whether the reader that has just ended did something that those before it had not."""
         return self._copied or (self._streamed and not self._copying)
+
+
+def _ignore(_: dict[str, Any]) -> None:
+    """Pass nothing on: nobody can be told any more."""
 
 
 def _error(fields: dict[str, Any], log: str) -> SmeltError:
