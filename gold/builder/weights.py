@@ -3,6 +3,11 @@
 The rows of each node are found and joined as the document's own query does it (`gold.compile.compiler`). But
 an element is a number, its bytes as JSON: the length of text, the usual width of other values. What one
 parent has is their sum, so that nothing grows with a document.
+
+A recursion is weighed from its last level upwards: a row weighs what it has itself, and what the rows below
+it weigh. So each level is one join and one sum over the rows that exist, however many paths lead through
+them. In a forest a row that is its own parent is left out below itself. Another circle, which the document
+cuts, is gone round up to the last level, so that it weighs more than it is.
 """
 
 from __future__ import annotations
@@ -10,12 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gold.builder.widths import fields_width, width
-from gold.compile.clauses import numbered, select, subquery, with_steps
+from gold.builder.widths import fields_width, is_forest, width
+from gold.compile.clauses import CommonTable, numbered, select, subquery, with_steps
 from gold.compile.compiler import Compiler
 from gold.language import types
 from gold.tree.derived import rows_of
-from gold.tree.nodes import Aggregate, Flattened, Nested, Value
+from gold.tree.nodes import Aggregate, Flattened, Nested, One, Value
 from silver.sql import quote
 
 if TYPE_CHECKING:
@@ -23,9 +28,11 @@ if TYPE_CHECKING:
 
     from gold.builder.widths import TableSizes
     from gold.compile.query import TableSql
-    from gold.tree.nodes import Collect, Many, Node, One, Recursion, Scope, Tree, TreeField
+    from gold.tree.nodes import Collect, Many, Node, Recursion, Scope, Tree, TreeField
 
 BYTES: Final = "bytes"
+_MOST: Final = "1e12D"
+"""Bytes above which no heap has room anyway, so that no sum overflows."""
 _SAMPLED: Final = 20_000
 """Rows of a table that are looked at to tell how many one parent has."""
 
@@ -59,12 +66,18 @@ def weights_query(tree: Tree, relation: TableSql, sizes: TableSizes, roots: Root
 def fans_query(nodes: Sequence[Node], relation: TableSql, sizes: TableSizes) -> str:
     """For each of some nodes (column ``node``) how many rows one parent has at most (``most``).
 
+    With the negative of a node's number: how many rows one row of a recursion has below it.
+
     Of a large table this is estimated from a sample, rather too high than too low: a parent that has a
     noticeable share of the table has that share of the sample, too.
     """
     parts = []
-    for node in nodes:
-        scope, on = (node.links[0].scope, node.links[0].on) if node.links else (node.scope, node.on)
+    places = [
+        (node.id, *((node.links[0].scope, node.links[0].on) if node.links else (node.scope, node.on)))
+        for node in nodes
+    ]
+    places += [(-node.id, node.scope, node.recursion.on) for node in nodes if node.recursion is not None]
+    for number, scope, on in places:
         rows = max(sizes[scope.table.table][0], 1)
         share = min(1.0, _SAMPLED / rows)
         sample = "" if share == 1 else f" TABLESAMPLE ({100 * share:.6f} PERCENT) REPEATABLE (7)"
@@ -74,7 +87,7 @@ def fans_query(nodes: Sequence[Node], relation: TableSql, sizes: TableSizes) -> 
         counts = f"SELECT count(*) AS n FROM {rows_read} WHERE {known} GROUP BY {', '.join(keys)}"
         largest = "coalesce(max(n), 0)"
         seen = largest if share == 1 else f"({largest} + 3 * sqrt({largest}) + 3) / {share:.8f}D"
-        parts.append(f"SELECT {node.id} AS node, CAST({seen} AS BIGINT) AS most FROM ({counts})")
+        parts.append(f"SELECT {number} AS node, CAST({seen} AS BIGINT) AS most FROM ({counts})")
     return "\nUNION ALL\n".join(parts)
 
 
@@ -82,7 +95,7 @@ class _Weights(Compiler):
     def __init__(self, tree: Tree, relation: TableSql, sizes: TableSizes, roots: Roots | None) -> None:
         super().__init__(tree, relation, None if roots is None else roots.view)
         self._sizes = sizes
-        self._depth: dict[str, int] = {}
+        self._walked: dict[str, str] = {}
         self._kept = frozenset[str]() if roots is None else roots.kept
 
     def query(self) -> str:
@@ -97,14 +110,49 @@ class _Weights(Compiler):
         return with_steps((*rows, *self._nodes), final)
 
     def _recursive(self, node: One | Many, recursion: Recursion, parent_source: str) -> None:
-        """Each level counts as the first one does."""
-        self._recurring(node, recursion, parent_source)
-        self._depth[node.name] = recursion.depth
-        self._node(replace(node, recursion=None), parent_source)
+        """Weigh each row with all that is below it, up to the last level; then the node's own rows."""
+        source = self._recurring(node, recursion, parent_source)
+        for child in node.children:
+            self._node(child, source)
+        key = node.scope.table.key
+        names = list(dict.fromkeys([*key, *(name for pair in recursion.on for name in pair)]))
+        place = {name: f"c{i}" for i, name in enumerate(names)}
+        columns = [f"{quote('t', name)} AS {column}" for name, column in place.items()]
+        item = _sum(self._own(node.fields, node.scope, "t"), node.children)
+        where = [] if node.scope.where is None else [node.scope.where.sql("t")]
+        made = select([*columns, f"CAST({item} AS DOUBLE) AS item"], f"{source} AS t",
+                      self._joins(node.children, "t"), where)  # fmt: skip
+        rows = walked = self._step(node, "rows", made)
+        above = [(place[this], place[theirs]) for this, theirs in recursion.on]
+        below = ", ".join(this for this, _ in above)
+        own = " AND ".join(f"{this} <=> {theirs}" for this, theirs in above)
+        others = f" WHERE NOT ({own})" if is_forest(node, recursion) else ""
+        met = " AND ".join(f"s.{this} = b.{theirs}" for this, theirs in above)
+        for level in range(recursion.depth - 1, 0, -1):
+            found = f"SELECT {below}, {_total(node)} AS item FROM {walked}{others}"
+            item = f"least(b.item + coalesce(s.item, 0D), {_MOST}) AS item"
+            joined = f"LEFT JOIN {subquery(found + f' GROUP BY {below}')} ON {met}"
+            query = select([*(f"b.{column}" for column in place.values()), item], f"{rows} AS b", [joined])
+            walked = self._step(node, f"from{level}", query)
+        self._walked[node.name] = walked
+        self._node(replace(node, recursion=None, children=()), parent_source)
+
+    def _step(self, node: Node, suffix: str, sql: str) -> str:
+        name = f"{node.name}_{suffix}"
+        self._nodes.append(CommonTable(name, f"{node.scope.label}: {suffix}", sql))
+        return name
+
+    def _grouped(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
+        walked = self._walked.get(node.name)
+        if walked is not None:
+            on = " AND ".join(f"w.c{i} = {quote('t', name)}" for i, name in enumerate(node.scope.table.key))
+            rows = f"{rows}\nJOIN {walked} AS w ON {on}"
+        return super()._grouped(node, rows, keys, where)
 
     def _item(self, node: Node) -> str:
-        item = _sum(self._own(node.fields, node.scope, "t"), node.children)
-        return f"{self._depth[node.name]} * ({item})" if node.name in self._depth else item
+        if node.name in self._walked:
+            return "CAST(w.item AS BIGINT)"
+        return _sum(self._own(node.fields, node.scope, "t"), node.children)
 
     def _below(self, node: Node) -> dict[str, str]:  # noqa: ARG002 - its interface
         """A weight says nothing of what a document's build counts."""
@@ -114,11 +162,8 @@ class _Weights(Compiler):
         names = ", ".join(f"k{i}" for i in range(len(keys)))
         output = [*numbered(keys), f"{self._item(node)} AS item"]
         found = select(output, rows, self._joins(node.children, "t"), where)
-        bound = node.most_elements
-        total = "sum(item)"
-        if bound is not None:
-            total = f"CAST(sum(item) / count(*) * least(count(*), {bound}L) AS BIGINT)"
-        return select([names, f"{total} AS item"], subquery(found)) + f"\nGROUP BY {names}"
+        total = f"CAST({_total(node)} AS BIGINT) AS item"
+        return select([names, total], subquery(found)) + f"\nGROUP BY {names}"
 
     def _joins(self, children: Sequence[Node], alias: str) -> list[str]:
         return super()._joins([replace(child, recursion=None) for child in _weighed(children)], alias)
@@ -133,6 +178,14 @@ class _Weights(Compiler):
         )
         lengths = (f"coalesce(octet_length({quote(alias, name)}), 4) + 2" for name in texts)
         return [f"{max(round(fixed), 2)}L", *lengths]
+
+
+def _total(node: Node) -> str:
+    """The weight of a parent's rows of a node."""
+    if isinstance(node, One):
+        return "max(item)"
+    bound = node.most_elements
+    return "sum(item)" if bound is None else f"sum(item) / count(*) * least(count(*), {bound}L)"
 
 
 def _columns(fields: Sequence[TreeField]) -> Iterator[str]:

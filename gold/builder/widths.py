@@ -8,6 +8,8 @@ Those of a `one` are as many as those of its parent.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gold.language import types
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from bronze.identifiers import TableName
-    from gold.tree.nodes import Node, Scope, Tree, TreeField
+    from gold.tree.nodes import Node, Recursion, Scope, Tree, TreeField
 
 TableSizes: TypeAlias = "Mapping[TableName, tuple[int, int]]"
 """Rows and bytes of each silver table."""
@@ -32,13 +34,15 @@ _COMPRESSED: Final = 4
 """What text has as JSON for each byte in a file."""
 _EMPTY: Final = 700
 """Bytes of a file for each of its columns, whatever that holds."""
+_BEYOND: Final = 2**60
+"""Bytes, or rows, above which no heap has room anyway."""
 _OWN: Final = 24
 """Bytes of a document beside its fields."""
 
 
 def average(tree: Tree, sizes: TableSizes) -> int:
     """Bytes of a document on the average."""
-    return round(_of_tree(tree, sizes, lambda node: _each(node, sizes), most=False))
+    return round(_of_tree(tree, sizes, lambda node: _each(node, sizes), None))
 
 
 def most(tree: Tree, sizes: TableSizes, fans: Mapping[int, int] | None = None) -> int:
@@ -47,17 +51,44 @@ def most(tree: Tree, sizes: TableSizes, fans: Mapping[int, int] | None = None) -
     Args:
         tree: the document.
         sizes: of the tables.
-        fans: by node: rows that one parent has at most; without, a parent may have all of a table.
+        fans: by node: rows that one parent has at most; by the negative of a recursion's node: rows that one
+            row has below it. Without, a parent may have all of a table.
     """
 
-    def each(node: Node) -> float:
+    def fan(node: Node, number: int) -> float:
         if isinstance(node, One | Pick):
             return 1
-        scopes = [scope.table.table for scope in node.scopes]
-        found = max(sizes[name][0] for name in scopes)
-        return found if fans is None else fans.get(node.id, found)
+        found = max(sizes[scope.table.table][0] for scope in node.scopes)
+        return found if fans is None else fans.get(number, found)
 
-    return round(_of_tree(tree, sizes, each, most=True))
+    def each(node: Node) -> float:
+        return fan(node, node.id)
+
+    def levels(node: Node, recursion: Recursion, rows: float) -> float:
+        """Rows of all levels. In a forest a row is at one place of a level; in a net it is on many paths."""
+        bound = sizes[node.scope.table.table][0] if is_forest(node, recursion) else math.inf
+        further, found = fan(node, -node.id), 0.0
+        further = min(further, node.most_elements or further)
+        for _ in range(recursion.depth):
+            found += rows
+            rows = min(rows * further, max(bound, rows if isinstance(node, One) else 0), _BEYOND)
+        return found
+
+    return round(min(_of_tree(tree, sizes, each, levels), _BEYOND))
+
+
+def is_forest(node: Node, recursion: Recursion) -> bool:
+    """Check whether each row of a recursion has at most one row above it."""
+    return {theirs for _, theirs in recursion.on} >= set(node.scope.table.key)
+
+
+def nets(tree: Tree) -> set[TableName]:
+    """Return the tables of recursions that are no forests."""
+    return {
+        node.scope.table.table
+        for node in tree.nodes()
+        if node.recursion is not None and not is_forest(node, node.recursion)
+    }
 
 
 def below(tree: Tree, sizes: TableSizes) -> dict[TableName, int]:
@@ -77,6 +108,14 @@ def below(tree: Tree, sizes: TableSizes) -> dict[TableName, int]:
     return found
 
 
+def places(tree: Tree) -> Counter[TableName]:
+    """Count at how many places a document holds fields of each table."""
+    nodes = [node for node in tree.nodes() if not isinstance(node, Aggregate)]
+    return Counter(
+        scope.table.table for scope in [tree.root, *(one for node in nodes for one in node.scopes)]
+    )
+
+
 def many(tree: Tree) -> list[Node]:
     """Places of which a parent may have several rows in a document."""
     return [node for node in tree.nodes() if isinstance(node, Many | Collect)]
@@ -90,18 +129,27 @@ def _each(node: Node, sizes: TableSizes) -> float:
     return sizes[table.table.table][0] / max(sizes[node.parent.table.table][0], 1)
 
 
-def _of_tree(tree: Tree, sizes: TableSizes, each: Callable[[Node], float], *, most: bool) -> float:
+def _of_tree(
+    tree: Tree,
+    sizes: TableSizes,
+    each: Callable[[Node], float],
+    levels: Callable[[Node, Recursion, float], float] | None,
+) -> float:
+    """Bytes of a document; at most, where `levels` gives a recursion's rows from those of its first level."""
+
     def of(nodes: Sequence[Node], parents: float) -> Iterator[float]:
         for node in nodes:
             if isinstance(node, Aggregate):
                 yield parents * sum(len(measure.label) + _SHORT for measure in node.measures)
                 continue
             rows = parents * each(node)
-            if most and not isinstance(node, One | Pick):
+            if levels is not None and not isinstance(node, One | Pick):
                 rows = min(rows, max(sizes[scope.table.table][0] for scope in node.scopes))
             bound = node.most_elements
             rows = rows if bound is None else min(rows, parents * bound)
-            rows *= node.recursion.depth if node.recursion is not None else 1
+            if node.recursion is not None:
+                depth = node.recursion.depth
+                rows = rows * depth if levels is None else levels(node, node.recursion, rows)
             wide = fields_width(node.fields, node.scope, sizes)
             wide += sum(fields_width(link.fields, link.scope, sizes) for link in node.links)
             yield rows * wide + sum(of(node.children, rows))
@@ -134,6 +182,11 @@ def width(scope: Scope, column: str, sizes: TableSizes) -> float:
     size = max(0, size - _EMPTY * (len(stored) + len(scope.table.own_columns)))
     shares = [_share(types.base(one.spark_type)) for one in stored]
     return max(_SHORT, _COMPRESSED * size / max(rows, 1) * _share(kind) / sum(shares))
+
+
+def is_fixed(kind: str) -> bool:
+    """Check whether values of a type have about the same bytes as JSON."""
+    return kind in _FIXED
 
 
 def _share(kind: str) -> int:
