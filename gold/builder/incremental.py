@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from gold.builder.failures import SPARK_ERRORS, condition
 from gold.builder.gold_table import is_small, size_of
+from gold.builder.growth import Growth, growth_query
 from gold.builder.lost_values import counted, note
 from gold.builder.memory import Sizes, assembly_plan
 from gold.builder.merging import ROOT, Merge, merge
@@ -42,7 +43,7 @@ from silver.schema.live_rows import keeps_deleted
 from silver.sql import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -104,6 +105,7 @@ class IncrementalBuild:
         self._build = build
         self._old = old
         self._is_same = is_same
+        self._grown: dict[TableName, Growth] = {}
 
     def run(self, largest: int | None) -> int | None:
         """Bring the table to the cut.
@@ -158,7 +160,7 @@ class IncrementalBuild:
             build.sizes,
             roots=Roots("affected", frozenset(step.name for step in compiled.shared)),
             number=run.changes,
-            changed={name: count for name, (_, count) in rows.items()},
+            grown=self._grown,
             known=largest,
             tasks=1 if single_task else self._work.tasks(),
         )
@@ -207,10 +209,7 @@ class IncrementalBuild:
                 taken = [*columns, UNREPRESENTABLE] if lossy else columns
                 query = images_query(rows, key, taken, steps=steps, soft=soft)
                 self._work.kept.keep(query, view)
-                counts = ", ".join(["count(*)", *counted(lossy, f"{SIDE} = 'new'")])
-                number, *lost = self._spark.sql(f"SELECT {counts} FROM {view}").collect()[0]
-                note(self._build.run, name, lossy, lost)
-                return int(number)
+                return self._counted(name, view, columns, lossy)
         except SPARK_ERRORS as error:
             if outage(error) is not None:
                 raise  # it says nothing of the feed
@@ -220,6 +219,17 @@ class IncrementalBuild:
                 f"changes of silver.{silver_name} between versions {first} and {last} cannot be read: "
                 f"{condition(error)}"
             ) from error
+
+    def _counted(self, name: TableName, view: str, columns: Collection[str], lossy: Sequence[str]) -> int:
+        """Count the images; of documents that may be large also what they add (`gold.builder.growth`)."""
+        tree, counts = self._build.tree, counted(lossy, f"{SIDE} = 'new'")
+        query = f"SELECT {', '.join(['count(*), 0, 0', *counts])} FROM {view}"
+        if not self._work.sizing.is_small(tree, self._build.sizes):
+            query = growth_query(tree, name, view, columns, counts)
+        number, rows, texts, *lost = self._spark.sql(query).collect()[0]
+        self._grown[name] = Growth(int(rows), int(texts))
+        note(self._build.run, name, lossy, lost)
+        return int(number)
 
     def _feed(self, silver_name: str, first: int, last: int) -> DataFrame:
         """The change feed of a silver table, from one version to another."""

@@ -1,11 +1,15 @@
 """How much a build assembles, and so how: from silver's statistics, from earlier builds, or weighed.
 
 What all tables of a document hold bounds each of its documents. If even that is small, nothing more is asked.
-Otherwise the largest document follows from the largest that the last builds made and the rows that changed
-since. Where none is known, it follows from how many rows one parent has at most in each table.
+Otherwise the largest document follows from the largest that the last builds made and the rows that came to it
+since (`gold.builder.growth`). Where none is known, it follows from how many rows one parent has at most
+in each table.
 
 If that is more than the heap has room for, the documents are weighed (`gold.builder.weights`). A document
-that is then too large is refused, before it ends the JVM and with it every other document.
+that is then too large is refused, before it ends the JVM and with it every other document. A bound that only
+grows passes the room at some time, however small the documents are. Then all are weighed once, and the bound
+is what that found. Documents that really are large would be weighed in each build: where the largest has more
+than half of the room, the affected ones alone are weighed.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from bronze.lake.named.session import is_local
 from gold.builder.memory import Machine, Plan, Sizes, assembly_plan, bytes_of
 from gold.builder.spark_settings import LEAN, SINGLE_TASK
 from gold.builder.weights import BYTES, fans_query, weights_query
-from gold.builder.widths import average, below, many, most
+from gold.builder.widths import average, below, many, most, nets, places
 from silver.run.masters import cores_of, setting
 from silver.run.spark_settings import settings
 
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.identifiers import TableName
+    from gold.builder.growth import Growth
     from gold.builder.weights import Roots
     from gold.builder.widths import TableSizes
     from gold.compile.query import TableSql
@@ -61,6 +66,11 @@ class Sizing:
     def __init__(self, spark: SparkSession, machine: Machine) -> None:
         self._spark = spark
         self.machine = machine
+        self._heaviest = 0
+
+    def is_small(self, tree: Tree, tables: TableSizes) -> bool:
+        """Check whether statistics alone bound each document so low that nothing else is asked."""
+        return most(tree, tables) <= self.machine.room // 8
 
     def of_all(self, tree: Tree, relation: TableSql, tables: TableSizes, *, tasks: int) -> tuple[Plan, int]:
         """How all documents are built, and the bytes of the largest.
@@ -81,7 +91,7 @@ class Sizing:
         *,
         roots: Roots,
         number: int,
-        changed: Mapping[TableName, int],
+        grown: Mapping[TableName, Growth],
         known: int | None,
         tasks: int,
     ) -> tuple[Plan, int | None]:
@@ -93,23 +103,24 @@ class Sizing:
             tables: their sizes.
             roots: which.
             number: how many there are.
-            changed: rows that changed, by table.
+            grown: what came to documents, by table.
             known: bytes of the largest document before, where that is known.
             tasks: that Spark would make.
 
         Raises:
             DefiniteError: one has no room.
         """
-        grown = known
+        bound = known
         if known is not None:
-            each = below(tree, tables)
-            grown = known + sum(rows * each.get(name, 0) for name, rows in changed.items())
-        largest = self._bound(tree, relation, tables, grown)
+            each, times = below(tree, tables), places(tree)
+            more = (one.rows * each.get(name, 0) + one.bytes * times[name] for name, one in grown.items())
+            # By another edge of a net all that lies beyond it is found once more: nobody knows how much.
+            tangled = any(grown[name].rows for name in nets(tree) if name in grown)
+            bound = None if tangled else known + sum(more)
+        largest = self._bound(tree, relation, tables, bound)
         of_all: int | None = largest
         if largest > self.machine.room:
-            # Those that are not built now are as large as they were.
-            largest = self._weighed(tree, relation, tables, roots)
-            of_all = None if known is None else max(largest, known)
+            largest, of_all = self._weighed_some(tree, relation, tables, roots, known)
         total = max(number * average(tree, tables), min(number * largest, most(tree, tables)))
         return assembly_plan(Sizes(number, total, largest), self.machine, tasks=tasks), of_all
 
@@ -134,7 +145,7 @@ class Sizing:
     def _bound(self, tree: Tree, relation: TableSql, tables: TableSizes, known: int | None) -> int:
         """Bytes that no document has more of, by statistics alone."""
         bound = most(tree, tables)
-        if bound <= self.machine.room // 8:
+        if self.is_small(tree, tables):
             return bound
         if known is not None and known <= self.machine.room:
             return min(known, bound)
@@ -148,7 +159,31 @@ class Sizing:
             rows = self._spark.sql(fans_query(nodes, relation, tables)).collect()
         return {int(row["node"]): int(row["most"]) for row in rows}
 
-    def _weighed(self, tree: Tree, relation: TableSql, tables: TableSizes, roots: Roots | None) -> int:
+    def _weighed_some(
+        self, tree: Tree, relation: TableSql, tables: TableSizes, roots: Roots, known: int | None
+    ) -> tuple[int, int | None]:
+        """Return the bytes of the largest of some documents, and of all, if that is known.
+
+        Raises:
+            DefiniteError: one of the some has no room.
+        """
+        if 2 * self._heaviest <= self.machine.room:
+            self._heaviest = self._weighed(tree, relation, tables, None, refuses=False)
+            if self._heaviest <= self.machine.room:
+                return self._heaviest, self._heaviest
+        largest = self._weighed(tree, relation, tables, roots)
+        # Those that are not built now are as large as they were.
+        return largest, None if known is None else max(largest, known)
+
+    def _weighed(
+        self,
+        tree: Tree,
+        relation: TableSql,
+        tables: TableSizes,
+        roots: Roots | None,
+        *,
+        refuses: bool = True,
+    ) -> int:
         query = weights_query(tree, relation, tables, roots)
         key = ", ".join(f"CAST(k{i} AS STRING)" for i in range(len(tree.key)))
         with settings(self._spark, LEAN):
@@ -157,7 +192,7 @@ class Sizing:
                 f"count_if({BYTES} > {self.machine.room}) AS times FROM (\n{query}\n)"
             ).collect()[0]
         largest = int(row["largest"] or 0)
-        if largest > self.machine.room:
+        if refuses and largest > self.machine.room:
             raise self._too_large(tree, largest, str(row["key"]), int(row["times"]))
         return largest
 

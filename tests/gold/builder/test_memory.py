@@ -13,14 +13,20 @@ from hypothesis import strategies as st
 
 from bronze.config.yaml_file import parse_yaml
 from bronze.identifiers import TableName
+from gold.builder.growth import Growth, growth_query
+from gold.builder.kept import Kept
 from gold.builder.memory import Machine, Room, Sizes, assembly_plan, bytes_of
 from gold.builder.sizing import LARGEST, Sizing
-from gold.builder.weights import Roots
+from gold.builder.spark_settings import LEAN
+from gold.builder.weights import Roots, fans_query, weights_query
 from gold.builder.widths import average, below, many, most
+from gold.compile.compiler import compile_tree
 from gold.cycle import Gold
+from gold.incremental.affected import SIDE
 from gold.language.document import parse_document
 from gold.tree.resolve import resolve
 from gold.verify.verify import verify
+from silver.run.spark_settings import settings
 from silver.schema.catalog import silver_table
 from silver.settings import SilverSettings
 from tests.benchmarks.gold_work import NESTED, SHAPES, GoldWork
@@ -140,26 +146,139 @@ def test_no_document_is_estimated_larger_than_all_its_tables_and_a_fan_makes_it_
 class _Weighing(Sizing):
     """Sizes without tables: the bound is above the room, and each weighing finds a small document."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    def __init__(self, machine: Machine, largest: int) -> None:
+        self.machine, self.largest = machine, largest
+        self.weighed: list[str] = []
+        self._heaviest = 0
 
-    def _bound(self, *_: object) -> int:
-        return self.machine.room + 1
+    def _fans(self, *_: object) -> dict[int, int]:
+        self.weighed.append("fans")
+        return {}
 
-    def _weighed(self, *_: object) -> int:
-        return 1000
+    def _weighed(self, *given: object, refuses: bool = True) -> int:
+        roots = given[3]
+        self.weighed.append("all" if roots is None else "some")
+        assert refuses == (roots is not None), "one that is not built now stops no other"
+        return self.largest if roots is None else 1000
+
+
+def sized(sizing: Sizing, known: int | None, rows: int, texts: int = 0) -> int | None:
+    """The bytes of the largest document after a build, for which so many orders came."""
+    tree, catalog = nested()
+    grown = {TableName.parse("public.orders"): Growth(rows, texts)}
+    some, of_all = sizing.of_some(
+        tree,
+        str,
+        dict.fromkeys(catalog, (10**6, 10**8)),
+        roots=Roots("affected", frozenset()),
+        number=1,
+        grown=grown,
+        known=known,
+        tasks=2,
+    )
+    assert some.needed <= (of_all or 1000)
+    return of_all
 
 
 def test_documents_that_are_not_built_now_stay_as_large_as_they_were() -> None:
-    tree, catalog = nested()
     machine = Machine(2 * GB, 2)
-    sizes = dict.fromkeys(catalog, (10**6, 10**8))
     for known, told in ((50 * MB, 50 * MB), (10, 1000), (None, None)):
-        some, of_all = _Weighing(machine).of_some(
-            tree, str, sizes, roots=Roots("affected", frozenset()), number=1, changed={}, known=known, tasks=2
-        )
-        assert of_all == told
-        assert some.needed <= 1000
+        sizing = _Weighing(machine, machine.room + 1)
+        assert sized(sizing, known, 10**7) == told
+        assert sizing.weighed == ["fans", "all", "some"]
+        assert sized(sizing, known, 10**7) == told
+        assert sizing.weighed[3:] == ["fans", "some"], "all of them only once, where they really are large"
+
+
+def test_a_bound_that_only_grew_is_found_again_by_one_weighing() -> None:
+    """A heap with room for 60 MB, documents of 2 MB, and a thousand rows that come in each cycle."""
+    sizing = _Weighing(Machine(2 * GB, 2), 2 * MB)
+    known: int | None = 2 * MB
+    for _ in range(1000):
+        known = sized(sizing, known, 1000)
+        assert known is not None
+    assert 2 < sizing.weighed.count("all") < 20
+    assert sizing.weighed == ["fans", "all"] * (len(sizing.weighed) // 2)
+
+
+def test_updates_that_change_no_text_let_nothing_grow_however_many_cycles_they_take() -> None:
+    sizing = _Weighing(Machine(2 * GB, 2), 2 * MB)
+    known: int | None = 50 * MB
+    for _ in range(1000):
+        known = sized(sizing, known, 0)
+    assert (known, sizing.weighed) == (50 * MB, [])
+    assert sized(sizing, known, 0, 5 * MB) == 55 * MB
+
+
+@pytest.mark.spark
+def test_what_changed_rows_add_is_what_came_to_a_place_and_longer_texts(spark: SparkSession) -> None:
+    tree, _ = nested()
+    spark.sql("""
+      SELECT * FROM VALUES
+        (1L, 7L, 'new', 'old'), (1L, 7L, 'paid', 'new'),                            -- a byte longer
+        (2L, 7L, 'shipped', 'old'), (2L, 7L, 'new', 'new'),                         -- shorter
+        (3L, 7L, 'new', 'old'), (3L, 8L, 'new', 'new'),                             -- to another customer
+        (4L, 7L, 'new', 'new'), (5L, 7L, 'done', 'old'), (6L, NULL, NULL, 'new')    -- came, left, came
+      AS t(id, customer_id, status, _side)""").createOrReplaceTempView("images_of_orders")
+    images = "(SELECT * EXCEPT (_side), _side AS " + SIDE + " FROM images_of_orders)"
+    columns = ["customer_id", "id", "status"]
+    query = growth_query(tree, TableName.parse("public.orders"), images, columns, ["count(*) AS lost0"])
+    (row,) = rows_of(spark, query)
+    assert tuple(row) == (9, 3, 1, 9)
+
+
+TREES = """
+document: threads
+root: public.customers
+fields:
+  - id
+  - posts:
+      many: public.posts
+      on: {customer_id: id}
+      recurse: {on: {parent_id: id}, max_depth: 16}
+      fields: [id, text]
+"""
+
+
+@pytest.mark.spark
+def test_a_recursion_weighs_what_its_levels_hold(spark: SparkSession) -> None:
+    """One has three levels of 40, 40 below each, and 40 below these; one is a line of twenty posts."""
+    posts = {"id": "int8", "customer_id": "int8", "parent_id": "int8", "text": "text"}
+    shapes = {"public.customers": {"id": "int8"}, "public.posts": posts}
+    tables = [
+        silver_table(relation(name, shape, ("id",)), SilverSettings()) for name, shape in shapes.items()
+    ]
+    catalog = {table.table: table for table in tables}
+    tree, _ = resolve(parse_document(parse_yaml(TREES, Path("threads.yml"))), catalog)
+    assert tree is not None
+    spark.sql("SELECT id FROM VALUES (1L), (2L), (3L) AS t(id)").createOrReplaceTempView("of_customers")
+    spark.sql("""
+      SELECT id, IF(id < 40, 1L, NULL) AS customer_id, IF(id < 40, NULL, id DIV 40 - 1) AS parent_id,
+        repeat('x', 100) AS text FROM range(40 + 1600 + 64000)
+      UNION ALL SELECT 1000000 + id, IF(id = 0, 2L, NULL), IF(id = 0, 1000000L, 999999 + id), repeat('y', 10)
+        FROM range(20)""").createOrReplaceTempView("of_posts")
+    named = {"public.customers": "of_customers", "public.posts": "of_posts"}
+    sizes = dict.fromkeys(catalog, (65660, 2000000))
+    view = "(SELECT id AS k0 FROM of_customers)"
+    rows, kept = compile_tree(tree, lambda name: named[str(name)], roots=view).shared, Kept(spark)
+    with settings(spark, LEAN):
+        for step in rows:
+            kept.keep(step.sql, step.name)
+    for roots in (None, Roots(view, frozenset(step.name for step in rows))):
+        query = weights_query(tree, lambda name: named[str(name)], sizes, roots)
+        with settings(spark, LEAN):
+            weighed = {row["k0"]: row["bytes"] for row in rows_of(spark, query)}
+        assert 65_640 * 115 < weighed[1] < 65_640 * 150, "with their names, of each level"
+        assert 16 * 20 < weighed[2] < 16 * 60, "its first post is its own parent, and levels end"
+        assert weighed[3] < 100
+    kept.forget()
+    (node,) = tree.nodes()
+    whole = dict.fromkeys(sizes, (20_000, 10**6))
+    query = fans_query([node], lambda name: named[str(name)], whole)
+    fans = {row["node"]: row["most"] for row in rows_of(spark, query)}
+    assert fans == {node.id: 40, -node.id: 40}
+    assert most(tree, sizes, fans) > 65_640 * 100, "bounded by the table"
+    assert most(tree, sizes, {node.id: 1, -node.id: 1}) < 20 * 300
 
 
 CLERK = """
