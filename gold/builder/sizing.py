@@ -22,7 +22,7 @@ from bronze.lake.named.session import is_local
 from gold.builder.memory import Machine, Plan, Sizes, assembly_plan, bytes_of
 from gold.builder.spark_settings import LEAN, SINGLE_TASK
 from gold.builder.weights import BYTES, fans_query, weights_query
-from gold.builder.widths import average, below, many, most, nets, places
+from gold.builder.widths import average, below, many, most, places, recursions
 from silver.run.masters import cores_of, setting
 from silver.run.spark_settings import settings
 
@@ -114,13 +114,17 @@ class Sizing:
         if known is not None:
             each, times = below(tree, tables), places(tree)
             more = (one.rows * each.get(name, 0) + one.bytes * times[name] for name, one in grown.items())
-            # By another edge of a net all that lies beyond it is found once more: nobody knows how much.
-            tangled = any(grown[name].rows for name in nets(tree) if name in grown)
-            bound = None if tangled else known + sum(more)
-        largest = self._bound(tree, relation, tables, bound)
-        of_all: int | None = largest
-        if largest > self.machine.room:
+            bound = known + sum(more)
+        deeper = any(grown[name].rows for name in recursions(tree) & grown.keys())
+        of_all: int | None
+        if deeper and not self.is_small(tree, tables):
+            # A row that came to a recursion brings all that is below it: nobody knows how much.
+            largest = self._weighed(tree, relation, tables, roots)
+            of_all = None if known is None else max(largest, known)
+        elif (largest := self._bound(tree, relation, tables, bound)) > self.machine.room:
             largest, of_all = self._weighed_some(tree, relation, tables, roots, known)
+        else:
+            of_all = largest
         total = max(number * average(tree, tables), min(number * largest, most(tree, tables)))
         return assembly_plan(Sizes(number, total, largest), self.machine, tasks=tasks), of_all
 

@@ -82,12 +82,12 @@ def is_forest(node: Node, recursion: Recursion) -> bool:
     return {theirs for _, theirs in recursion.on} >= set(node.scope.table.key)
 
 
-def nets(tree: Tree) -> set[TableName]:
-    """Return the tables of recursions that are no forests."""
+def recursions(tree: Tree) -> set[TableName]:
+    """Return the tables of recursions in which a row may have several rows below it."""
     return {
         node.scope.table.table
         for node in tree.nodes()
-        if node.recursion is not None and not is_forest(node, node.recursion)
+        if node.recursion is not None and not isinstance(node, One)
     }
 
 

@@ -162,10 +162,18 @@ class _Weighing(Sizing):
         return self.largest if roots is None else 1000
 
 
-def sized(sizing: Sizing, known: int | None, rows: int, texts: int = 0) -> int | None:
-    """The bytes of the largest document after a build, for which so many orders came."""
-    tree, catalog = nested()
-    grown = {TableName.parse("public.orders"): Growth(rows, texts)}
+def sized(
+    sizing: Sizing,
+    known: int | None,
+    rows: int,
+    texts: int = 0,
+    *,
+    of: tuple[Tree, dict[TableName, SilverTable]] | None = None,
+    name: str = "public.orders",
+) -> int | None:
+    """The bytes of the largest document after a build, for which so many rows of a table came."""
+    tree, catalog = of or nested()
+    grown = {TableName.parse(name): Growth(rows, texts)}
     some, of_all = sizing.of_some(
         tree,
         str,
@@ -210,6 +218,29 @@ def test_updates_that_change_no_text_let_nothing_grow_however_many_cycles_they_t
     assert sized(sizing, known, 0, 5 * MB) == 55 * MB
 
 
+def test_a_row_that_comes_to_a_recursion_weighs_the_documents_that_it_came_to_and_no_other() -> None:
+    """It may bring a subtree along. Each cycle may have such rows, so not all documents are weighed."""
+    sizing = _Weighing(Machine(2 * GB, 2), 2 * MB)
+    for _ in range(20):
+        assert sized(sizing, 3 * MB, 1, of=threads(), name="public.posts") == 3 * MB
+    assert sizing.weighed == ["some"] * 20
+    assert sized(sizing, 3 * MB, 0, 9, of=threads(), name="public.posts") == 3 * MB + 9
+    assert sizing.weighed == ["some"] * 20
+
+
+def threads() -> tuple[Tree, dict[TableName, SilverTable]]:
+    """Customers with a recursion of posts."""
+    posts = {"id": "int8", "customer_id": "int8", "parent_id": "int8", "text": "text"}
+    shapes = {"public.customers": {"id": "int8"}, "public.posts": posts}
+    tables = [
+        silver_table(relation(name, shape, ("id",)), SilverSettings()) for name, shape in shapes.items()
+    ]
+    catalog = {table.table: table for table in tables}
+    tree, _ = resolve(parse_document(parse_yaml(TREES, Path("threads.yml"))), catalog)
+    assert tree is not None
+    return tree, catalog
+
+
 @pytest.mark.spark
 def test_what_changed_rows_add_is_what_came_to_a_place_and_longer_texts(spark: SparkSession) -> None:
     tree, _ = nested()
@@ -243,14 +274,7 @@ fields:
 @pytest.mark.spark
 def test_a_recursion_weighs_what_its_levels_hold(spark: SparkSession) -> None:
     """One has three levels of 40, 40 below each, and 40 below these; one is a line of twenty posts."""
-    posts = {"id": "int8", "customer_id": "int8", "parent_id": "int8", "text": "text"}
-    shapes = {"public.customers": {"id": "int8"}, "public.posts": posts}
-    tables = [
-        silver_table(relation(name, shape, ("id",)), SilverSettings()) for name, shape in shapes.items()
-    ]
-    catalog = {table.table: table for table in tables}
-    tree, _ = resolve(parse_document(parse_yaml(TREES, Path("threads.yml"))), catalog)
-    assert tree is not None
+    tree, catalog = threads()
     spark.sql("SELECT id FROM VALUES (1L), (2L), (3L) AS t(id)").createOrReplaceTempView("of_customers")
     spark.sql("""
       SELECT id, IF(id < 40, 1L, NULL) AS customer_id, IF(id < 40, NULL, id DIV 40 - 1) AS parent_id,
