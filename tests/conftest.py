@@ -64,3 +64,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FromBothEnds | None:
     """Of several processes, two for Spark and the others for the rest (`--dist loadfile`)."""
     return FromBothEnds(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Have a report hold text that another process can be sent: tests write and log half surrogates."""
+    report = yield
+    report.sections = [
+        (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections
+    ]
+    return report
