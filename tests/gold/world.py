@@ -15,6 +15,7 @@ from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from gold.cycle import Gold
 from gold.tree.resolve import resolve
+from pipelines.runtime.stages import record_definitions
 from pipelines.settings import load_pipeline
 from silver.settings import SilverSettings
 from tests.fix_spark import rows_of
@@ -123,7 +124,9 @@ class World:
 
     def start_gold(self, documents: Sequence[Document], control: ControlTables | None = None) -> Gold:
         """Gold as a new process would start it."""
-        return Gold(self.spark, self.lake, documents, self.catalog, control or self.control)
+        control = control or self.control
+        record_definitions(control, [one.name for one in documents])
+        return Gold(self.spark, self.lake, documents, self.catalog, control)
 
     def table(self, name: str) -> Documents:
         """Rows of a gold table by key, read without Spark: that takes a hundredth of the time."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from bronze.catalog.publication import MADE
 from bronze.checks.slot_risk import RiskLevel
 from bronze.checks.wal_budget import WalBudget
 from bronze.config.sections import BronzeSettings
@@ -181,6 +182,7 @@ def test_a_table_without_identity_is_out_of_the_publication_within_seconds_and_c
         "INSERT INTO i VALUES (1, 1)",
         "INSERT INTO q VALUES (1, 1), (6, 1)",
         "INSERT INTO p VALUES (1)",
+        f"COMMENT ON PUBLICATION smelt IS '{MADE}'",
     )
     read_all(source, lake_path)
     control = ControlTables(Lake(lake_path))
