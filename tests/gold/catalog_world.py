@@ -66,6 +66,8 @@ def lake_in_catalog(spark: SparkSession, folder: Path) -> Iterator[Lake]:
         yield Lake(catalog=CATALOG)
     finally:
         _drop(spark)
+        # Rows were written by sessions beside it, which made themselves the active ones.
+        spark.createDataFrame([], "nothing INT")
 
 
 def _drop(spark: SparkSession) -> None:

@@ -91,6 +91,7 @@ def test_words_of_spark_outlive_its_jvm(spark: SparkSession, monkeypatch: pytest
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("active")
 def test_a_session_that_is_not_ours_means_what_ours_does_for_a_command_and_is_put_back(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from bronze.lake.named import said
 from bronze.lake.named.place import address_of, is_named, location_of, parts_of
 
-MARKS = st.dictionaries(st.text(min_size=1, max_size=20), st.integers(0, 2**63 - 1), max_size=4)
+APPS = st.text(min_size=1, max_size=20).filter(lambda name: name != said.AS_OF)
+MARKS = st.dictionaries(APPS, st.integers(0, 2**63 - 1), max_size=4)
 
 
 def written(marks: dict[str, int], **more: object) -> dict[str, Any]:
