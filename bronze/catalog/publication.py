@@ -72,6 +72,11 @@ class Publication:
         """Whether PostgreSQL asks for a replica identity of each table that it carries."""
         return not self.operations.isdisjoint({"update", "delete"})
 
+    @property
+    def ours(self) -> bool:
+        """Whether deltasmelt made it, and this role may change it."""
+        return self.owned and self.made
+
     def may_lose(self, table: TableName) -> bool:
         """Whether `table` can be taken out: it is named itself, and in no other way."""
         return table in self.members and not self.all_tables and table.schema not in self.schemas

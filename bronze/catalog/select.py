@@ -362,7 +362,7 @@ def _source_table(row: RelationRow, context: _Context, size: Size) -> SourceTabl
     )
     # Where the reader sets the operations, those that are carried a moment later count.
     carried = publication is not None and (
-        publication.carries_updates or (context.manage and publication.owned and publication.made)
+        publication.carries_updates or (context.manage and publication.ours)
     )
     return SourceTable(
         table=row.table,

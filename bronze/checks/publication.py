@@ -146,7 +146,7 @@ def _to_do(
 
 def _out_of(publication: Publication, table: SourceTable, source: SourceSettings) -> str:
     cure = table.problems[0].remedy or ""
-    if not (source.manage and publication.owned and publication.made and publication.may_lose(table.table)):
+    if not (source.manage and publication.ours and publication.may_lose(table.table)):
         return cure
     drop = f"ALTER PUBLICATION {quote_identifier(publication.name)} DROP TABLE ONLY {table.table.quoted};"
     return f"{drop} or: start the reader, which does so; or: {cure}"

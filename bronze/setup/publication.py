@@ -144,7 +144,7 @@ def _taken_out(
     the publication still carries it. The others go on. All take `Timing.members_in_parts` at most.
     """
     publication, name = read_publication(connection, source.publication), source.publication
-    if publication is None or not publication.owned or not publication.made:
+    if publication is None or not publication.ours:
         return []
     executed, deadline = [], time.monotonic() + source.timing.members_in_parts
     for table in filter(publication.may_lose, sorted(tables)):

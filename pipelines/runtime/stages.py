@@ -83,9 +83,9 @@ def record_definitions(
         remedy = error.remedy or "correct the document file; the next start builds the document"
         control.restate_error(OpenError("document", name, error.code, message, remedy))
     known = {*defined, *wrong}
-    for found in control.open_errors():
-        if found.scope == "document" and found.name not in known:
-            control.close_errors("document", found.name)
+    control.close_all(
+        [one for one in control.open_errors() if one.scope == "document" and one.name not in known]
+    )
 
 
 class Stages:
