@@ -151,7 +151,7 @@ class Alerts:
         message = shown_text(message)
         text = f"{self._pipeline}: the {what} cannot be looked at for {seconds_text(seconds)}: {message}"
         remedy = remedy or "smelt status says why; the server keeps WAL while nothing is read"
-        return [self._fires("blind", key, what, text, None, message, remedy)]
+        return [self._fires(self._alert("blind", "firing", key, what, text, None, message, remedy))]
 
     def ended(self, error: Exception) -> list[Alert]:
         """The command ended by this error, whichever it is."""
@@ -180,7 +180,13 @@ class Alerts:
             if key not in self._firing:
                 message = shown_text(error.message)
                 text = f"{self._pipeline}: {error.scope} {error.name}: {message} [{error.code}]"
-                found.append(self._fires("error", key, error.name, text, error.code, message, error.remedy))
+                found.append(
+                    self._fires(
+                        self._alert(
+                            "error", "firing", key, error.name, text, error.code, message, error.remedy
+                        )
+                    )
+                )
         return found
 
     def _lag(self, rung: Rung) -> list[Alert]:
@@ -194,7 +200,7 @@ class Alerts:
             return []
         text = f"{self._pipeline}: {behind} (limit {seconds_text(self._limit)})"
         remedy = "smelt status shows which step holds it up, and open errors"
-        return [self._fires("lag", key, rung.name, text, remedy=remedy)]
+        return [self._fires(self._alert("lag", "firing", key, rung.name, text, remedy=remedy))]
 
     def _slot(self, status: Status, now: float) -> list[Alert]:
         key, slot = ("slot",), status.slot
@@ -218,24 +224,19 @@ class Alerts:
     def _slot_fires(self, slot: SlotState, code: str, said: str = "the slot is lost") -> Alert:
         said = shown_text(said)
         text = f"{self._pipeline}: slot {slot.name}: {said}"
-        return self._fires("slot", ("slot",), slot.name, text, code, said, f"smelt explain-error {code}")
+        return self._fires(
+            self._alert(
+                "slot", "firing", ("slot",), slot.name, text, code, said, f"smelt explain-error {code}"
+            )
+        )
 
     def _resolved(self, key: tuple[str, ...], said: str) -> Alert:
         was = self._firing.pop(key)
         text = f"{self._pipeline}: {said}"
         return self._alert(was.kind, "resolved", key, was.name, text, was.code)
 
-    def _fires(  # noqa: PLR0917 - each is one key of the body
-        self,
-        kind: AlertKind,
-        key: tuple[str, ...],
-        name: str,
-        text: str,
-        code: str | None = None,
-        message: str | None = None,
-        remedy: str | None = None,
-    ) -> Alert:
-        alert = self._firing[key] = self._alert(kind, "firing", key, name, text, code, message, remedy)
+    def _fires(self, alert: Alert) -> Alert:
+        self._firing[alert.key] = alert
         return alert
 
     def _alert(  # noqa: PLR0917 - each is one key of the body

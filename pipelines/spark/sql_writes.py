@@ -22,8 +22,10 @@ from silver.sql import literal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+LINE_COMMENT: Final = r"--(?:\\\n|[^\r\n])*"
+"""A comment to the end of the line, as a pattern: a backslash before a line feed lets it go on."""
 _PIECE: Final = re.compile(
-    r"""\s*(?: (?P<skipped>--(?:\\\n|[^\r\n])*) | (?P<comment>/\*)
+    rf"""\s*(?: (?P<skipped>{LINE_COMMENT}) | (?P<comment>/\*)
       | [rR](?:'[^']*'|"[^"]*") | '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | `(?:[^`]|``)*` | \w+ | . )""",
     re.VERBOSE | re.DOTALL,
 )
@@ -181,7 +183,7 @@ def _pieces(statement: str) -> Iterator[_Piece]:
     while (found := _PIECE.match(statement, at)) is not None:
         at = found.end()
         if found["comment"]:
-            at = _after_comment(statement, at)
+            at = after_comment(statement, at) or len(statement)
         elif not found["skipped"]:
             piece = found[0].lstrip()
             depth -= piece == ")"
@@ -189,11 +191,16 @@ def _pieces(statement: str) -> Iterator[_Piece]:
             depth += piece == "("
 
 
-def _after_comment(statement: str, at: int) -> int:
-    """Return where a comment in brackets ends, within which others may be."""
+def after_comment(text: str, at: int) -> int | None:
+    """Return where a comment in brackets ends, within which others may be; None where it does not.
+
+    Args:
+        text: SQL.
+        at: where the comment's own bracket ends.
+    """
     depth = 1
-    for found in _BRACKET.finditer(statement, at):
+    for found in _BRACKET.finditer(text, at):
         depth += 1 if found[0] == "/*" else -1
         if depth == 0:
             return found.end()
-    return len(statement)
+    return None

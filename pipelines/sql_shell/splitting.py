@@ -13,15 +13,16 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from pipelines.spark.sql_writes import LINE_COMMENT, after_comment
+
 _OPENED: Final = {"'": "text in single quotes", '"': "text in double quotes", "`": "name in backticks"}
 _TOKEN: Final = re.compile(
-    r"""(?P<blank>\s+) | (?P<line>--(?:\\\n|[^\r\n])*)
+    rf"""(?P<blank>\s+) | (?P<line>{LINE_COMMENT})
       | (?P<raw>[rR](?:'[^']*'|"[^"]*"))
       | (?P<quoted>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)
       | (?P<bracket>/\*) | (?P<end>;) | (?P<open>[rR]?['"]|`) | (?P<word>\w+) | (?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
-_BRACKET: Final = re.compile(r"/\*|\*/")
 _LABEL: Final = re.compile(r"\w+\s*:\s*")
 _WITHOUT_COUNT: Final = frozenset({"if", "while", "loop", "repeat", "for"})
 """Words after END that close what was not counted when it was opened."""
@@ -141,13 +142,11 @@ class _Scan:
         return not before or _LABEL.fullmatch(before) is not None
 
     def _bracketed(self, start: int) -> int:
-        depth = 0
-        for found in _BRACKET.finditer(self._text, start):
-            depth += 1 if found[0] == "/*" else -1
-            if depth == 0:
-                return found.end()
-        self._open(start, "comment /*")
-        return len(self._text)
+        end = after_comment(self._text, start + len("/*"))
+        if end is None:
+            self._open(start, "comment /*")
+            return len(self._text)
+        return end
 
     def _open(self, at: int, what: str) -> None:
         self._begin = at if self._begin is None else self._begin
