@@ -11,7 +11,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, NoReturn
 
 import psycopg
 import pytest
@@ -88,15 +89,15 @@ def test_a_port_that_somebody_took_meanwhile_is_left_to_him(
 def test_a_start_that_is_interrupted_leaves_neither_process_nor_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sleep = time.sleep
-
-    def interrupted(seconds: float) -> None:
-        monkeypatch.setattr("pipelines.demo.embedded_postgres.time.sleep", sleep)
+    def interrupted(seconds: float) -> NoReturn:
+        monkeypatch.setattr(embedded_postgres, "time", time)
         assert seconds < 1
         raise KeyboardInterrupt
 
     server = EmbeddedServer()
-    monkeypatch.setattr("pipelines.demo.embedded_postgres.time.sleep", interrupted)
+    # The module's own clock alone: other threads of this process sleep too.
+    clock = SimpleNamespace(sleep=interrupted, monotonic=time.monotonic)
+    monkeypatch.setattr(embedded_postgres, "time", clock)
     try:
         with pytest.raises(KeyboardInterrupt), server:
             pass
