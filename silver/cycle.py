@@ -21,7 +21,8 @@ Why it is right, at each point where it may be killed:
 
 Which tables are carried is in `silver.run.worklist`. A table's history is a second table with its own mark;
 every cut names both or neither. One table's failure never stops others: `Silver._carry`,
-`silver.run.troubles`.
+`silver.run.troubles`. Nor does one table's long work, where the caller lets such work go on across cycles:
+`silver.run.long_work`.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from silver.plan.steps import plan
 from silver.run.bronze_window import Source
 from silver.run.descriptions import Descriptions
 from silver.run.lazy_session import lazily
+from silver.run.long_work import LongWork, in_background
 from silver.run.position import Position
 from silver.run.sessions import Sessions, warm_up
 from silver.run.step_runner import StepRunner
@@ -59,7 +61,8 @@ from silver.schema.catalog import histories, silver_catalog
 from silver.schema.decimals import UNREPRESENTABLE_ROWS, lossy_decimals, lossy_inside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from concurrent.futures import Future
 
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
@@ -90,6 +93,10 @@ class Silver:
         settings: silver's.
         control: the lake's control tables.
         changes: `bronze.changes`, where the caller looks at it before each cycle.
+
+    Attributes:
+        long_work: work that goes on across cycles. While some table is at it, the caller must hold silver's
+            lease and maintain no table.
     """
 
     def __init__(
@@ -118,6 +125,7 @@ class Silver:
         descriptions = Descriptions(lake, self._log)
         self._runner = StepRunner(lake, settings, self._log, descriptions)
         self._troubles = Troubles(spark, lake, control)
+        self.long_work = LongWork(self._troubles)
         self._position = Position(control, self._log)
         self._worklist = Worklist(
             lake,
@@ -141,12 +149,15 @@ class Silver:
         *,
         until: Lsn | None = None,
         release: Callable[[Iterable[SilverTable]], None] | None = None,
+        leaves: bool = False,
     ) -> Cut | None:
         """Carry all tables to bronze's frontier and record the cut.
 
         Args:
             until: go no further than this LSN, but never less far than what a table already holds.
             release: is given the shapes that are about to be folded, under the lease.
+            leaves: let long work of a table go on after the cycle (`silver.run.long_work`); else the cycle
+                waits for all work.
 
         Returns:
             The cut; None where nothing is new.
@@ -157,24 +168,29 @@ class Silver:
             return None
         self._troubles.begin(bronze)
         before, self._lease = self._lease, held(self._lake, "silver")
-        self._log.begin(alone=self._lease is not None and self._lease.follows(before))
+        is_same = self._lease is not None and (self._lease is before or self._lease.follows(before))
+        self._log.begin(alone=is_same)
         last = self._control.latest_cut("silver")
         relations = commented(self._relations.read(), self._comments.read(bronze))
         end = self._end(position, last, relations, until)
         known = tuple(one for one in relations if one.from_lsn <= end)
+        earlier, failed = self.long_work.take(end, wait_for_all=not leaves)
+        away = self.long_work.tables
         if release is not None:
-            release(silver_catalog(known, self._settings).values())
-        attempt = Attempt(bronze, known, last, end)
-        tables, runs = self._carry(attempt)
-        if attempt.troubled:
-            self._forget(attempt)
-            again = replace(attempt, only=attempt.troubled.keys(), troubled={})
-            more_tables, more_runs = self._carry(again)
+            release(one for one in silver_catalog(known, self._settings).values() if one.table not in away)
+        attempt = Attempt(bronze, known, last, end, away={*away, *failed})
+        tables, runs = self._carry(attempt, leaves=leaves)
+        failed |= attempt.troubled
+        if failed:
+            again = replace(attempt, only=failed.keys(), away=self.long_work.tables, troubled={})
+            self._forget(again)
+            more_tables, more_runs = self._carry(again, leaves=leaves and bool(tables))
             tables, runs = [*tables, *more_tables], [*runs, *more_runs]
             self._troubles.pause(again.troubled, end)
+        runs = [*earlier, *runs]
         self._troubles.close_healed((one.table for one in tables), relations)
         if self._runner.owes_clustering:
-            self._runner.cluster_owed(self._sessions.own())
+            self._runner.cluster_owed(self._sessions.own(), away=self.long_work.tables)
         names = {one.name for one in tables}
         as_before = last is not None and last.commit_lsn == end and names == set(last.tables)
         if last is not None and names and not last.marks:
@@ -217,6 +233,7 @@ class Silver:
     def close(self) -> None:
         """Wait for what runs, end the threads and forget what is kept."""
         self._pool.shutdown(wait=True)
+        self.long_work.close()
         self._source.close()
 
     def _open_bronze(self) -> DeltaTable | None:
@@ -237,8 +254,11 @@ class Silver:
             return position.frontier
         catalog = silver_catalog(relations, self._settings)
         marks = [
-            self._mark(table) for table in [*catalog.values(), *histories(catalog.values(), self._settings)]
+            self._mark(table)
+            for table in [*catalog.values(), *histories(catalog.values(), self._settings)]
+            if table.table not in self.long_work.tables
         ]
+        marks += self.long_work.furthest()
         return min(position.frontier, max([until, last.commit_lsn if last else ZERO, *marks]))
 
     def _mark(self, table: SilverTable) -> Lsn:
@@ -249,7 +269,7 @@ class Silver:
             return ZERO
         return ZERO if stored is None or stored.mark is None else stored.mark
 
-    def _carry(self, attempt: Attempt) -> tuple[list[SilverTable], list[Run]]:
+    def _carry(self, attempt: Attempt, *, leaves: bool) -> tuple[list[SilverTable], list[Run]]:
         """Carry tables to an LSN; those that could not be carried are then in `Attempt.troubled`.
 
         Whatever ends a table's part, a statement or a look at its log, ends that part alone. It is tried once
@@ -264,43 +284,66 @@ class Silver:
             TransientError: a temporary failure.
         """
         entries = self._worklist.entries(attempt)
-        runs = self._run_all([one.work for one in entries if one.work is not None], attempt)
-        tables = [one.table for one in entries]
+        works = [one.work for one in entries if one.work is not None]
+        # Without other tables a cut would name none: then the cycle waits for long work.
+        long = {one.table.table for one in works if self.long_work.suits(one)}
+        others = attempt.only is not None or any(one.table.table not in long for one in entries)
+        runs = self._run_all(works, attempt, leaves=leaves and others)
         stand = [
-            one
-            for one in tables
-            if one.table not in attempt.troubled and not self._troubles.is_stopped(one.table)
+            one.table
+            for one in entries
+            if one.table.table not in attempt.troubled
+            and one.table.table not in self.long_work.tables
+            and not self._troubles.is_stopped(one.table.table)
         ]
         return stand, runs
 
-    def _forget(self, attempt: Attempt) -> None:
-        """Have the troubled tables opened anew: somebody may have removed them, or put them back."""
-        catalog = silver_catalog(attempt.relations, self._settings)
-        tables = [one for one in catalog.values() if one.table in attempt.troubled]
+    def _forget(self, again: Attempt) -> None:
+        """Have the tables of a second attempt opened anew: somebody may have removed or restored them."""
+        catalog = silver_catalog(again.relations, self._settings)
+        tables = [one for one in catalog.values() if one.table in (again.only or ())]
         self._log.forget(one.name for one in [*tables, *histories(tables, self._settings)])
 
-    def _run_all(self, busy: Sequence[Work], attempt: Attempt) -> list[Run]:
+    def _run_all(self, busy: Sequence[Work], attempt: Attempt, *, leaves: bool = False) -> list[Run]:
         """Run all tables side by side; what ends one of them ends it alone (`silver.run.troubles`).
 
-        Whatever leaves this, no table is still at work then: the next cycle replaces the view that all read.
+        Whatever leaves this, no table is still at work then but those of `long_work`: the next cycle replaces
+        the view that all others read.
         """
         runs: list[Run] = []
         transient: list[TransientError] = []
         if busy:
             self._spark.get()
-        futures = [(one.table.table, self._pool.submit(self._run, one)) for one in busy]
+        futures: list[tuple[TableName, Future[Run]]] = []
+        long: list[tuple[TableName, Future[Run]]] = []
+        for work in busy:
+            if leaves and self.long_work.suits(work):
+                long.append((work.table.table, self.long_work.submit(self._run_long, work)))
+            else:
+                futures.append((work.table.table, self._pool.submit(self._run, work)))
+        left: Collection[TableName] = ()
         try:
-            for name, future in futures:
+            wait(future for _, future in futures)
+            if long:
+                left = self.long_work.leave(long, attempt.end, again=attempt.only is not None)
+            for name, future in [*futures, *long]:
+                if name in left:
+                    continue
                 try:
                     with self._troubles.isolated(name, attempt.end, attempt.troubled):
                         runs.append(future.result())
                 except TransientError as error:
                     transient.append(error)
         finally:
-            wait(future for _, future in futures)
+            wait(future for name, future in [*futures, *long] if name not in left)
         if transient:
             raise transient[0]
         return runs
+
+    def _run_long(self, work: Work) -> Run:
+        """All steps of one table whose window is large."""
+        in_background(self._sessions.own())
+        return self._run(work)
 
     def _run(self, work: Work) -> Run:
         """All steps of one table."""

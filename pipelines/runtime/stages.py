@@ -4,7 +4,8 @@ The loop may end anywhere. Each MERGE carries its position in its own commit, a 
 tables, and the next start continues from there. So stopping never waits for a long cycle to finish.
 
 A continuous run maintains the tables between two cycles, where it pays (`pipelines.runtime.maintenance`);
-nothing that fails there ends it.
+nothing that fails there ends it. While a large table is folded across cycles (`silver.run.long_work`), the
+run holds silver's lease, and maintains nothing.
 
 A lake that does not answer is waited for, wherever in a cycle that happens (`silver.run.outages`): nothing is
 half-done that the next cycle does not see. A Spark that does not answer ends the loop.
@@ -19,6 +20,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from bronze.backoff import Backoff
@@ -43,7 +45,7 @@ from silver.schema.catalog import silver_catalog
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -145,6 +147,7 @@ class Stages:
         self._names: CatalogNames | None = None
         self._keys: CatalogKeys | None = None
         self._looked = False
+        self._lease: ExitStack | None = None
         self.silver_cut: Cut | None = None
         self.gold_cut: Cut | None = None
         self._maintenance = maintenance(spark.get(), pipeline, self._control, layers) if maintain else None
@@ -182,7 +185,7 @@ class Stages:
                 _LOGGER.warning("will try again in %.1f s: %s", pause, waits)
                 stop.wait(pause)
                 continue
-            if self._maintenance is not None and not stop.is_set():
+            if self._maintenance is not None and self._lease is None and not stop.is_set():
                 for done in self._maintenance.when_it_pays():
                     _LOGGER.info("%s", maintenance_text(done))
             if self._after_cycle is not None and self.silver_cut is not None and not stop.is_set():
@@ -224,13 +227,13 @@ class Stages:
             position = self._position.read()
             if position is None and self._seen >= 0:
                 raise vanished(self._lake.place)
-            if position is not None and position.version != self._seen:
+            if position is not None and (position.version != self._seen or self._may_take(at_once=at_once)):
                 begun = time.monotonic()
                 if self._catalog is not None and has_constraints():
                     self._keys = self._keys or CatalogKeys(self._spark.get(), self._catalog)
                 release = None if self._keys is None else self._keys.release
-                with writing(self._lake, "silver"):
-                    cut = self._silver.cycle(release=release)
+                with self._writing(self._silver):
+                    cut = self._silver.cycle(release=release, leaves=not at_once)
                 self._seen, self._folded, self._begun = position.version, position.frontier, begun
                 if cut is not None:
                     self.silver_cut, moved = cut, True
@@ -253,9 +256,34 @@ class Stages:
 
         Tables and documents that an error has stopped do not hold this up.
         """
-        return (self._silver is None or self._folded >= goal) and (
+        return (self._silver is None or (self._folded >= goal and self._lease is None)) and (
             self._gold is None or self._built >= goal or self._nothing_to_build()
         )
+
+    @contextmanager
+    def _writing(self, silver: Silver) -> Iterator[None]:
+        """Hold silver's lease for a cycle, and on until the cycle's long work has ended."""
+        lease = self._lease or ExitStack()
+        try:
+            if self._lease is None:
+                lease.enter_context(writing(self._lake, "silver"))
+            yield
+        finally:
+            self._lease = lease if silver.long_work.tables else None
+            if self._lease is None:
+                lease.close()
+
+    def _may_take(self, *, at_once: bool) -> bool:
+        """Check whether silver has the result of long work to take, or must wait for it."""
+        long = None if self._silver is None else self._silver.long_work
+        return long is not None and bool(long.has_ended or (at_once and long.tables))
+
+    def end(self) -> None:
+        """Wait for long work and give silver's lease back; a stop of Spark's session ends such work."""
+        if self._silver is not None and self._lease is not None:
+            self._silver.long_work.close()
+            self._lease.close()
+            self._lease = None
 
     def _is_due(self) -> bool:
         every = self._settings.every

@@ -255,6 +255,8 @@ class Supervisor:
                 self._failure = failure
         finally:
             self._done.set()
+            if self.stages is not None:
+                self.stages.end()
 
     def _goal(self) -> Lsn | None:
         """What silver and gold have to reach: with a reader, bronze's frontier once the reader is through."""

@@ -62,6 +62,7 @@ _STATIC: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": DEFAULT_HEAP,
+    "spark.scheduler.mode": "FAIR",  # the copy of a large table shares the cores (`silver.run.long_work`)
     # Each sort and each hash table takes a page at least. Spark would make them up to 64 MB large, by the
     # heap and not by the rows: a document of twenty joins filled two gigabytes with next to nothing.
     "spark.buffer.pageSize": "2m",

@@ -37,10 +37,11 @@ from silver.schema.clustering import clustered_again, is_optional
 from silver.schema.recreated import adopted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from pyspark.sql import SparkSession
 
+    from bronze.identifiers import TableName
     from bronze.lake.location import Lake
     from silver.fold.fold import Fold
     from silver.fold.upsert import Upsert
@@ -119,14 +120,15 @@ class StepRunner:
         """Whether some table is not clustered as it should be."""
         return bool(self._owed)
 
-    def cluster_owed(self, session: SparkSession) -> None:
+    def cluster_owed(self, session: SparkSession, *, away: Collection[TableName] = ()) -> None:
         """Cluster tables by their keys that could not be clustered when their rows were written.
 
         Args:
             session: the thread's own session.
+            away: tables that another thread is writing.
         """
         for name, table in list(self._owed.items()):
-            if not self._pauses.rests(name):
+            if table.table not in away and not self._pauses.rests(name):
                 target = self._lake.sql("silver", name)
                 self._optional(session, table, clustered_again(target, table, statistics=True))
 

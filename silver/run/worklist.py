@@ -7,7 +7,8 @@ Left alone, and in no cut, are tables
 
 * of which bronze lacks changes, until the snapshot after the gap has come (`bronze.store.gaps`);
 * that the source no longer has, or the pipeline no longer reads;
-* that an error has stopped (`silver.run.troubles`).
+* that an error has stopped (`silver.run.troubles`);
+* at which long work of an earlier cycle still is (`silver.run.long_work`).
 
 A history is a separate table with its own mark. Mostly it is at the same LSN as its table, and what was read
 for that one is read for both.
@@ -60,6 +61,7 @@ class Attempt:
         last: the newest cut of silver; None before the first.
         end: LSN to carry the tables to.
         only: the tables of a second attempt, those that the first one could not carry; None: all.
+        away: tables at which long work of an earlier cycle still is (`silver.run.long_work`).
         troubled: what ended a table's part and no rule knows, by table. It fills as the attempt goes on.
     """
 
@@ -68,6 +70,7 @@ class Attempt:
     last: Cut | None
     end: Lsn
     only: Collection[TableName] | None = None
+    away: Collection[TableName] = ()
     troubled: dict[TableName, Exception] = field(default_factory=dict)
 
 
@@ -148,7 +151,7 @@ class Worklist:
         known = there(catalog.values(), bronze, self._settings)
         same_name = same_names(self._lake, catalog.values(), bronze, self._settings)
         for table in catalog.values():
-            if attempt.only is not None and table.table not in attempt.only:
+            if table.table in attempt.away or (attempt.only is not None and table.table not in attempt.only):
                 continue
             snapshot = snapshot_of(bronze, table.table)
             if is_left_out(bronze, table.table):

@@ -1,0 +1,226 @@
+"""A large table is folded while cycles pass: the others' cuts come as ever, and its own follows."""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bronze.errors import TransientError
+from bronze.identifiers import TableName
+from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import Lake
+from pipelines.runtime.locks import locks_folder
+from pipelines.runtime.stages import Stages
+from pipelines.settings import load_pipeline
+from silver.cycle import Silver
+from silver.run import bronze_window, long_work, pauses
+from tests.bronze.running import wait_for
+from tests.fix_spark import rows_of
+from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from bronze.lake.control import Cut, Run
+    from pipelines.settings import Pipeline
+    from silver.plan.work import Work
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+COLUMNS = [("id", INT), ("note", TEXT)]
+LARGE = relation("large", COLUMNS, ["id"], relation_id=1)
+CALM = relation("calm", COLUMNS, ["id"], relation_id=2)
+NAME = TableName("public", "large")
+MANY = 50
+
+
+def pipeline_of(path: str) -> Pipeline:
+    """A pipeline whose source nobody asks."""
+    file = Path(path).with_suffix(".yml")
+    source = "source: {dsn: 'postgresql://127.0.0.1:1/x', slot: s, publication: p}"
+    file.write_text(f"pipeline: p\n{source}\nlake: {{path: '{path}'}}\n")
+    return load_pipeline(file)
+
+
+class Gate:
+    """Lets long work begin when the test says so, and fail as often as the test says."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.fails: list[Exception] = []
+        self.begun = 0
+
+    def pass_through(self, run: Any, silver: Silver, work: Work) -> Run:
+        self.begun += 1
+        assert self.open.wait(120)
+        if self.fails:
+            raise self.fails.pop()
+        found: Run = run(silver, work)
+        return found
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    found, run = Gate(), Silver._run_long
+    monkeypatch.setattr(Silver, "_run_long", lambda silver, work: found.pass_through(run, silver, work))
+    monkeypatch.setattr(long_work, "LONG", MANY)
+    monkeypatch.setattr(long_work, "_GRACE", 0.1)
+    monkeypatch.setattr(bronze_window, "_ROWS", 0)
+    monkeypatch.setattr(pauses, "FIRST_SECONDS", 0.0)
+    yield found
+    found.open.set()
+
+
+class Folding:
+    """A lake with a large table and a calm one; each window has a change of the calm one."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self.spark, self.lake = spark, Lake(path=path)
+        self.bronze, self.control = BronzeWriter(self.lake), ControlTables(self.lake)
+        self.stages = Stages(spark, pipeline_of(path), [], layers=("silver",))
+        self.lsn = 10
+        self.bronze.relations([LARGE, CALM])
+        self.bronze.snapshot(LARGE, 10, [["0", "first"]])
+        self.bronze.snapshot(CALM, 10, [["0", "first"]])
+        assert set(self.cycle().tables) == {"large", "calm"}
+
+    def cycle(self, *rows: dict[str, Any], leaves: bool = True) -> Cut:
+        """One window with these rows of the large table, and the newest cut after its cycle."""
+        self.lsn += 10
+        self.bronze.add(self.lsn, [change(CALM, "insert", new=[str(self.lsn), "calm"]), *rows])
+        self.bronze.commit(self.lsn + 5)
+        self.stages.cycle(at_once=not leaves)
+        cut = self.control.latest_cut("silver")
+        assert cut is not None
+        return cut
+
+    def copy(self, note: str) -> None:
+        """A copy of the large table, by which all of its rows are replaced."""
+        self.bronze.snapshot(LARGE, self.lsn + 6, [[str(number), note] for number in range(MANY)])
+        self.lsn += 10
+
+    @property
+    def long_work(self) -> long_work.LongWork:
+        assert self.stages._silver is not None
+        return self.stages._silver.long_work
+
+    def is_locked(self) -> bool:
+        """Whether somebody writes silver's tables now."""
+        folder = locks_folder(self.lake)
+        assert folder is not None
+        with (folder / "silver.writing").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    def notes(self, table: str, cut: Cut) -> dict[int, str]:
+        at = f"{self.lake.sql('silver', table)} VERSION AS OF {cut.tables[table]}"
+        return {row[0]: row[1] for row in rows_of(self.spark, f"SELECT id, note FROM {at}")}
+
+
+def update(number: int, note: str) -> dict[str, Any]:
+    return change(LARGE, "update", new=[str(number), note])
+
+
+def test_cycles_pass_while_a_large_table_is_copied(spark: SparkSession, lake_path: str, gate: Gate) -> None:
+    folding = Folding(spark, lake_path)
+    folding.copy("copied")
+    for passed in range(1, 3):
+        cut = folding.cycle(update(0, f"while copied {passed}"))
+        assert set(cut.tables) == {"calm"}, "a table that is being replaced is in no cut"
+        assert max(folding.notes("calm", cut)) == folding.lsn
+        assert folding.is_locked(), "silver's lease stays with the process that folds on"
+    assert gate.begun == 1
+    assert not folding.stages.reached(cut.commit_lsn)
+    gate.open.set()
+    wait_for(lambda: folding.long_work.has_ended, 60)
+    # The cycle that takes the result needs nothing new of bronze.
+    folding.stages.cycle(at_once=False)
+    cut = folding.control.latest_cut("silver") or cut
+    assert set(cut.tables) == {"large", "calm"}
+    assert folding.notes("large", cut) == {0: "while copied 2"} | dict.fromkeys(range(1, MANY), "copied")
+    assert not folding.is_locked()
+    assert folding.stages.reached(cut.commit_lsn)
+    runs = [run.mode for run in folding.control.runs("silver", "large")]
+    assert runs == ["incremental", "snapshot", "snapshot"]
+
+    # A table that always has much to fold is in every second cut at least.
+    gate.open.clear()
+    cut = folding.cycle(*(update(one, "twice") for one in range(MANY)))
+    assert set(cut.tables) == {"calm"}
+    gate.open.set()
+    wait_for(lambda: folding.long_work.has_ended, 60)
+    cut = folding.cycle(*(update(one, "thrice") for one in range(MANY)))
+    assert set(folding.notes("large", cut).values()) == {"thrice"}
+
+    # Who must catch up waits, also for what an earlier cycle left.
+    gate.open.clear()
+    folding.copy("again")
+    assert set(folding.cycle().tables) == {"calm"}
+    threading.Timer(1.0, gate.open.set).start()
+    cut = folding.cycle(leaves=False)
+    assert set(folding.notes("large", cut).values()) == {"again"}
+    assert folding.control.open_errors() == []
+    folding.stages.end()
+
+
+def test_the_failures_of_a_large_table_are_counted_across_cycles(
+    spark: SparkSession, lake_path: str, gate: Gate
+) -> None:
+    folding = Folding(spark, lake_path)
+    gate.fails = [ValueError("the second"), ValueError("the first")]
+    folding.copy("copied")
+    assert set(folding.cycle().tables) == {"calm"}
+    gate.open.set()
+    wait_for(lambda: folding.long_work.has_ended, 60)
+    gate.open.clear()
+    assert set(folding.cycle().tables) == {"calm"}
+    assert gate.begun == 2, "the first failure is tried again at once"
+    assert folding.control.open_errors() == []
+    gate.open.set()
+    wait_for(lambda: folding.long_work.has_ended, 60)
+    gate.open.clear()
+    folding.cycle()
+    (error,) = folding.control.open_errors()
+    assert (error.name, error.code) == ("public.large", "table-failed")
+    assert "the second" in error.message
+    # What is temporary for all ends the cycle that takes it, and the next one begins again.
+    if NAME not in folding.long_work.tables:
+        folding.cycle()
+    gate.fails = [TransientError("away", code="lake-unreachable")]
+    gate.open.set()
+    wait_for(lambda: folding.long_work.has_ended, 60)
+    with pytest.raises(TransientError, match="away"):
+        folding.cycle()
+    assert not folding.is_locked()
+    cut = folding.cycle(leaves=False)
+    assert set(folding.notes("large", cut).values()) == {"copied"}
+    assert folding.control.open_errors() == []
+
+
+def test_a_stop_waits_for_long_work_and_gives_the_lease_back(
+    spark: SparkSession, lake_path: str, gate: Gate
+) -> None:
+    folding = Folding(spark, lake_path)
+    folding.copy("copied")
+    folding.cycle()
+    threading.Timer(0.5, gate.open.set).start()
+    folding.stages.end()
+    assert not folding.is_locked()
+    after = Stages(spark, pipeline_of(lake_path), [], layers=("silver",))
+    after.cycle()
+    cut = folding.control.latest_cut("silver")
+    assert cut is not None
+    assert set(folding.notes("large", cut).values()) == {"copied"}
+
+
+def test_long_work_never_reads_the_rows_that_the_next_cycle_replaces() -> None:
+    assert long_work.LONG > bronze_window._ROWS
