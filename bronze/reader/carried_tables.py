@@ -326,9 +326,8 @@ class CarriedTables:
         healthy = [one for one in tables if one.problem is None and one.table in catalog.members]
         names = tuple(table.table for table in healthy)
         selected = [table.table for table in tables]
-        ask_for_unpublished(
-            self._landing, self._source.publication, selected, catalog.fingerprints, catalog.end
-        )
+        ways, end, frontier = catalog.fingerprints, catalog.end, catalog.frontier
+        ask_for_unpublished(self._landing, self._source.publication, selected, ways, end, frontier=frontier)
         unknown = self._landing.shapes.unknown_columns()
         waiting_for_copy = sink.tables.needing_copy(names)
         recorded = ask_for_changed(

@@ -67,8 +67,10 @@ def ask_for_unpublished(
     selected: Collection[TableName],
     seen: Mapping[TableName, int],
     lsn: Lsn,
+    *,
+    frontier: Lsn,
 ) -> None:
-    """Ask for tables whose changes were not all published, or left out, for a while.
+    """Ask for tables whose changes were not all published, or left out, for a while; forget what is gone.
 
     Args:
         landing: where bronze keeps how tables are carried.
@@ -76,6 +78,7 @@ def ask_for_unpublished(
         selected: all selected tables, also those that are left out.
         seen: how each carried table is carried now (`bronze.drift.membership.fingerprints`).
         lsn: end of the log after that was read.
+        frontier: bronze's before the server was asked.
     """
     left_out = sorted(landing.shapes.tables() - set(selected))
     every = {table: seen.get(table, NOT_CARRIED) for table in selected}
@@ -88,6 +91,7 @@ def ask_for_unpublished(
             lsn,
         )
         landing.progress.set(said=f"{table} is resnapshotted: it was not published all the time")
+    landing.sink.tables.forget(left_out, lsn, frontier)
 
 
 def ask_for_changed(

@@ -1,8 +1,12 @@
 """A table of `control` that keeps what looks at the catalog saw of each table; the newest record counts.
 
-Each record is a file; the writer compacts them when they are many (`bronze.lake.compaction`). A record that
-fails may be in the table all the same; it is not known here then and is recorded again, which says the same
-twice.
+Each record is a file. The writer joins many files to one file, and leaves out records that nobody asks for:
+older ones of a table (`Kind.history`), and all of a table that is forgotten (`CatalogLog.forget`). So the
+size follows the tables that there are, and not the time or the tables that there were.
+
+A record that fails may be in the table all the same; it is not known here then and is recorded again, which
+says the same twice. A process that dies before the files are joined leaves the records of a forgotten table;
+the next process reads them and forgets the table again.
 """
 
 from __future__ import annotations
@@ -16,12 +20,13 @@ import pyarrow as pa
 
 from bronze.identifiers import TableName
 from bronze.lake import delta, disk
-from bronze.lake.compaction import COMPACT_ABOVE, compact
+from bronze.lake.compaction import COMPACT_ABOVE, compact, rewrite
+from bronze.lake.named.place import is_named
 from bronze.lake.retention import RETENTION, tidy
 from bronze.lake.torn_log import set_torn_aside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from deltalake import DeltaTable
 
@@ -38,12 +43,14 @@ class Kind(Generic[_Seen]):
         description: of the table.
         read: what the JSON says.
         text: the inverse; equal values give equal text.
+        history: readers ask for older records of a table, too.
     """
 
     column: str
     description: str
     read: Callable[[str], _Seen]
     text: Callable[[_Seen], str]
+    history: bool = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -61,9 +68,9 @@ class Kind(Generic[_Seen]):
 class CatalogLog(Generic[_Seen]):
     """What is known of each table. Safe to share between threads of one process.
 
-    Threads: the copies' threads and the reader's record, they and the session ask (`known`), the session's
-    writer runs `tidy`. `_lock` is held around `_table` and around every change of `_known`. `known` takes no
-    lock, so that the stream does not wait for a record: one look into a dict cannot be torn.
+    Threads: the copies' threads and the reader's record and forget, they and the session ask (`known`), the
+    session's writer runs `tidy`. `_lock` is held around `_table`, `_forgotten` and every change of `_known`.
+    `known` takes no lock, so that the stream does not wait for a record: one look into a dict cannot be torn.
 
     Args:
         uri: location of the table, which is made when something is recorded first.
@@ -80,6 +87,7 @@ class CatalogLog(Generic[_Seen]):
         set_torn_aside(uri)
         self._table: DeltaTable | None = delta.open_table(uri)
         self._known: dict[TableName, _Seen] = {}
+        self._forgotten: dict[TableName, datetime] = {}
         self.recorded_at: datetime | None = None
         if self._table is not None:
             disk.flush_log(uri, self._table.version())
@@ -127,7 +135,44 @@ class CatalogLog(Generic[_Seen]):
             self._known.update(new)
             self.recorded_at = now
             if len(self._table.file_uris()) > COMPACT_ABOVE:
-                compact(self._table, schema, many=COMPACT_ABOVE // 2)
+                self._join(self._table)
+
+    def forget(self, tables: Iterable[TableName]) -> None:
+        """Know nothing of tables any more; their records go when the files are joined the next time.
+
+        Of a record that comes later nothing is left out, even where another process makes the record.
+        """
+        with self._lock:
+            for table in tables:
+                if self._known.pop(table, None) is not None and self.recorded_at is not None:
+                    self._forgotten[table] = self.recorded_at
+
+    def _join(self, table: DeltaTable) -> None:
+        """Write all files as one file, without the records that nobody asks for.
+
+        Where another process joins or removes files at the same moment, the next record tries again.
+        """
+        schema = self._kind.schema
+        if self._kind.history:
+            compact(table, schema, many=COMPACT_ABOVE // 2)
+            return
+        version = delta.refresh(table)
+        if is_named(table.table_uri):  # OPTIMIZE joins files there
+            return
+        files = {path: delta.read_file(table, path) for path in delta.paths_of(table)}
+        newest = {
+            TableName(row["table_schema"], row["table_name"]): row
+            for row in delta.sorted_by(pa.concat_tables(files.values()), "recorded_at").to_pylist()
+        }
+        staying = [
+            row
+            for name, row in newest.items()
+            if name not in self._forgotten or row["recorded_at"] > self._forgotten[name]
+        ]
+        changed = dict.fromkeys(files, schema.empty_table())
+        changed[next(iter(files))] = pa.Table.from_pylist(staying, schema=schema)
+        if rewrite(table, changed, schema, as_of=version, before=files):
+            self._forgotten.clear()
 
     def tidy(self) -> None:
         """Remove log entries and joined files that are past their time."""

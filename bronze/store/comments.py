@@ -50,7 +50,11 @@ if TYPE_CHECKING:
 COMMENTS: Final = "comments"
 
 _KIND: Final = Kind(
-    COMMENTS, "Comments of the source's tables and columns", Comments.from_json, Comments.to_json
+    COMMENTS,
+    "Comments of the source's tables and columns",
+    Comments.from_json,
+    Comments.to_json,
+    history=True,  # `_newest` gathers what a table's comment once was
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LOGGER = logging.getLogger("deltasmelt.silver")

@@ -1,7 +1,9 @@
 """`control.partitions`: partitions that the stream named before a look saw them (`bronze.drift.streamed`).
 
-The stream's thread is the only writer, and looks only read. So no look overwrites a record that the stream
-makes meanwhile. The stream drops settled records with its next one, so that their number stays bounded.
+The stream's thread alone records, and looks only read. So no look overwrites a record that the stream makes
+meanwhile. The stream drops settled records with its next one, so that their number stays bounded. A look
+forgets the records of a root that is gone (`TableMarks.forget`): should a root of that name come back, its
+first snapshot settles whatever the stream named before.
 """
 
 from __future__ import annotations

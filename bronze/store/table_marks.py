@@ -26,7 +26,7 @@ from bronze.store.comments import DAMAGED, comments_mark, set_mark
 from bronze.store.marks import snapshot_app, snapshot_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction
@@ -48,8 +48,8 @@ class TableMarks:
     """The marks of each table. Any thread may call any method.
 
     `ChangesTable`, `StorageLog`, `StreamedLog` and `KeptComments` each hold their lock. Its own state is what
-    it knows of comments, the mark that it saw or set last: looks alone change that, one at a time. And what
-    the stream leaves out: `_leaving` holds `_left_out`, over the commit of a snapshot too.
+    it knows of comments, the mark that it saw or set last, and `_left_at`: looks alone change these, one at a
+    time. And what the stream leaves out: `_leaving` holds `_left_out`, over the commit of a snapshot too.
 
     Args:
         changes: the shared handle of `bronze.changes`.
@@ -69,6 +69,7 @@ class TableMarks:
         self._comments_refused = False
         self._leaving = threading.Lock()
         self._left_out: dict[TableName, Lsn] = {}
+        self._left_at: dict[TableName, Lsn] = {}
 
     def needing_copy(self, tables: Sequence[TableName]) -> set[TableName]:
         """Those of these tables without a complete snapshot, or of which a newer one was asked for.
@@ -201,6 +202,33 @@ class TableMarks:
         """
         with lake_failures(self._changes.uri, "bronze"):
             self._storages.record(seen)
+
+    def forget(self, left_out: Collection[TableName], end: Lsn, frontier: Lsn) -> None:
+        """Forget what looks saw of tables that are gone, once the stream has read all changes from before.
+
+        **Why nothing is lost.** A forgotten table has the mark that its changes are not read
+        (`gaps.is_left_out`). Should the table, or another one of its name, come back, the look that sees it
+        opens a gap, and the copy that heals the gap records the storage anew. So no look compares with what
+        was forgotten. Nor does the stream: bronze has each change up to the end of the log, as of a look that
+        found the table gone. Positions decide that, and no clock does: a lake that stood still for months
+        forgets nothing before its stream has come that far.
+
+        **Why shapes and marks stay.** Bronze keeps the rows of every table, and only its shapes tell how to
+        read them. Marks keep silver's table from going on as if nothing were missing. Delta lets marks expire
+        by age alone, which a lake that stood still for months would take for the end of all its tables.
+
+        Args:
+            left_out: tables of this bronze that a look did not find, once their marks are durable.
+            end: of the log after that look.
+            frontier: bronze's before that look.
+        """
+        known = [table for table in left_out if self._storages.known(table) or self._streamed.known(table)]
+        self._left_at = {table: self._left_at.get(table, end) for table in known}
+        past = [table for table, lsn in self._left_at.items() if frontier + 1 >= lsn]
+        if past:
+            gone = self._changes.look(lambda changes: [one for one in past if gaps.is_left_out(changes, one)])
+            self._storages.forget(gone)
+            self._streamed.forget(gone)
 
     def note_streamed(self, parts: Iterable[StreamedPart]) -> list[TableName]:
         """Make durable which partitions the stream named before a look saw them (`bronze.drift.streamed`).

@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings
 from bronze.config.timing import Timing
 from bronze.errors import DefiniteError, TransientError
+from bronze.identifiers import TableName
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.postgres
 
+LATE = TableName("public", "late")
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY, name text, note text)"
 
 
@@ -230,16 +232,34 @@ def test_stopping_commits_and_confirms_what_was_received(source: SourceSettings,
 
 
 def test_a_table_that_appears_under_the_pattern_is_copied_while_the_stream_goes_on(
-    source: SourceSettings, lake_path: str
+    source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """So is another one of its name, after the first was dropped and what looks saw of it is forgotten."""
+    monkeypatch.setattr("bronze.store.catalog_log.COMPACT_ABOVE", 1)
     source = source.with_timing(Timing(look=0.1))
+
+    def looked_at() -> set[str]:
+        return set(DeltaTable(f"{lake_path}/control/storage").to_pyarrow_table()["table_name"].to_pylist())
+
+    def is_forgotten() -> bool:
+        landing = running.reader._landing
+        return landing is not None and landing.sink.tables.looked(LATE) is None
+
     execute(source, ITEMS)
     with Running(source, lake_path) as running:
         execute(source, "CREATE TABLE late (id int PRIMARY KEY)", "INSERT INTO late VALUES (1), (2)")
         wait_for(lambda: "public.late" in running.reader.progress.read()["snapshots"])
         execute(source, "INSERT INTO late VALUES (3)")
+        wait_for(lambda: "late" in looked_at())
+        execute(source, "DROP TABLE late", "INSERT INTO items VALUES (1, 'the stream moves on', NULL)")
+        wait_for(is_forgotten)
+        execute(source, "CREATE TABLE later (id int PRIMARY KEY)", "INSERT INTO later VALUES (7)")
+        wait_for(lambda: "later" in looked_at() and "late" not in looked_at())
+        execute(source, "CREATE TABLE late (id int PRIMARY KEY, n int)", "INSERT INTO late VALUES (3, 4)")
+        wait_for(lambda: "late" in looked_at())
+        execute(source, "INSERT INTO late VALUES (5, 6)")
     read_all(source, lake_path)
-    assert_bronze_equals_source(source, lake_path, "public.late", "public.items")
+    assert_bronze_equals_source(source, lake_path, "public.late", "public.items", "public.later")
 
 
 def test_without_snapshots_a_table_starts_empty_and_the_stream_follows(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +14,18 @@ from deltalake import DeltaTable
 from bronze.config.sections import SnapshotSettings
 from bronze.doors import Door, guarded
 from bronze.drift.looks import Looked
-from bronze.drift.storage import Storage
+from bronze.drift.storage import Part, Storage
+from bronze.drift.streamed import StreamedPart
 from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.identifiers import TableName
 from bronze.lake.control import OpenError
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
+from bronze.reader.changed_tables import ask_for_unpublished
 from bronze.store.contract import ROWS_SCHEMA
+from bronze.store.gaps import is_open
+from bronze.store.landing import Landing
 from bronze.store.relations import ShapeLog, read_relations
 from bronze.store.storage_log import StorageLog
 from tests.bronze.faults import Fault, Faults
@@ -33,6 +38,10 @@ if TYPE_CHECKING:
 
 def files(lake_path: str, table: str = "bronze/changes") -> set[str]:
     return {path.name for path in Path(lake_path, table).glob("*.parquet")}
+
+
+def rows_of(lake_path: str, table: str) -> int:
+    return int(DeltaTable(f"{lake_path}/{table}").to_pyarrow_table().num_rows)
 
 
 def leave_unnamed(sink: DeltaSink) -> set[str]:
@@ -146,9 +155,53 @@ def test_the_small_tables_of_bronze_are_joined_and_lose_nothing(
     log = StorageLog(f"{lake_path}/control/storage")
     known = [log.known(TableName("public", f"t{number}")) for number in range(7)]
     assert [each and each.storage.relation_id for each in known] == [35, 36, 37, 38, 39, 33, 34]
+    assert rows_of(lake_path, "control/storage") <= 7 + 10, "of each table the newest record counts"
     assert {error.name for error in ControlTables(Lake(lake_path)).open_errors()} == {
         f"t{number}" for number in range(2, 40, 2)
     }
+
+
+def test_a_table_that_was_dropped_is_forgotten_as_soon_as_the_stream_has_read_all_of_before(
+    lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table a day: it is found and looked at, and gone the next day."""
+    monkeypatch.setattr("bronze.store.catalog_log.COMPACT_ABOVE", 10)
+    sink = open_sink(lake_path)
+    sink.commit(at(10))
+    landing = Landing(sink, ShapeLog([], sink.add_relations))
+    stays = TableName("public", "stays")
+    sink.tables.record_looks({stays: Looked(Storage(1, {}, {}))})
+    sizes = []
+    for day in range(2, 60):
+        table, lsn = TableName("public", f"day{day}"), Lsn(day * 100)
+        frontier = Lsn(lsn - 50)
+
+        def look(seen: dict[TableName, int], frontier: Lsn = frontier, lsn: Lsn = lsn) -> None:
+            ask_for_unpublished(landing, "smelt", list(seen), seen, lsn, frontier=frontier)
+
+        look({stays: 5, table: 7})
+        landing.shapes.record([replace(shape(lsn - 60, "id"), relation_id=day, table=table)])
+        sink.tables.record_looks({table: Looked(Storage(day, {}, {day: Part(table.name, day)}))})
+        sink.tables.note_streamed([StreamedPart(table, day + 10_000, lsn, 7)])
+        sink.tables.commit_snapshot(table, Lsn(lsn - 55), [])
+        look({stays: 5})
+        assert sink.tables.looked(table) is not None, "the stream may still read changes from before"
+        look({stays: 5}, frontier=lsn)
+        assert sink.tables.looked(table) is None
+        assert table not in sink.tables.streamed()
+        sizes.append(rows_of(lake_path, "control/storage") + rows_of(lake_path, "control/partitions"))
+    assert max(sizes[20:]) <= max(sizes[:20])
+    assert sink.tables.looked(stays) == Looked(Storage(1, {}, {}))
+    again = TableName("public", "day40")
+    ask_for_unpublished(landing, "smelt", [again], {again: 7}, Lsn(7000), frontier=Lsn(6000))
+    assert sink.tables.needing_copy([again]) == {again}
+    assert is_open(DeltaTable(sink.uri), again), "what was changed meanwhile is missing"
+    sink.tables.record_looks({again: Looked(Storage(40, {}, {40: Part("day40", 40)}))})
+    after_a_start = open_sink(lake_path)
+    for table, there in ((stays, 1), (again, 40)):
+        looked = after_a_start.tables.looked(table)
+        assert looked is not None
+        assert looked.storage.relation_id == there
 
 
 def test_of_an_error_that_is_closed_while_the_files_are_joined_no_row_comes_back(
