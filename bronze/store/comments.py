@@ -196,4 +196,5 @@ def _newest(table: DeltaTable) -> dict[int, Comments]:
 
 def commented(relations: Sequence[Relation], comments: Mapping[int, Comments]) -> list[Relation]:
     """Shapes with the comments that their tables have now, whichever version they are."""
-    return [replace(one, comments=comments.get(one.relation_id)) for one in relations]
+    found = ((one, comments.get(one.relation_id)) for one in relations)
+    return [one if one.comments == now else replace(one, comments=now) for one, now in found]

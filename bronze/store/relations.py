@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
     from bronze.lake.location import Lake
 
+    _Recorded = tuple[Relation, datetime]
+
 
 class RelationsWatch:
     """Reads the shapes of one lake again and again: files that are new since the last time, and no others.
@@ -53,7 +55,7 @@ class RelationsWatch:
         self._lock = threading.Lock()
         self._table: DeltaTable | None = None
         self._version = -1
-        self._files: dict[str, list[dict[str, Any]]] = {}
+        self._files: dict[str, list[_Recorded]] = {}
         self._relations: list[Relation] = []
 
     def read(self) -> list[Relation]:
@@ -70,8 +72,8 @@ class RelationsWatch:
                 self._table, self._version, self._files = table, -1, {}
             if table.version() != self._version:
                 paths = delta.paths_of(table)
-                self._files = {path: self._files.get(path) or _rows_of(table, path) for path in paths}
-                self._relations = _in_order([row for rows in self._files.values() for row in rows])
+                self._files = {path: self._files.get(path) or _recorded(table, path) for path in paths}
+                self._relations = _in_order([one for found in self._files.values() for one in found])
                 self._version = table.version()
             return list(self._relations)
 
@@ -86,17 +88,17 @@ def relations_of(table: DeltaTable) -> list[Relation]:
 
     One for each of both.
     """
-    return _in_order([row for path in delta.paths_of(table) for row in _rows_of(table, path)])
+    return _in_order([one for path in delta.paths_of(table) for one in _recorded(table, path)])
 
 
-def _rows_of(table: DeltaTable, path: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = delta.read_file(table, path).to_pylist()
-    return rows
+def _recorded(table: DeltaTable, path: str) -> list[_Recorded]:
+    """What a file says, and when that was recorded."""
+    return [(_relation(row), row["recorded_at"]) for row in delta.read_file(table, path).to_pylist()]
 
 
-def _in_order(rows: list[dict[str, Any]]) -> list[Relation]:
-    rows.sort(key=lambda row: (*_place(row), row["recorded_at"]))
-    return list({_place(row): _relation(row) for row in rows}.values())
+def _in_order(found: list[_Recorded]) -> list[Relation]:
+    found.sort(key=lambda one: (one[0].relation_id, *one[0].place, one[1]))
+    return list({(one.relation_id, one.place): one for one, _ in found}.values())
 
 
 def append_relations(table: DeltaTable, relations: Sequence[Relation]) -> None:
@@ -268,11 +270,6 @@ def _by_place(version: Relation) -> tuple[Lsn, Lsn]:
     return version.place
 
 
-def _place(row: dict[str, Any]) -> tuple[int, int, int]:
-    """A lake from before shapes were told apart within transactions has no `after_lsn`."""
-    return row["relation_id"], row["from_lsn"], row.get("after_lsn") or 0
-
-
 def _row(relation: Relation, recorded: datetime) -> dict[str, Any]:
     return {
         "relation_id": relation.relation_id,
@@ -320,6 +317,6 @@ def _relation(row: dict[str, Any]) -> Relation:
         key=tuple(row["key"]),
         replica_identity=row["replica_identity"],
         from_lsn=Lsn(row["from_lsn"]),
-        after_lsn=Lsn(row.get("after_lsn") or 0),
+        after_lsn=Lsn(row.get("after_lsn") or 0),  # a lake from before shapes within transactions has none
         key_unique=bool(row.get("key_unique")),
     )

@@ -244,6 +244,13 @@ def check_table(table: SilverTable, tables: Iterable[SilverTable], settings: Sil
         )
 
 
+_made: Final[dict[TableName, tuple[Relation, SilverSettings, SilverTable]]] = {}
+"""By name, the table that `silver_catalog` made last, and what it made the table from.
+
+Each cycle asks for all tables, those that were dropped years ago included.
+"""
+
+
 def silver_catalog(relations: Sequence[Relation], settings: SilverSettings) -> dict[TableName, SilverTable]:
     """The newest shape of each table, by its newest name.
 
@@ -265,9 +272,14 @@ def silver_catalog(relations: Sequence[Relation], settings: SilverSettings) -> d
 
 
 def _carried(relation: Relation, settings: SilverSettings) -> SilverTable:
+    known = _made.get(relation.table)
+    if known is not None and known[0] is relation and known[1] is settings:
+        return known[2]
     try:
-        return silver_table(relation, settings)
+        table = silver_table(relation, settings)
     except ConfigurationError as error:
         problem = TableError(relation.table, error.message, code=error.code, remedy=error.remedy)
         plain = silver_table(relation, settings.model_copy(update={"types": {}}))
-        return replace(plain, problem=problem)
+        return replace(plain, problem=problem)  # who raises a problem adds to its traceback: each has its own
+    _made[relation.table] = relation, settings, table
+    return table

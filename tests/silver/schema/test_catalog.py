@@ -48,6 +48,22 @@ def test_of_a_table_dropped_and_made_again_the_newer_relation_counts() -> None:
     assert silver_catalog([made, dropped], PLAIN)[TableName("public", "t")].relation.relation_id == 7
 
 
+def test_a_table_of_which_nothing_is_new_is_not_made_again() -> None:
+    """Each cycle asks for all tables, and a pipeline may have thousands that were dropped long ago."""
+    settings = SilverSettings()
+    gone = relation("gone", [("id", INT)], ["id"], relation_id=1)
+    stays = relation("stays", [("id", INT)], ["id"], relation_id=2)
+    before = silver_catalog([gone, stays], settings)
+    again = silver_catalog([gone, stays], settings)
+    assert all(again[name] is table for name, table in before.items())
+    later = relation("stays", [("id", INT)], [], relation_id=2, from_lsn=50)
+    after = silver_catalog([gone, stays, later], settings)
+    assert after[gone.table] is before[gone.table]
+    assert after[stays.table].key == ()
+    assert silver_catalog([stays], settings)[stays.table].key == stays.key
+    assert silver_catalog([stays], SilverSettings(deletes="soft"))[stays.table].soft
+
+
 def test_an_override_replaces_the_mapped_type() -> None:
     settings = SilverSettings(types={"public.t.total": "decimal(38,9)"})
     shape = relation("t", [("id", INT), ("total", PgType("base", "numeric"))], ["id"], relation_id=1)
