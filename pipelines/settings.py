@@ -29,7 +29,7 @@ from bronze.config.sections import (
     spelt_out,
 )
 from bronze.config.validation import validate
-from bronze.config.yaml_file import YamlFile, read_yaml
+from bronze.config.yaml_file import YamlFile, parse_yaml, read_yaml
 from bronze.errors import ConfigurationError
 from bronze.lake.folders import local_folder, misread
 from bronze.lake.location import Lake
@@ -120,6 +120,7 @@ class Pipeline(Section):
     spark: dict[str, Annotated[str, BeforeValidator(spelt_out)]] = Field(default_factory=dict)
 
     _path: Path = PrivateAttr(default=Path("pipeline.yml"))
+    _text: str = PrivateAttr(default="")
 
     @field_validator("spark")
     @classmethod
@@ -133,6 +134,11 @@ class Pipeline(Section):
     def path(self) -> Path:
         """Absolute path of the pipeline file."""
         return self._path
+
+    @property
+    def text(self) -> str:
+        """Text of the pipeline file when it was read, without what its variables expand to."""
+        return self._text
 
     @property
     def folder(self) -> Path:
@@ -197,8 +203,12 @@ class Pipeline(Section):
         return [found for found in base.glob(str(path.relative_to(base))) if found.is_file()]
 
 
-def load_pipeline(path: Path | str) -> Pipeline:
+def load_pipeline(path: Path | str, text: str | None = None) -> Pipeline:
     """Read and validate a pipeline file.
+
+    Args:
+        path: the file; relative paths start from its folder.
+        text: of the file as another process of this command has read it; the file is not read again then.
 
     Raises:
         ConfigurationError: the file is missing or something in it is wrong, or a secret that it names cannot
@@ -206,14 +216,17 @@ def load_pipeline(path: Path | str) -> Pipeline:
     """
     # Not resolved: a ConfigMap's link leads to a folder that is replaced when the ConfigMap changes.
     file = Path(path).expanduser().absolute()
-    if not file.is_file():
+    if text is None and not file.is_file():
         raise ConfigurationError(
             "is a folder, not a pipeline file" if file.is_dir() else "no such pipeline file",
             code="file-missing",
             where=str(path),
             remedy="give the path of a pipeline file; `smelt init --dsn …` writes one",
         )
-    yaml = read_yaml(file, expand_env=True, secrets=secret)
+    if text is None:
+        yaml = read_yaml(file, expand_env=True, secrets=secret)
+    else:
+        yaml = parse_yaml(text, file, expand_env=True, secrets=secret)
     for key in _SECRETS:
         for _, written in yaml.expanded.get(key, ()):
             remember(_VARIABLE.findall(written))
@@ -226,7 +239,7 @@ def load_pipeline(path: Path | str) -> Pipeline:
     files = _connection_files(pipeline.source, file.parent)
     if files:
         pipeline = pipeline.model_copy(update={"source": pipeline.source.model_copy(update=files)})
-    pipeline._path = file  # noqa: SLF001 - our own model; the file is not one of its keys
+    pipeline._path, pipeline._text = file, yaml.text  # noqa: SLF001 - as above
     return pipeline
 
 

@@ -78,6 +78,7 @@ class YamlFile:
         values: line (from 1) of the value at a path of keys and indexes.
         keys: line of the key that leads to a path; the item's own line in a list.
         expanded: at a path, the texts that came from elsewhere, each with what stood there.
+        text: the file's own, before anything is expanded.
     """
 
     path: Path
@@ -85,6 +86,7 @@ class YamlFile:
     values: Mapping[YamlPath, int] = field(default_factory=dict)
     keys: Mapping[YamlPath, int] = field(default_factory=dict)
     expanded: Mapping[YamlPath, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    text: str = field(default="", repr=False)
 
     def line(self, path: Sequence[PathStep], *, key: bool = False) -> int:
         """Line of the value (or key) at `path`; of the nearest thing around it where there is none."""
@@ -175,7 +177,7 @@ def parse_yaml(
         raise problems_error(path, builder.problems, code="yaml-content")
     if builder.withheld:
         raise _secret_error(path, *builder.withheld[0])
-    return YamlFile(path, data, builder.values, builder.keys, builder.expanded)
+    return YamlFile(path, data, builder.values, builder.keys, builder.expanded, text)
 
 
 def _syntax_error(error: MarkedYAMLError, path: Path) -> ConfigurationError:

@@ -11,11 +11,14 @@ of the account), to write into /var/log/deltasmelt, and into the lake if that is
 How exit codes become states:
 
 * 0: success.
-* 3: **skipped**. The stage has caught up, but tables or documents are left out, because an error has stopped
-  them. That is seen in the grid, and `smelt status` says which. It is not tried again, which would change
-  nothing. What follows runs (`none_failed`): the documents of the other tables are to be current.
-* anything else: failed. It is tried once more after a minute. What follows does not run; the next run of the
-  DAG resumes where the lake ends, whatever ended this one.
+* 3: failed. The stage has caught up, but tables or documents are left out, because an error has stopped them;
+  the task's log names them. What follows runs all the same (`all_done`): the documents of the other tables
+  are to be current.
+* anything else: failed. What follows runs, and finds what the lake holds. The next run of the DAG resumes
+  where the lake ends, whatever ended this one, so stages are not tried again before it.
+
+Airflow takes the state of a run from its last tasks alone. So `failed` watches the others, and fails the run
+if any of them failed. To tell somebody, give the DAG an ``on_failure_callback`` with a notifier of Airflow.
 
 ``max_active_runs=1`` keeps runs apart; a second run of a stage would be refused anyway (already-running).
 ``catchup=False``, because one run does the work of all that were missed.
@@ -29,15 +32,19 @@ from datetime import UTC, datetime, timedelta
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG
 
-LEFT_OUT = 3
 SHARED = {
-    "skip_on_exit_code": LEFT_OUT,
-    "trigger_rule": "none_failed",
-    "retries": 1,
-    "retry_delay": timedelta(minutes=1),
+    "trigger_rule": "all_done",
+    "retries": 0,
     "execution_timeout": timedelta(hours=24),  # of what hangs; a first load may need more
 }
 DAILY = {**SHARED, "execution_timeout": timedelta(hours=12)}
+ONCE_MORE = {"retries": 1, "retry_delay": timedelta(minutes=1)}
+WATCHER = {
+    "task_id": "failed",
+    "bash_command": "echo 'a task of this run has failed: its log says why' >&2; exit 1",
+    "trigger_rule": "one_failed",
+    "retries": 0,
+}
 
 with DAG(
     dag_id="deltasmelt_stages",
@@ -60,6 +67,7 @@ with DAG(
         **SHARED,
     )
     gold.set_upstream(silver)
+    BashOperator(**WATCHER).set_upstream([silver, gold])
 
 with DAG(
     dag_id="deltasmelt_daily",
@@ -73,13 +81,14 @@ with DAG(
         task_id="maintain",
         bash_command="set -a; . /etc/deltasmelt/environment; "
         "exec /opt/smelt/bin/smelt maintain /etc/deltasmelt/pipeline.yml",
-        **DAILY,
+        **{**DAILY, **ONCE_MORE},
     )
     quality = BashOperator(
         task_id="quality",
         bash_command="set -a; . /etc/deltasmelt/environment; "
         "exec /opt/smelt/bin/smelt quality /etc/deltasmelt/pipeline.yml "
         "--report /var/log/deltasmelt/quality.html",
-        **{**DAILY, "retries": 0},  # a check that failed would fail again
+        **DAILY,
     )
     quality.set_upstream(maintain)
+    BashOperator(**WATCHER).set_upstream([maintain, quality])

@@ -1,8 +1,8 @@
 """The reader in its own process, without a JVM but while Spark copies large tables (`snapshot.engine`).
 
 `python -m pipelines.runtime.reader_process`. It loads the reader, and then takes its orders from its standard
-input, as one JSON line (`reader_spawn`): the pipeline file, the log file, and where to end. If standard input
-ends before that, nobody needs it any longer, and it ends.
+input, as one JSON line (`reader_spawn`): the pipeline file and its text, the log file, and where to end. If
+standard input ends before that, nobody needs it any longer, and it ends.
 
 What happens when
 
@@ -61,7 +61,7 @@ def main() -> int:
     threading.Thread(target=_stop_with_parent, args=(stop,), name="parent-watch", daemon=True).start()
     until = None if orders["until"] is None else Lsn.parse(orders["until"])
     try:
-        _read(orders["file"], until, stop, events)
+        _read(orders["file"], orders["text"], until, stop, events)
     except SmeltError as error:
         _LOGGER.exception("the reader stopped")
         _send(events, {"event": "error", **error_fields(error)})
@@ -97,7 +97,7 @@ def error_fields(error: SmeltError) -> dict[str, str | None]:
     }
 
 
-def _read(file: str, until: Lsn | None, stop: threading.Event, events: TextIO) -> None:
+def _read(file: str, text: str, until: Lsn | None, stop: threading.Event, events: TextIO) -> None:
     from bronze.progress import is_under_way  # noqa: PLC0415 - `main` has loaded them
     from bronze.reader.reader import Reader  # noqa: PLC0415
     from pipelines.runtime.reader_progress import write_progress  # noqa: PLC0415
@@ -105,7 +105,7 @@ def _read(file: str, until: Lsn | None, stop: threading.Event, events: TextIO) -
     from pipelines.spark.executors import executors_of  # noqa: PLC0415 - loads no Spark yet
     from pipelines.terminal.logs import start_logging  # noqa: PLC0415
 
-    pipeline = load_pipeline(file)
+    pipeline = load_pipeline(file, text)
     if pipeline.lake.path is None:
         from pipelines.spark.catalog_session import serve_catalog  # noqa: PLC0415 - no other reader needs Spark
         from pipelines.spark.remote import require_server  # noqa: PLC0415

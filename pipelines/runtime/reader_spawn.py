@@ -45,9 +45,18 @@ def spawn(log: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
 
 
 def send_orders(
-    process: subprocess.Popen[bytes], *, file: Path, log: Path, until: Lsn | None, as_json: bool = False
+    process: subprocess.Popen[bytes],
+    *,
+    file: Path,
+    text: str,
+    log: Path,
+    until: Lsn | None,
+    as_json: bool = False,
 ) -> None:
     """Tell a process what to read; nothing if it has died, which whoever watches it will see.
+
+    The text of the pipeline file goes with the orders. So a reader that is started again after the file
+    changed (a ConfigMap, an edit that is not finished) has the lake and the slot that its parent has locked.
 
     Secrets of Databricks that the pipeline file names go with it. They can be asked for in the process that
     Databricks started, and in no child of it. A pipe shows them to nobody else.
@@ -55,15 +64,18 @@ def send_orders(
     Args:
         process: of the reader.
         file: the pipeline file.
+        text: of the file when the command read it.
         log: what takes its standard error and stray prints.
         until: where it ends, if anywhere.
         as_json: whether it logs lines of JSON.
     """
     end = None if until is None else str(until)
-    orders = {"file": str(file), "log": str(log), "until": end, "json": as_json, "secrets": known()}
+    orders = {"file": str(file), "text": text, "log": str(log), "until": end, "json": as_json}
+    line = json.dumps({**orders, "secrets": known()}).encode() + b"\n"
     if process.stdin is not None:
         with contextlib.suppress(BrokenPipeError):  # past the buffer, which would try again when it is closed
-            os.write(process.stdin.fileno(), json.dumps(orders).encode() + b"\n")
+            while line:  # a signal may cut a write short
+                line = line[os.write(process.stdin.fileno(), line) :]
 
 
 @contextlib.contextmanager

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from bronze.lsn import Lsn
     from pipelines.settings import Pipeline
 
-_STOP_SECONDS: Final = 30.0
-_TOLD_SECONDS: Final = 2.0
+STOP_SECONDS: Final = 30.0
+"""For the commit under way, from the moment when the process is asked to end."""
+TOLD_SECONDS: Final = 2.0
 """For the last words of a reader that has ended; who is told them may block for ever."""
 _SILENT_ENDS: Final = 5
 _PAUSE_SECONDS: Final = 1.0
@@ -87,6 +88,7 @@ class ReaderProcess:
         self._growth = Growth()
         self._streamed = self._copied = self._copying = False
         self._start_again_at: float | None = None
+        self._kill_at: float | None = None
         self.finished = False
         self.restarts = 0
 
@@ -109,7 +111,8 @@ class ReaderProcess:
             with open_log(path, "ab") as log:
                 process = spawn(log)
         self._process = process
-        send_orders(process, file=self._pipeline.path, log=path, until=self._until, as_json=lines.as_json())
+        file, text = self._pipeline.path, self._pipeline.text
+        send_orders(process, file=file, text=text, log=path, until=self._until, as_json=lines.as_json())
         self._streamed = self._copied = self._copying = False
         self._listener = threading.Thread(target=self._listen, args=(self._process,), daemon=True)
         self._listener.start()
@@ -164,20 +167,31 @@ class ReaderProcess:
         )
         self._start_again_at = time.monotonic() + self._backoff.seconds()
 
-    def stop(self) -> None:
-        """Ask it to end after its current commit, and wait; nothing if it does not run."""
-        process, self._process = self._process, None
-        self._start_again_at = None
-        if process is None:
+    def ask_to_end(self) -> None:
+        """Ask the process to end after its current commit; `stop` waits for the end."""
+        process, self._start_again_at = self._process, None
+        if process is None or self._kill_at is not None:
             return
+        self._kill_at = time.monotonic() + STOP_SECONDS
         if process.poll() is None:
             process.terminate()
         if process.stdin is not None:
             process.stdin.close()
+
+    def stop(self) -> None:
+        """Ask the process to end, and wait; nothing if it does not run.
+
+        The process is killed `STOP_SECONDS` after it was asked first.
+        """
+        self.ask_to_end()
+        process, self._process = self._process, None
+        kill_at, self._kill_at = self._kill_at, None
+        if process is None or kill_at is None:
+            return
         try:
-            process.wait(_STOP_SECONDS)
+            process.wait(max(0.0, kill_at - time.monotonic()))
         except subprocess.TimeoutExpired:
-            _LOGGER.warning("the reader process did not end within %s s; killing it", _STOP_SECONDS)
+            _LOGGER.warning("the reader process did not end within %s s; killing it", STOP_SECONDS)
             process.kill()
             process.wait()
         self._hear_out()
@@ -193,9 +207,9 @@ class ReaderProcess:
     def _hear_out(self) -> None:
         """Wait, for a while, until all that an ended process reported is heard and passed on."""
         if self._listener is not None:
-            self._listener.join(_TOLD_SECONDS)
+            self._listener.join(TOLD_SECONDS)
         with self._news:
-            self._news.wait_for(lambda: self._newest is None and not self._telling, _TOLD_SECONDS)
+            self._news.wait_for(lambda: self._newest is None and not self._telling, TOLD_SECONDS)
 
     def _tell(self, on_progress: Callable[[dict[str, Any]], None]) -> None:
         """Pass on the newest report, until the end or a failure."""

@@ -8,8 +8,9 @@ Who does what, and why nothing hangs:
   JVM then starts while the reader takes its snapshot, or writes what it received.
   Signals reach Python's main thread only, and that one never waits inside Spark, so Ctrl-C acts at once;
 * `wait` watches both and raises what either of them met;
-* leaving the block stops the reader in order, gives a running cycle a moment, then stops Spark under it.
-  Every commit is atomic and carries its own position, so an interrupted cycle is simply repeated.
+* leaving the block asks the reader to end. While the reader ends, a running cycle gets a moment, then Spark
+  is stopped under the cycle. Both together take as long as the slower one (`END_SECONDS`); job definitions
+  give that much. Every commit is atomic and carries its own position, so an interrupted cycle is repeated.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from bronze.lake.leases import still_holding
 from bronze.store.position import PositionWatch
 from pipelines.runtime.locks import lake_lock
-from pipelines.runtime.reader_supervision import ReaderProcess
+from pipelines.runtime.reader_supervision import STOP_SECONDS, TOLD_SECONDS, ReaderProcess
 from pipelines.runtime.volume import is_little
 from pipelines.spark.catalog_session import cancel
 from pipelines.spark.jvm_death import death_told
 from pipelines.spark.lent_session import lent
 from pipelines.spark.meaning import meaning
-from pipelines.spark.session import active_session, spark_session, stop_session
+from pipelines.spark.session import SPARK_STOP_SECONDS, active_session, spark_session, stop_session
 from pipelines.terminal.jvm_errors import in_words
 from pipelines.terminal.logs import spark_log
 from silver.run.lazy_session import LazySession, lazily
@@ -51,6 +52,9 @@ if TYPE_CHECKING:
 
 _CYCLE_SECONDS: Final = 3.0
 _WORKER_SECONDS: Final = 20.0
+_STAGES_SECONDS: Final = _CYCLE_SECONDS + SPARK_STOP_SECONDS + _WORKER_SECONDS
+END_SECONDS: Final = max(STOP_SECONDS, _STAGES_SECONDS) + 2 * TOLD_SECONDS
+"""For the end of reader, silver and gold; then the lake's locks are released."""
 _ENDED: Final = "the run was ended while Spark started"
 _LOGGER = logging.getLogger("deltasmelt.run")
 
@@ -274,7 +278,15 @@ class Supervisor:
     def _end(self) -> None:
         self._stop.set()
         if self.reader is not None:
-            self.reader.stop()
+            self.reader.ask_to_end()
+        try:
+            self._end_stages()
+        finally:
+            if self.reader is not None:
+                self.reader.stop()
+        self._held.close()
+
+    def _end_stages(self) -> None:
         if self._worker is not None:
             self._worker.join(_CYCLE_SECONDS)
         # A Spark that is still starting is not waited for: its JVM ends with our end of its standard input.
@@ -287,4 +299,3 @@ class Supervisor:
                 cancel(self._given, spark)
             if self._worker is not None:
                 self._worker.join(_WORKER_SECONDS)
-        self._held.close()

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 _LOGGER = logging.getLogger("deltasmelt.session")
-_STOP_SECONDS: Final = 15.0
+SPARK_STOP_SECONDS: Final = 15.0
 
 
 DEFAULT_HEAP: Final = "2g"
@@ -234,7 +234,7 @@ def jvm_process() -> subprocess.Popen[bytes] | None:
     return process
 
 
-def stop_session(spark: SparkSession, *, patience: float = _STOP_SECONDS) -> int | None:
+def stop_session(spark: SparkSession, *, patience: float = SPARK_STOP_SECONDS) -> int | None:
     """Stop a session that `spark_session` started, and wait until its JVM is gone.
 
     One at a server is released there, with those that were made beside it.

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-READERS: Final = {"pipeline": load_pipeline, "document": load_document, "suite": load_suite}
+READERS: Final[dict[str, Callable[[Path], object]]] = {
+    "pipeline": load_pipeline, "document": load_document, "suite": load_suite,
+}  # fmt: skip
 LAUGHS: Final = "a0: &a0 [x, x]\n" + "".join(
     f"a{each}: &a{each} [{', '.join([f'*a{each - 1}'] * 10)}]\n" for each in range(1, 12)
 )
@@ -46,8 +48,7 @@ HOSTILE: Final = {
 
 @pytest.fixture(params=sorted(READERS))
 def read(request: pytest.FixtureRequest) -> Callable[[Path], object]:
-    reader: Callable[[Path], object] = READERS[request.param]
-    return reader
+    return READERS[request.param]
 
 
 @pytest.mark.parametrize("kind", sorted(HOSTILE))

@@ -10,10 +10,7 @@ import subprocess
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from pipelines.conf_files import conf_folder
-from pipelines.terminal import failures
 from tests.pipelines.jobs.command_lines import parsed
 
 if TYPE_CHECKING:
@@ -94,6 +91,16 @@ def test_each_command_of_cron_and_airflow_has_a_deadline() -> None:
     assert {task: int(number) for line in of_cron for number, task in line} == hours
 
 
+def tasks() -> list[dict[str | None, ast.expr]]:
+    """What each task of the DAG is made of; its watcher is no command of ours."""
+    made = [
+        {keyword.arg: keyword.value for keyword in call.keywords}
+        for call in ast.walk(ast.parse(DAG))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "BashOperator"
+    ]
+    return [given for given in made if "task_id" in given]
+
+
 def calls(name: str) -> list[dict[str, ast.expr]]:
     found = [node for node in ast.walk(ast.parse(DAG)) if isinstance(node, ast.Call)]
     return [
@@ -103,31 +110,35 @@ def calls(name: str) -> list[dict[str, ast.expr]]:
     ]
 
 
+def constants() -> dict[str, Any]:
+    file, names = ast.parse(DAG), {"timedelta": timedelta}
+    text = "\n".join(ast.unparse(node) for node in file.body if isinstance(node, ast.Assign))
+    exec(text, names)  # noqa: S102 - the rest of the file needs Airflow
+    return names
+
+
 def settings() -> dict[str, dict[str, Any]]:
     """By task: what it shares with others, as the file's constants say it."""
-    file, names = ast.parse(DAG), {"timedelta": timedelta}
-    constants = "\n".join(ast.unparse(node) for node in file.body if isinstance(node, ast.Assign))
-    exec(constants, names)  # noqa: S102 - the rest of the file needs Airflow
-    found: dict[str, dict[str, Any]] = {}
-    for call in ast.walk(file):
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "BashOperator":
-            given = {keyword.arg: keyword.value for keyword in call.keywords}
-            found[ast.literal_eval(given["task_id"])] = eval(ast.unparse(given[None]), names)  # noqa: S307
-    return found
+    names = constants()
+    return {
+        ast.literal_eval(given["task_id"]): eval(ast.unparse(given[None]), names)  # noqa: S307
+        for given in tasks()
+    }
 
 
 def test_each_task_of_the_dag_is_a_command_that_parses() -> None:
-    tasks = {}
-    for call in calls("BashOperator"):
-        shell = ast.literal_eval(call["bash_command"])
+    found = {}
+    for given in tasks():
+        shell = ast.literal_eval(given["bash_command"])
         assert shell.startswith("set -a; . /etc/deltasmelt/environment; exec "), "signals reach the command"
         ((command, params),) = called(shell)
-        assert ast.literal_eval(call["task_id"]) == command
-        tasks[command] = params.get("until_caught_up")
-    assert tasks == {"silver": True, "gold": True, "maintain": None, "quality": None}
+        assert ast.literal_eval(given["task_id"]) == command
+        found[command] = params.get("until_caught_up")
+    assert found == {"silver": True, "gold": True, "maintain": None, "quality": None}
 
 
-def test_the_dag_runs_once_at_a_time_and_what_was_left_out_is_skipped() -> None:
+def test_the_dag_runs_once_at_a_time_and_what_was_left_out_fails_its_run() -> None:
+    """Airflow itself is not here: its rules are those of its documentation (watcher pattern)."""
     dags = calls("DAG")
     assert len(dags) == 2
     for dag in dags:
@@ -136,13 +147,18 @@ def test_the_dag_runs_once_at_a_time_and_what_was_left_out_is_skipped() -> None:
         times = ast.literal_eval(dag["schedule"]).split()
         assert all(is_field(text, *bounds) for text, bounds in zip(times, RANGES, strict=True))
     for given in settings().values():
-        assert given["skip_on_exit_code"] == failures.TABLES_STOPPED
-        assert given["trigger_rule"] == "none_failed"
+        assert "skip_on_exit_code" not in given, "a task that is skipped is seen by nobody"
+        assert given["trigger_rule"] == "all_done", "gold follows what silver left out"
     assert {task: given["retries"] for task, given in settings().items()} == {
-        "silver": 1, "gold": 1, "maintain": 1, "quality": 0,
+        "silver": 0, "gold": 0, "maintain": 1, "quality": 0,
     }  # fmt: skip
+    watcher = constants()["WATCHER"]
+    assert (watcher["trigger_rule"], watcher["retries"]) == ("one_failed", 0)
+    done = subprocess.run(["bash", "-c", watcher["bash_command"]], capture_output=True, check=False)
+    assert done.returncode == 1
+    watched = re.findall(r"BashOperator\(\*\*WATCHER\)\.set_upstream\(\[(\w+), (\w+)\]\)", DAG)
+    assert watched == [("silver", "gold"), ("maintain", "quality")], "the last task of each run"
 
 
-@pytest.mark.parametrize("name", ["from airflow.sdk import DAG", "skip_on_exit_code"])
-def test_the_dag_is_one_of_airflow_3(name: str) -> None:
-    assert name in DAG
+def test_the_dag_is_one_of_airflow_3() -> None:
+    assert "from airflow.sdk import DAG" in DAG

@@ -13,7 +13,6 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from pipelines.conf_files import conf_folder
-from pipelines.runtime import reader_supervision
 from pipelines.terminal import failures
 from tests.pipelines.jobs.command_lines import parsed
 
@@ -24,7 +23,7 @@ FOLDER = conf_folder() / "systemd"
 PAGE = (conf_folder().parent / "docs" / "how-to" / "run-the-reader-as-a-service.md").read_text()
 SMELT = "/opt/smelt/bin/smelt"
 KNOWN = {
-    "Unit": {"Description", "After", "Wants", "StartLimitIntervalSec"},
+    "Unit": {"Description", "After", "Wants", "OnFailure", "StartLimitIntervalSec"},
     "Service": {
         "Type", "User", "Group", "EnvironmentFile", "Environment", "WorkingDirectory", "ExecStart", "Restart",
         "RestartSec", "RestartPreventExitStatus", "SuccessExitStatus", "KillMode", "TimeoutStartSec",
@@ -37,17 +36,24 @@ KNOWN = {
         "RestrictRealtime", "RestrictSUIDSGID", "LockPersonality", "MemoryDenyWriteExecute", "RemoveIPC",
         "SystemCallArchitectures", "SystemCallFilter", "SystemCallErrorNumber",
     },
-    "Timer": {"OnCalendar", "Persistent", "RandomizedDelaySec"},
+    "Timer": {"OnCalendar", "Persistent", "RandomizedDelaySec", "Unit"},
     "Install": {"WantedBy"},
 }  # fmt: skip
 """Directives of systemd 252 and later, of those sections; https://www.freedesktop.org/software/systemd/man/."""
 
 
+SHARED = FOLDER / "deltasmelt-.service.d" / "common.conf"
+
+
 def read(name: str) -> dict[str, dict[str, list[str]]]:
-    found: dict[str, dict[str, list[str]]] = {}
-    for line in (FOLDER / name).read_text().splitlines():
+    """A unit, with what the folder for all units of its beginning adds."""
+    found: dict[str, dict[str, list[str]]] = {"Unit": defaultdict(list)}
+    text = (FOLDER / name).read_text()
+    if name.startswith("deltasmelt-") and name.endswith(".service"):
+        text += SHARED.read_text()
+    for line in text.splitlines():
         if match := re.fullmatch(r"\[(\w+)\]", line):
-            section = found[match[1]] = defaultdict(list)
+            section = found.setdefault(match[1], defaultdict(list))
         elif line and not line.startswith("#"):
             key, equals, value = line.partition("=")
             assert equals, line
@@ -55,23 +61,18 @@ def read(name: str) -> dict[str, dict[str, list[str]]]:
     return found
 
 
-UNITS = sorted(path.name for path in FOLDER.iterdir())
-SERVICES = [name for name in UNITS if name.endswith(".service")]
+UNITS = sorted(path.name for path in FOLDER.iterdir() if path.is_file())
+SERVICES = [name for name in UNITS if re.fullmatch(r"deltasmelt-.*\.service", name)]
 TIMERS = [name for name in UNITS if name.endswith(".timer")]
 
 
 def test_the_units_are_the_reader_and_two_timers_with_what_they_start() -> None:
-    assert UNITS == [
-        "deltasmelt-maintain.service",
-        "deltasmelt-maintain.timer",
-        "deltasmelt-reader.service",
-        "deltasmelt-stages.service",
-        "deltasmelt-stages.timer",
-    ]
+    started = []
     for timer in TIMERS:
-        assert timer.replace(".timer", ".service") in SERVICES
         assert read(timer)["Install"]["WantedBy"] == ["timers.target"]
-    assert "Install" not in read("deltasmelt-stages.service"), "the timer starts it, no boot does"
+        started += read(timer)["Timer"].get("Unit", [timer.replace(".timer", ".service")])
+    assert started == ["deltasmelt-maintain.service", "deltasmelt-silver.service"]
+    assert [name for name in SERVICES if "Install" in read(name)] == ["deltasmelt-reader.service"]
 
 
 @pytest.mark.parametrize("name", UNITS)
@@ -85,10 +86,11 @@ def test_systemd_itself_finds_nothing_to_say(tmp_path: Path) -> None:
     program = shutil.which("systemd-analyze")
     for name in UNITS:
         (tmp_path / name).write_text((FOLDER / name).read_text().replace(SMELT, shutil.which("true") or ""))
+    shutil.copytree(SHARED.parent, tmp_path / SHARED.parent.name)
     if program is not None:
         command = [program, "verify", "--man=no", *(str(tmp_path / name) for name in UNITS)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        ours = [line for line in (done.stdout + done.stderr).splitlines() if "deltasmelt" in line]
+        ours = [line for line in (done.stdout + done.stderr).splitlines() if "smelt" in line]
         assert ours == []
 
 
@@ -107,9 +109,10 @@ def commands(name: str) -> list[str]:
 
 def test_each_service_calls_commands_that_parse() -> None:
     assert {name: commands(name) for name in SERVICES} == {
-        "deltasmelt-maintain.service": ["maintain"],
+        "deltasmelt-gold.service": ["gold"],
+        "deltasmelt-maintain.service": ["maintain", "quality"],
         "deltasmelt-reader.service": ["bronze"],
-        "deltasmelt-stages.service": ["silver", "gold"],
+        "deltasmelt-silver.service": ["silver"],
     }
 
 
@@ -121,7 +124,6 @@ def test_the_reader_is_started_again_unless_its_command_line_is_wrong() -> None:
     assert service["RestartPreventExitStatus"] == [str(failures.USAGE)]
     ends = {int(code) for code in service["SuccessExitStatus"][0].split()}
     assert ends == {failures.INTERRUPTED, failures.TERMINATED}
-    assert int(service["TimeoutStopSec"][0]) >= reader_supervision._STOP_SECONDS + 10
     _, params = parsed(shlex.split(service["ExecStart"][0])[1:])
     assert params["http"].startswith("127.0.0.1:"), "for this machine alone, so it needs no token"
 
@@ -142,37 +144,36 @@ def test_the_drop_in_for_spark_gives_the_reader_what_the_stages_have() -> None:
     assert block is not None
     given = dict(line.split("=", 1) for line in block[1].splitlines())
     assert set(given) <= KNOWN["Service"]
-    stages = read("deltasmelt-stages.service")["Service"]
-    for key in ("MemoryMax", "CacheDirectory", "CacheDirectoryMode"):
-        assert [given[key]] == stages[key]
-    assert given["Environment"] in stages["Environment"][0].split()
+    stages = read("deltasmelt-silver.service")["Service"]
+    assert [given["MemoryMax"]] == stages["MemoryMax"]
     reader = read("deltasmelt-reader.service")["Service"]
     assert {key for key in ("MemoryDenyWriteExecute", "MemoryHigh") if reader[key] != stages.get(key)} < set(
         given
     )
 
 
-def test_gold_follows_silver_although_some_tables_are_left_out() -> None:
-    service = read("deltasmelt-stages.service")["Service"]
-    assert service["TimeoutStartSec"] == ["24h"], "a oneshot has none of its own"
-    assert service["Type"] == ["oneshot"], "one ExecStart after the other; a timer starts no second one"
-    assert service["SuccessExitStatus"] == [str(failures.TABLES_STOPPED)]
+def test_gold_follows_silver_whose_exit_code_3_somebody_hears_of() -> None:
+    """So systemd 252 did it, with a program in the place of ours: failed, mail, and then gold."""
+    silver, gold = (read(f"deltasmelt-{name}.service") for name in ("silver", "gold"))
+    assert "deltasmelt-gold.service" in silver["Unit"]["Wants"], "not Requires: gold starts after a failure"
+    assert "deltasmelt-silver.service" in gold["Unit"]["After"]
+    for name in SERVICES:
+        unit = read(name)
+        assert unit["Unit"]["OnFailure"] == ["smelt-failed@%n.service"]
+        assert str(failures.TABLES_STOPPED) not in "".join(unit["Service"]["SuccessExitStatus"]).split()
+        if name != "deltasmelt-reader.service":
+            assert unit["Service"]["TimeoutStartSec"], "a oneshot has none of its own"
+            assert unit["Service"]["Type"] == ["oneshot"], "a timer starts no second one"
+    (command,) = read("smelt-failed@.service")["Service"]["ExecStart"]
+    assert subprocess.run(["sh", "-n", "-c", shlex.split(command)[2]], check=False).returncode == 0
 
 
-def test_all_services_are_confined_alike_but_the_jvm_may_compile() -> None:
-    def confined(name: str) -> dict[str, list[str]]:
+def test_all_services_are_confined_but_the_jvm_may_compile() -> None:
+    for name in SERVICES:
         service = read(name)["Service"]
-        return {
-            key: service[key]
-            for key in service
-            if re.match(r"Protect|Private|Restrict[A-Z]|System|NoNew|Cap", key)
-        }
-
-    reader, *others = (confined(name) for name in ("deltasmelt-reader.service", *SERVICES))
-    reader.pop("RestartPreventExitStatus", None)
-    for other in others:
-        other.pop("RestartPreventExitStatus", None)
-        assert other == reader
-    assert reader["ProtectSystem"] == ["strict"]
+        assert service["ProtectSystem"] == ["strict"]
+        assert service["User"][0] == "deltasmelt", "also without the folder that all share"
+        own = (FOLDER / name).read_text()
+        assert not re.search(r"^(Protect|Private|Restrict[A-Z]|System|NoNew|Cap)", own, re.MULTILINE)
     memory = {name: read(name)["Service"].get("MemoryDenyWriteExecute") for name in SERVICES}
     assert {name for name, value in memory.items() if value} == {"deltasmelt-reader.service"}

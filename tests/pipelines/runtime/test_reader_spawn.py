@@ -37,7 +37,8 @@ def test_its_orders_reach_it_and_what_it_meets_goes_to_the_log_that_they_name(
 ) -> None:
     monkeypatch.setenv("SMELT_LOGS", str(tmp_path))
     with spawn() as process:
-        send_orders(process, file=tmp_path / "none.yml", log=tmp_path / "said", until=Lsn(5))
+        file, said = tmp_path / "none.yml", tmp_path / "said"
+        send_orders(process, file=file, text="pipeline: 7\n", log=said, until=Lsn(5))
         assert process.stdout is not None
         error = process.stdout.read()
     assert process.returncode == 1
@@ -51,12 +52,13 @@ def test_secrets_go_with_its_orders_and_are_in_nothing_that_it_shows(
 ) -> None:
     monkeypatch.setenv("SMELT_LOGS", str(tmp_path))
     monkeypatch.setattr(databricks_secrets, "_KNOWN", {"shop/dsn": "host=db prot=1 password=gEh31m-Wort"})
-    (tmp_path / "shop.yml").write_text(
+    file = tmp_path / "shop.yml"
+    file.write_text(
         "pipeline: shop\nsource: {dsn: '${secret:shop/dsn}', slot: s, publication: p}\nlake: {path: ./lake}\n"
     )
     with spawn() as process:
         seen = [Path(f"/proc/{process.pid}/{what}").read_bytes() for what in ("environ", "cmdline")]
-        send_orders(process, file=tmp_path / "shop.yml", log=tmp_path / "said", until=None)
+        send_orders(process, file=file, text=file.read_text(), log=tmp_path / "said", until=None)
         assert process.stdout is not None
         error = process.stdout.read()
     assert process.returncode == 1
@@ -69,7 +71,7 @@ def test_orders_to_a_dead_one_are_no_error(tmp_path: Path) -> None:
     with spawn() as process:
         process.kill()
         process.wait(60)
-        send_orders(process, file=tmp_path / "a.yml", log=tmp_path / "log", until=None)
+        send_orders(process, file=tmp_path / "a.yml", text="", log=tmp_path / "log", until=None)
 
 
 def test_a_file_that_is_wrong_leaves_no_process(tmp_path: Path) -> None:

@@ -123,11 +123,14 @@ print(json.dumps({{"event": "end", "stopped": False}}), flush=True)
 
 
 def reader_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tell: Callable[[dict[str, Any]], None]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tell: Callable[[dict[str, Any]], None],
+    text: str = TALKER,
 ) -> ReaderProcess:
     """One whose program talks, and ends."""
     program = tmp_path / "talker"
-    program.write_text(TALKER.format(python=sys.executable))
+    program.write_text(text.format(python=sys.executable))
     program.chmod(0o700)
     (tmp_path / "shop.yml").write_text(
         "pipeline: shop\nsource: {slot: s, publication: p}\nlake: {path: ./lake}\n"
@@ -198,3 +201,26 @@ def test_what_fails_while_a_report_is_heard_ends_the_run(
         until(reader.check, 30)
     reader.stop()
     assert reader.restarts == 0
+
+
+DEAF = """#!{python}
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print('{{"event": "progress", "durable": 1, "snapshots": {{}}}}', flush=True)
+time.sleep(300)
+"""
+
+
+def test_one_that_does_not_end_is_killed_in_time_whatever_else_ended_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = threading.Event()
+    reader = reader_of(tmp_path, monkeypatch, lambda _: heard.set(), DEAF)
+    monkeypatch.setattr("pipelines.runtime.reader_supervision.STOP_SECONDS", 2.0)
+    reader.start()
+    assert heard.wait(30)
+    asked = time.monotonic()
+    reader.ask_to_end()
+    time.sleep(1.5)  # silver and gold end
+    reader.stop()
+    assert 1.9 < time.monotonic() - asked < 3.4, "counted from the moment when it was asked"

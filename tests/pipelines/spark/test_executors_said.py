@@ -73,7 +73,7 @@ def test_on_databricks_no_reader_of_a_lake_in_a_catalog_starts_without_a_server(
     file = tmp_path / "shop.yml"
     file.write_text(PIPELINE.replace("path: ./lake", "catalog: main"))
     with pytest.raises(ConfigurationError, match="on Databricks") as caught:
-        _read(str(file), None, threading.Event(), StringIO())
+        _read(str(file), file.read_text(), None, threading.Event(), StringIO())
     assert caught.value.code == "catalog-session"
     assert "SPARK_REMOTE" in str(caught.value)
 

@@ -1,0 +1,131 @@
+"""What job definitions promise, played: a pod's reader under load, its probes, its ConfigMap and its end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable
+
+from pipelines.conf_files import conf_folder
+from pipelines.monitor import watch
+from pipelines.runtime.supervisor import END_SECONDS
+from tests.bronze.replaying import execute, source_of
+from tests.pipelines.jobs.test_jobs_kubernetes import READER, container, pods
+from tests.pipelines.processes import ROOT, Command, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ALERTS_SECONDS = watch._LAST_LOOK_SECONDS + watch._LAST_ALERTS_SECONDS
+PAGES = conf_folder().parent / "docs" / "how-to"
+
+
+def graces() -> Iterator[tuple[str, float]]:
+    """Seconds from SIGTERM to SIGKILL, by every definition that there is."""
+    for name, pod in pods().items():
+        yield name, pod["spec"]["terminationGracePeriodSeconds"]
+    page = (PAGES / "run-the-reader-as-a-service.md").read_text().replace("\\\n", " ")
+    for number, run in enumerate(re.findall(r"^docker run .*$", page, re.MULTILINE)):
+        (seconds,) = re.findall(r"--stop-timeout (\d+)", run)
+        yield f"docker run {number}", float(seconds)
+    texts = [*(conf_folder() / "systemd").glob("**/*.conf"), PAGES / "schedule.md"]
+    texts += [path for path in (conf_folder() / "systemd").glob("*.service") if "Stop" in path.read_text()]
+    for path in texts:
+        (seconds,) = re.findall(r"^TimeoutStopSec=(\d+)$", path.read_text(), re.MULTILINE)
+        yield path.name, float(seconds)
+    for seconds in re.findall(r"timeout -k (\d+) ", (conf_folder() / "cron" / "deltasmelt.cron").read_text()):
+        yield "cron", float(seconds)
+
+
+def test_every_definition_gives_a_command_the_time_that_it_needs_to_end() -> None:
+    found = list(graces())
+    assert {"deltasmelt-reader", "docker run 1", "common.conf", "schedule.md", "cron"} <= {*dict(found)}
+    assert [(name, seconds) for name, seconds in found if seconds < END_SECONDS + ALERTS_SECONDS] == []
+
+
+def probe(name: str, port: str, token: Path) -> tuple[bool, float]:
+    """Run a probe of the manifest as the kubelet does; whether it answered well in time, and its seconds."""
+    asked = container(READER)[name]
+    words = [sys.executable, *asked["exec"]["command"][1:], f"--http=0.0.0.0:{port}"]
+    words = [re.sub(r"(--http-token-file)=.*", rf"\1={token}", word) for word in words]
+    began = time.monotonic()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    try:
+        done = subprocess.run(
+            words, env=environment, capture_output=True, timeout=asked["timeoutSeconds"], check=False
+        )
+    except subprocess.TimeoutExpired:
+        return False, time.monotonic() - began
+    return done.returncode == 0, time.monotonic() - began
+
+
+def lies_in(lake: Path) -> set[Any]:
+    """The ids that bronze has."""
+    if not (lake / "bronze" / "changes" / "_delta_log").is_dir():
+        return set()
+    rows = DeltaTable(lake / "bronze" / "changes").to_pyarrow_table(columns=["op", "new"])
+    rows = rows.filter(pc.equal(rows["op"], "insert"))
+    return {new[0] for new in rows["new"].to_pylist()}
+
+
+@pytest.mark.postgres
+@pytest.mark.process
+def test_a_pod_of_the_reader_lives_under_load_and_by_one_config_map(database: str, tmp_path: Path) -> None:
+    """The ConfigMap is laid out as the kubelet does it, and changes to another lake; then the reader dies."""
+    source, token, config = source_of(database), tmp_path / "token", tmp_path / "config"
+    token.write_text("0123456789abcdef0123456789abcdef")
+    token.chmod(0o600)
+
+    def mount(version: str) -> None:
+        folder = config / f"..{version}"
+        folder.mkdir(parents=True)
+        (folder / "pipeline.yml").write_text(
+            f"pipeline: shop\nsource: {{dsn: '{database}', slot: {source.slot}, publication: smelt}}\n"
+            f"lake: {{path: '{tmp_path / version}'}}\n"
+        )
+        (config / "..next").symlink_to(folder.name)
+        (config / "..next").replace(config / "..data")
+
+    execute(source, "CREATE TABLE items (id int PRIMARY KEY, t text)")
+    mount("first")
+    (config / "pipeline.yml").symlink_to("..data/pipeline.yml")
+    arguments = ("--http", "0.0.0.0:0", "--http-token-file", token)
+    load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
+    try:
+        with Command("bronze", config / "pipeline.yml", *arguments, folder=tmp_path) as pod:
+            until(lambda: "status page" in pod.text(), 120)
+            ((port),) = re.findall(r"status page: http://\S+?:(\d+)/", pod.text())
+            until(lambda: probe("startupProbe", port, token)[0], 120)
+            execute(source, "INSERT INTO items SELECT n, repeat('x', 400) FROM generate_series(1, 20000) n")
+            for name in ("livenessProbe", "readinessProbe"):
+                tried = [probe(name, port, token) for _ in range(2)]
+                assert container(READER)[name]["failureThreshold"] >= len(tried)
+                assert any(well for well, _ in tried), (name, tried)
+            for busy in load:
+                busy.kill()
+            until(lambda: len(lies_in(tmp_path / "first")) == 20000, 120)
+
+            mount("second")
+            (reader,) = pod.family("reader_process")
+            os.kill(reader, signal.SIGKILL)
+            execute(source, "INSERT INTO items VALUES (0)")
+            until(lambda: "0" in lies_in(tmp_path / "first"), 60)
+            assert not (tmp_path / "second").exists(), "a reader that is started again reads as its command"
+
+            began = time.monotonic()
+            pod.process.send_signal(signal.SIGTERM)
+            assert pod.wait(READER["spec"]["terminationGracePeriodSeconds"]) == 143, pod.text()
+            assert time.monotonic() - began < END_SECONDS
+    finally:
+        for busy in load:
+            busy.kill()
+            busy.wait()
