@@ -68,7 +68,8 @@ def load_documents(
     Args:
         paths: the files.
         wrong: takes the error of each document that cannot be read, by the document's name, or by the file's
-            where the file gives none. The other documents are then returned.
+            where the file gives none. Several files of one name are one error that names each of them. The
+            other documents are then returned.
 
     Raises:
         ConfigurationError: ``file:line: …`` for each problem of the first file that has any.
@@ -86,10 +87,19 @@ def load_documents(
         except ConfigurationError as error:
             if wrong is None:
                 raise
-            wrong[_name_in(path)] = error
+            name = _name_in(path)
+            wrong[name] = _both(wrong[name], error) if name in wrong else error
     # Of two definitions of one name, nobody knows which is meant.
     unclear = {name.lower() for name in wrong or ()}
     return [document for name, document in documents.items() if name not in unclear]
+
+
+def _both(first: ConfigurationError, second: ConfigurationError) -> ConfigurationError:
+    """Return one error for two files of one name: errors of documents are recorded by name."""
+    message = f"{first.message}\n{second.where}: {second.message}"
+    return ConfigurationError(
+        message, code=first.code, where=first.where, remedy=first.remedy or second.remedy
+    )
 
 
 def _name_in(path: Path) -> str:

@@ -167,12 +167,10 @@ def _row_counts(results: Iterable[Result]) -> dict[str, int]:
 
 
 def _documents(pipeline: Pipeline) -> tuple[list[Document], list[LeftOut]]:
-    """Gold's documents; a wrong definition stops gold, not the look at what is there."""
-    files = pipeline.document_files()  # a pattern without a file is no document that is wrong
-    try:
-        return list(load_documents(files)), []
-    except ConfigurationError as error:
-        return [], [LeftOut("documents", str(error))]
+    """Return gold's documents; each one whose definition is wrong is left out by itself."""
+    wrong: dict[str, ConfigurationError] = {}
+    documents = load_documents(pipeline.document_files(), wrong)
+    return documents, [LeftOut(f"document {name}", str(error)) for name, error in wrong.items()]
 
 
 def _keys(catalog: Mapping[TableName, SilverTable], trees: Mapping[str, Tree]) -> dict[str, tuple[str, ...]]:

@@ -153,6 +153,14 @@ def test_where_errors_are_wanted_each_document_that_is_wrong_leaves_the_others_a
     assert [one.name for one in found] == ["customer"]
     assert wrong.keys() == {"country", "torn.yml", "Named"}
     assert "is defined twice" in str(wrong["country"])
+    for folder, text in {"x": torn, "y": named}.items():
+        (tmp_path / folder).mkdir()
+        for name in ("torn", "named"):
+            (tmp_path / folder / f"{name}.yml").write_text(text)
+    files, wrong = sorted(tmp_path.glob("**/*.yml")), {}
+    assert [one.name for one in load_documents(files, wrong)] == ["customer"]
+    said = "\n".join(map(str, wrong.values()))
+    assert [file for file in files if str(file) not in said and file.name not in {"b.yml"}] == []
 
 
 def test_the_demo_documents_are_read() -> None:

@@ -9,6 +9,8 @@ import pytest
 from gold.language.document import load_documents
 from gold.tree.resolve import resolve
 from pipelines.quality.document_rows import ELEMENTS, check_document, elements_of, of_tree
+from pipelines.quality.run import _documents
+from pipelines.settings import load_pipeline
 from silver.schema.catalog import silver_catalog
 from silver.settings import SilverSettings
 from tests.fix_spark import reading
@@ -51,6 +53,21 @@ root: public.customers
 where: score is not null
 fields: [id]
 """
+
+
+def test_a_document_that_cannot_be_read_leaves_the_others_in_the_run(tmp_path: Path) -> None:
+    texts = {"good": "document: good\nroot: public.t\nfields: [id]\n", "torn": "document: d\nfields: ["}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.yml").write_text(text)
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(
+        "pipeline: shop\nsource: {slot: s, publication: p}\nlake: {path: ./lake}\n"
+        "gold: {documents: ['*.yml']}\n"
+    )
+    documents, left_out = _documents(load_pipeline(file))
+    assert [document.name for document in documents] == ["good"]
+    assert [one.subject for one in left_out] == ["document torn.yml"]
+    assert "torn.yml:2" in left_out[0].why
 
 
 def tree(folder: Path, text: str = DOCUMENT) -> Tree:
