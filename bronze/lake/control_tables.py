@@ -302,11 +302,21 @@ class ControlTables:
             self._errors.append(rows)
 
     def restate_error(self, error: OpenError) -> None:
-        """Record an error; the same one that is still open with another message is closed first."""
-        for known in self.open_errors():
-            if known.key == error.key and known.message != error.message:
-                self.close_errors(error.scope, error.name, error.code)
-        self.open_error(error)
+        """Record an error, as `restate_errors` does."""
+        self.restate_errors([error])
+
+    def restate_errors(self, errors: Sequence[OpenError], *, healed: Sequence[OpenError] = ()) -> None:
+        """Record errors, and close first which are open with another message, and those that have healed.
+
+        Two commits at most. After a kill between them the caller finds the errors again, and records them.
+        """
+        messages: dict[tuple[str, str, str], set[str]] = {}
+        for error in errors:
+            messages.setdefault(error.key, set()).add(without_keys(error.message))
+        known = self.open_errors() if errors else []
+        otherwise = [one for one in known if one.message not in messages.get(one.key, {one.message})]
+        self.close_all([*healed, *otherwise])
+        self.record_errors(errors)
 
     def close_errors(self, scope: str, name: str, code: str | None = None) -> None:
         """Close the open errors of a table, document or pipeline: all of them, or of one code."""

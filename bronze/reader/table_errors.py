@@ -149,21 +149,16 @@ class TableErrors:
         with self._lock:
             failed = {str(table) for table in self._failed if not problems.get(table)}
             known = self._control.open_errors()
-            before = {error.key: error.message for error in known}
+            before = {error.key for error in known}
             healed = [
                 error
                 for error in known
                 if error.scope == "table" and error.code in SOURCE_CODES and error.key not in keys
                 if error.name not in not_copied or (error.code not in _OF_COPIES and error.name not in failed)
             ]
-            otherwise = [
-                error
-                for error in found
-                if error.code in _OF_PUBLICATION and before.get(error.key, error.message) != error.message
-            ]
-            self._control.close_all([*healed, *otherwise, *self._strays(known)])
-            self._control.record_errors(
-                [error for error in found if error.key not in before or error in otherwise]
+            self._control.restate_errors(
+                [error for error in found if error.code in _OF_PUBLICATION or error.key not in before],
+                healed=[*healed, *self._strays(known)],
             )
 
     def cannot_join(self, error: TableError, mark: Lsn | None) -> None:

@@ -109,6 +109,21 @@ def test_an_error_is_recorded_once_while_open_and_again_after_it_healed(lake_pat
     assert sorted(at is None for at in closed) == [False, True, True]
 
 
+def test_what_is_restated_with_the_words_that_it_has_is_not_written_again(lake_path: str) -> None:
+    """Not even where the words are recorded otherwise than they came, because they repeat a key's bytes."""
+    control = ControlTables(Lake(lake_path))
+    said = f"no key in {list(range(80, 95))}"
+    errors = [OpenError("table", f"public.{name}", "code", said) for name in "ab"]
+    control.restate_errors([*errors, replace(errors[0], message="another problem of the table")])
+    made = DeltaTable(f"{lake_path}/control/errors").version()
+    control.restate_errors([*errors, replace(errors[0], message="another problem of the table")])
+    control.restate_error(errors[1])
+    assert DeltaTable(f"{lake_path}/control/errors").version() == made
+    control.restate_errors([replace(error, message="other words") for error in errors])
+    assert DeltaTable(f"{lake_path}/control/errors").version() == made + 2, "closed, and recorded"
+    assert [error.message for error in control.open_errors()] == ["other words"] * 2
+
+
 def test_closing_one_code_leaves_the_other_errors_of_the_table_open(lake_path: str) -> None:
     control = ControlTables(Lake(lake_path))
     for code in ("one", "two"):

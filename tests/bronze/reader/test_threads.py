@@ -13,6 +13,7 @@ from bronze.config.timing import Timing
 from bronze.errors import TableError
 from bronze.identifiers import TableName
 from bronze.lake.control import OpenError
+from bronze.lake.control_tables import ControlTables
 from bronze.lake.delta import open_existing
 from bronze.lake.location import Lake
 from bronze.lsn import ZERO, Lsn
@@ -47,7 +48,7 @@ def failed(table: TableName, code: str = "copy-failed") -> TableError:
     return TableError(table, "it cannot be copied", code=code)
 
 
-class Control:
+class Control(ControlTables):
     """`control.errors` in memory.
 
     `meanwhile` is called once, after the open errors are read and before the reader of them goes on.
@@ -74,7 +75,7 @@ class Control:
 
 def test_a_look_does_not_close_the_error_of_a_copy_that_fails_while_it_records() -> None:
     before = OpenError("table", str(B), "copy-failed", "of the process before")
-    control: Any = Control(before)
+    control = Control(before)
     errors = TableErrors(control, Timing())
     copies = threading.Thread(target=lambda: errors.copy_failed(failed(B), None))
 
@@ -89,7 +90,7 @@ def test_a_look_does_not_close_the_error_of_a_copy_that_fails_while_it_records()
 
 
 def test_a_table_asked_for_while_its_copy_fails_is_tried_at_once() -> None:
-    control: Any = Control()
+    control = Control()
     errors = TableErrors(control, Timing())
     errors.copy_failed(failed(B), Lsn(10))
     assert not errors.may_be_tried(B, Lsn(10), by_stream=False)
@@ -98,7 +99,7 @@ def test_a_table_asked_for_while_its_copy_fails_is_tried_at_once() -> None:
 
 
 def test_a_table_that_the_stream_asked_for_once_can_still_be_asked_for_by_a_person(database: str) -> None:
-    control: Any = Control()
+    control = Control()
     nothing: Any = None
     errors = TableErrors(control, Timing())
     tables = CarriedTables(source_of(database), nothing, errors, nothing)
