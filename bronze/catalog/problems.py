@@ -53,6 +53,23 @@ def unreadable(table: TableName, what: str, error: Exception) -> TableError:
     )
 
 
+def damaged(table: TableName, why: str) -> TableError:
+    """Return the error of a table whose description fails at the server, each time alike.
+
+    Args:
+        table: which.
+        why: the server's words.
+    """
+    return TableError(
+        table,
+        f"the server cannot print what its catalog says of the table: {why}",
+        code="table-unreadable",
+        remedy="a default or a type of a column is damaged there, for example because a label of its enum "
+        "was deleted by hand; repair it, or leave the table out with source.exclude; see "
+        "`smelt explain-error table-unreadable`",
+    )
+
+
 def table_problems(facts: TableFacts, publication: Publication | None) -> list[TableError]:
     """Everything that keeps the table from being taken; its key is `bronze.catalog.keys`' matter."""
     return [

@@ -15,12 +15,10 @@ A problem stops its table alone (`SourceTable.problem`); nothing here raises for
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import psycopg
-from psycopg.pq import TransactionStatus
 
 from bronze.catalog.comments import comments_of
 from bronze.catalog.keys import (
@@ -32,7 +30,8 @@ from bronze.catalog.keys import (
     key_override,
     refuses_updates,
 )
-from bronze.catalog.problems import of_identity, table_problems, unreadable, with_name_clashes
+from bronze.catalog.one_snapshot import in_parts, is_idle, one_snapshot, or_damaged
+from bronze.catalog.problems import damaged, of_identity, table_problems, unreadable, with_name_clashes
 from bronze.catalog.publication import SINCE_GENERATED, Member, Publication, read_publication
 from bronze.catalog.queries import (
     ColumnRow,
@@ -53,7 +52,7 @@ from bronze.postgres.unnamed import unnamed_tables
 from bronze.shapes import BY_KEY, Column, Relation
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from bronze.config.sections import SourceSettings
     from bronze.identifiers import TableName
@@ -61,14 +60,6 @@ if TYPE_CHECKING:
 
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
-
-_VANISHED: Final = (
-    psycopg.errors.InternalError_,
-    psycopg.errors.InvalidBinaryRepresentation,
-    psycopg.errors.UndefinedObject,
-    psycopg.errors.UndefinedTable,
-)
-"""Errors of queries of the catalog that name only what each server has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +97,36 @@ def select_tables(
 
     Raises:
         ConfigurationError: `source.keys` names something that is no table name.
+        psycopg.errors.SerializationFailure: the catalog changes meanwhile; another look sees all of it.
     """
+
+    def read(rows: Sequence[RelationRow]) -> list[SourceTable]:
+        context = _context(connection, rows, source.publication, source.keys, manage=source.manage)
+        parts = {
+            row.oid: [part.oid for part in context.partitions.get(row.oid, ())] or [row.oid] for row in rows
+        }
+        measured = sizes_of(connection, parts, measure=sizes)
+        tables = [_described(row, context, measured[row.oid]) for row in rows]
+        return _with_storage(connection, source.publication, tables, context.types) if storage else tables
+
+    if not is_idle(connection):
+        return _selected(connection, source, lambda rows: (read(rows), []))[0]
+    try:
+        return _selected(connection, source, lambda rows: (read(rows), []))[0]
+    except psycopg.errors.SerializationFailure:
+        before = _selected(connection, source, lambda rows: in_parts(connection, rows, read))[1]
+    tables, failed = _selected(connection, source, lambda rows: in_parts(connection, rows, read))
+    if new := set(failed) - set(before):
+        raise psycopg.errors.SerializationFailure("; ".join(f"{row.table}: {why}" for row, why in new))
+    return tables
+
+
+def _selected(
+    connection: psycopg.Connection[Any],
+    source: SourceSettings,
+    read: Callable[[Sequence[RelationRow]], tuple[list[SourceTable], list[tuple[RelationRow, str]]]],
+) -> tuple[list[SourceTable], list[tuple[RelationRow, str]]]:
+    """Read the tables of one snapshot; those that `read` failed at have their problem, and come twice."""
     with one_snapshot(connection):
         unnamed = unnamed_tables(connection)
         rows = [
@@ -114,17 +134,11 @@ def select_tables(
             for row in relation_rows(connection, unnamed=unnamed)
             if _why_skipped(row) is None and _matches(row.table, source)
         ]
-        context = _context(connection, rows, source.publication, source.keys, manage=source.manage)
-        parts = {
-            row.oid: [part.oid for part in context.partitions.get(row.oid, ())] or [row.oid] for row in rows
-        }
-        measured = sizes_of(connection, parts, measure=sizes)
-        tables = [_described(row, context, measured[row.oid]) for row in rows]
-        if storage:
-            tables = _with_storage(connection, source.publication, tables, context.types)
+        tables, failed = read(rows)
+    tables = [*tables, *(_undescribed(row, damaged(row.table, why)) for row, why in failed)]
     named = {one.table: (oid, one) for oid, one in sorted(unnamed.items()) if one.is_table}
     tables += [_unnamed_table(*one) for name, one in named.items() if _matches(name, source)]
-    return with_name_clashes(sorted(tables, key=lambda table: table.table))
+    return with_name_clashes(sorted(tables, key=lambda table: table.table)), failed
 
 
 def _described(row: RelationRow, context: _Context, size: Size) -> SourceTable:
@@ -135,9 +149,13 @@ def _described(row: RelationRow, context: _Context, size: Size) -> SourceTable:
         raise
     except Exception as error:
         _LOGGER.exception("what the catalog says of %s cannot be read", row.table)
-        relation = Relation(row.oid, row.table, columns=(), key=(), replica_identity="d", from_lsn=ZERO)
         problem = unreadable(row.table, "what the catalog says of it cannot be read", error)
-        return SourceTable(row.table, relation, kind=row.kind, problems=(problem,))
+        return _undescribed(row, problem)
+
+
+def _undescribed(row: RelationRow, problem: TableError) -> SourceTable:
+    relation = Relation(row.oid, row.table, columns=(), key=(), replica_identity="d", from_lsn=ZERO)
+    return SourceTable(row.table, relation, kind=row.kind, problems=(problem,))
 
 
 def _unnamed_table(oid: int, found: Unnamed) -> SourceTable:
@@ -185,8 +203,12 @@ def describe_relation(
         keys: key overrides of the pipeline file.
         publication: whose column list and generated columns hold; without it every column but the generated
             ones.
+
+    Raises:
+        DamagedError: the server cannot print what its catalog says of the table.
     """
-    return describe_relations(connection, [relation_id], keys, publication).get(relation_id)
+    found = or_damaged(connection, lambda: describe_relations(connection, [relation_id], keys, publication))
+    return found.get(relation_id)
 
 
 def describe_relations(
@@ -210,28 +232,6 @@ def describe_relations(
             return {}
         context = _context(connection, rows, publication, keys)
     return {row.oid: _source_table(row, context, Size()).relation for row in rows}
-
-
-@contextmanager
-def one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """All statements of the block see one state of the catalog; inside a transaction, that transaction's.
-
-    The server's own functions do not: ``format_type`` and the output of a column's default look up types and
-    indexes as they are now, and fail where these are gone.
-
-    Raises:
-        psycopg.errors.SerializationFailure: such a failure; another look sees the change whole.
-    """
-    try:
-        if connection.info.transaction_status != TransactionStatus.IDLE:
-            yield
-            return
-        with connection.transaction():
-            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            yield
-    except _VANISHED as error:
-        said = f"{error.diag.message_primary} (SQLSTATE {error.sqlstate})"
-        raise psycopg.errors.SerializationFailure(said) from error
 
 
 def _with_storage(

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from psycopg import sql
 
+from bronze.catalog.one_snapshot import one_snapshot
 from bronze.catalog.queries import relation_rows
-from bronze.catalog.select import one_snapshot, select_tables
+from bronze.catalog.select import select_tables
 from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError, DefiniteError
 from bronze.identifiers import TableName, pattern_of

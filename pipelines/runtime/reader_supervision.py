@@ -20,6 +20,7 @@ that is full) blocks whoever prints there. Another thread passes on the newest r
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import subprocess
@@ -167,8 +168,12 @@ class ReaderProcess:
         )
         self._start_again_at = time.monotonic() + self._backoff.seconds()
 
-    def ask_to_end(self) -> None:
-        """Ask the process to end after its current commit; `stop` waits for the end."""
+    def ask_to_end(self, moment: float = 0.0) -> None:
+        """Ask the process to end after its current commit; `stop` waits for the end.
+
+        Args:
+            moment: seconds to wait for it here, as most readers end at once.
+        """
         process, self._start_again_at = self._process, None
         if process is None or self._kill_at is not None:
             return
@@ -177,6 +182,8 @@ class ReaderProcess:
             process.terminate()
         if process.stdin is not None:
             process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(moment)
 
     def stop(self) -> None:
         """Ask the process to end, and wait; nothing if it does not run.

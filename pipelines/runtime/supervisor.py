@@ -8,9 +8,10 @@ Who does what, and why nothing hangs:
   JVM then starts while the reader takes its snapshot, or writes what it received.
   Signals reach Python's main thread only, and that one never waits inside Spark, so Ctrl-C acts at once;
 * `wait` watches both and raises what either of them met;
-* leaving the block asks the reader to end. While the reader ends, a running cycle gets a moment, then Spark
-  is stopped under the cycle. Both together take as long as the slower one (`END_SECONDS`); job definitions
-  give that much. Every commit is atomic and carries its own position, so an interrupted cycle is repeated.
+* leaving the block asks the reader to end, which gets a moment, and so does a running cycle. Then Spark is
+  stopped under the cycle, while a reader that is slow ends. Together they take `END_SECONDS` at most; job
+  definitions give that much. Every commit is atomic and carries its own position, so an interrupted cycle is
+  repeated.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 
 _CYCLE_SECONDS: Final = 3.0
 _WORKER_SECONDS: Final = 20.0
-_STAGES_SECONDS: Final = _CYCLE_SECONDS + SPARK_STOP_SECONDS + _WORKER_SECONDS
+_STAGES_SECONDS: Final = 2 * _CYCLE_SECONDS + SPARK_STOP_SECONDS + _WORKER_SECONDS
 END_SECONDS: Final = max(STOP_SECONDS, _STAGES_SECONDS) + 2 * TOLD_SECONDS
 """For the end of reader, silver and gold; then the lake's locks are released."""
 _ENDED: Final = "the run was ended while Spark started"
@@ -278,7 +279,7 @@ class Supervisor:
     def _end(self) -> None:
         self._stop.set()
         if self.reader is not None:
-            self.reader.ask_to_end()
+            self.reader.ask_to_end(_CYCLE_SECONDS)  # meanwhile a check of data quality may end, too
         try:
             self._end_stages()
         finally:

@@ -654,6 +654,31 @@ def test_types_that_vanish_under_a_look_are_a_change_beside_it(dsn: str) -> None
     assert "ALTER TABLE t DROP m, DROP s; DROP TYPE mood" in failed
 
 
+def test_a_default_that_cannot_be_printed_is_the_error_of_its_table_alone(dsn: str) -> None:
+    """Two of them, for each has words of its own; the others are described as if nothing were."""
+    run(dsn, """
+        CREATE TYPE mood AS ENUM ('calm', 'odd');
+        CREATE TYPE size AS ENUM ('small', 'odd');
+    """ + "".join(f"CREATE TABLE t{number} (id int PRIMARY KEY);" for number in range(7)) + """
+        INSERT INTO t2 VALUES (1);
+        INSERT INTO t5 VALUES (1);
+        ALTER TABLE t1 ADD m mood DEFAULT 'calm';
+        ALTER TABLE t2 ADD m mood DEFAULT 'odd';
+        ALTER TABLE t5 ADD s size DEFAULT 'odd';
+        DELETE FROM pg_enum WHERE enumlabel = 'odd';
+    """)  # fmt: skip
+    found = tables(dsn)
+    assert len(found) == 7
+    damaged = {name: table.problem for name, table in found.items() if table.problem is not None}
+    assert damaged.keys() == {"public.t2", "public.t5"}
+    for problem in damaged.values():
+        assert problem.code == "table-unreadable"
+        assert "invalid internal value for enum" in problem.message
+    assert [column.name for column in found["public.t1"].relation.columns] == ["id", "m"]
+    run(dsn, "ALTER TABLE t2 DROP m; ALTER TABLE t5 DROP s")
+    assert not [table for table in tables(dsn).values() if table.problem]
+
+
 def test_names_of_any_spelling_pass(dsn: str) -> None:
     run(dsn, """
         CREATE SCHEMA "we""ird.schema";

@@ -182,3 +182,31 @@ def test_a_partitioned_table_without_a_leaf_is_an_empty_table(source: SourceSett
     read_all(source, lake_path)
     assert_bronze_equals_source(source, lake_path, "public.bare", "public.nested", "public.emptied")
     assert ControlTables(Lake(lake_path)).open_errors() == []
+
+
+def test_a_default_whose_label_is_gone_from_the_catalog_stops_its_table_and_no_other(
+    source: SourceSettings, lake_path: str
+) -> None:
+    """The label was deleted by hand. The stream is at a change of that table when the reader begins."""
+    execute(
+        source,
+        "CREATE TYPE mood AS ENUM ('calm', 'odd')",
+        "CREATE TABLE bad (id int PRIMARY KEY)",
+        "CREATE TABLE good (id int PRIMARY KEY)",
+        "INSERT INTO bad VALUES (1)",
+        "ALTER TABLE bad ADD m mood DEFAULT 'odd'",
+    )
+    read_all(source, lake_path)
+    execute(
+        source,
+        "DELETE FROM pg_enum WHERE enumlabel = 'odd'",
+        "INSERT INTO bad VALUES (2, 'calm')",
+        "INSERT INTO good VALUES (1)",
+    )
+    read_all(source, lake_path)
+    assert [row["new"] for row in bronze_rows(lake_path) if row["table_name"] == "good" and row["new"]] == [
+        ["1"]
+    ]
+    found = ControlTables(Lake(lake_path)).open_errors()
+    assert [(error.name, error.code) for error in found] == [("public.bad", "table-unreadable")]
+    assert "invalid internal value for enum" in found[0].message
