@@ -90,6 +90,9 @@ class Gold:
         catalog_provider: gives silver's catalog.
         control: the lake's control tables.
         machine: where tasks run; by default what the session's settings say.
+
+    Attributes:
+        runs: of the newest cycle, also those that found nothing to do and are not recorded.
     """
 
     def __init__(
@@ -114,6 +117,7 @@ class Gold:
         self._failed: dict[str, Cut] = {}
         self._patience: Patience[str] = Patience()
         self._seen: Cut | None = None
+        self.runs: list[Run] = []
 
     def cycle(self, *, rebuild: Collection[str] = ()) -> Cut | None:
         """Bring every document to the newest silver cut.
@@ -134,7 +138,8 @@ class Gold:
         runs = {name: found[name] for name in self._standings}
         ended = [run for run in runs.values() if run is not None]
         news = [run for run in ended if self._standings[run.name].is_news(run)]
-        self._control.record_runs(news, idle=[run for run in ended if run not in news])
+        self._control.record_runs(news)
+        self.runs = ended
         tables = {run.name: run.delta_version for run in ended if run.delta_version is not None}
         as_before = last is not None and last.commit_lsn == cut.commit_lsn and last.tables == tables
         if as_before and last is not None and (last.marks or not tables):  # no marks: of an earlier version

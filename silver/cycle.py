@@ -95,6 +95,7 @@ class Silver:
         changes: `bronze.changes`, where the caller looks at it before each cycle.
 
     Attributes:
+        runs: of the newest cycle that recorded a cut.
         long_work: work that goes on across cycles. While some table is at it, the caller must hold silver's
             lease and maintain no table.
     """
@@ -119,6 +120,7 @@ class Silver:
         self._lease: Lease | None = None
         self._relations = RelationsWatch(lake)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="silver")
+        self.runs: list[Run] = []
         self._sessions = Sessions(spark)
         self._source = Source(lake)
         self._comments = CommentsWatch(lake)
@@ -202,6 +204,7 @@ class Silver:
         stands = self._own({one: stored for one in tables if (stored := self._log.read(one.name))}, end)
         still_writing(self._lake, "silver")
         self._control.record_runs(runs)
+        self.runs = runs
         ahead = any(stored.mark is not None and stored.mark > end for stored in stands.values())
         if ahead and self._lake.path is None:
             return None  # another process carries them on, and its cut names them

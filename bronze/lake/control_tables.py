@@ -14,8 +14,8 @@ and runs again on the newer version, where the row is closed already. And no com
 an update closes at the same moment. Of a catalog's table the rows are changed in place
 (`bronze.lake.named.amend`).
 
-A cycle reads no run: what it recorded last it remembers, so that `control.runs` costs a writer nothing,
-however long it is.
+A cycle reads no run: the cycle itself has those that it recorded, so that `control.runs` costs a writer
+nothing, however long it is.
 
 Every change is on disk when its call returns. A call that fails may have come about: recording a cut or an
 error twice says the same as once, and so does closing an error.
@@ -69,7 +69,6 @@ class ControlTables:
             "What went wrong, until healed",
         )
         self._runs = ControlTable(delta.location(lake, "control", "runs"), RUNS_SCHEMA, "What each cycle did")
-        self._just_recorded: list[Run] = []
 
     def record_cut(self, cut: Cut) -> None:
         """Record a cut by one commit.
@@ -359,20 +358,10 @@ class ControlTables:
             found.setdefault(error.key, error)
         return list(found.values())
 
-    def record_runs(self, runs: Sequence[Run], *, idle: Sequence[Run] = ()) -> None:
-        """Record what a cycle did, all its tables in one commit.
-
-        Args:
-            runs: of the cycle.
-            idle: those that found nothing to do; they are remembered (`just_recorded`) and not written.
-        """
+    def record_runs(self, runs: Sequence[Run]) -> None:
+        """Record what a cycle did, all its tables in one commit."""
         if runs:
             self._runs.append([run.row() for run in runs])
-        self._just_recorded = [*runs, *idle]
-
-    def just_recorded(self) -> list[Run]:
-        """The runs of this process's last cycle; costs nothing, where `runs` reads the table."""
-        return self._just_recorded
 
     def runs(self, layer: Layer | None = None, name: str | None = None, limit: int = 100) -> list[Run]:
         """The newest runs, newest first."""

@@ -4,8 +4,13 @@ The loop may end anywhere. Each MERGE carries its position in its own commit, a 
 tables, and the next start continues from there. So stopping never waits for a long cycle to finish.
 
 A continuous run maintains the tables between two cycles, where it pays (`pipelines.runtime.maintenance`);
-nothing that fails there ends it. While a large table is folded across cycles (`silver.run.long_work`), the
-run holds silver's lease, and maintains nothing.
+nothing that fails there ends it.
+
+Long work holds nothing else. A large table is folded while cycles of the others pass
+(`silver.run.long_work`). Cycles also pass while gold builds for longer than some seconds: gold has a thread
+of its own, and reads silver at the versions of one cut. While either is at work, the run keeps the layer's
+lease and maintains no table; each end of such work lets maintenance have its turn. No pause between failures
+shrinks until such work has succeeded.
 
 A lake that does not answer is waited for, wherever in a cycle that happens (`silver.run.outages`): nothing is
 half-done that the next cycle does not see. A Spark that does not answer ends the loop.
@@ -20,6 +25,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -39,6 +45,7 @@ from pipelines.runtime.locks import writing
 from pipelines.terminal.output import bytes_text
 from silver.cycle import Silver
 from silver.run.lazy_session import lazily
+from silver.run.long_work import GRACE_SECONDS
 from silver.run.outages import outage
 from silver.run.troubles import answers, unreachable
 from silver.schema.catalog import silver_catalog
@@ -46,6 +53,7 @@ from silver.schema.catalog import silver_catalog
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
 
     from pyspark.sql import SparkSession
 
@@ -148,6 +156,8 @@ class Stages:
         self._keys: CatalogKeys | None = None
         self._looked = False
         self._lease: ExitStack | None = None
+        self._building: tuple[Cut, Future[Cut | None]] | None = None
+        self._builder = ThreadPoolExecutor(1, thread_name_prefix="gold")
         self.silver_cut: Cut | None = None
         self.gold_cut: Cut | None = None
         self._maintenance = maintenance(spark.get(), pipeline, self._control, layers) if maintain else None
@@ -185,17 +195,25 @@ class Stages:
                 _LOGGER.warning("will try again in %.1f s: %s", pause, waits)
                 stop.wait(pause)
                 continue
-            if self._maintenance is not None and self._lease is None and not stop.is_set():
-                for done in self._maintenance.when_it_pays():
-                    _LOGGER.info("%s", maintenance_text(done))
+            if self._is_idle():
+                self._maintain(stop)
+                backoff.worked()
+                failing_since = math.inf
             if self._after_cycle is not None and self.silver_cut is not None and not stop.is_set():
                 self._after_cycle(self._spark.get())
-            backoff.worked()
-            failing_since = math.inf
             if goal is not None and self.reached(goal):
                 return
             if not moved:
                 stop.wait(self._poll_seconds)
+
+    def _is_idle(self) -> bool:
+        """Check whether no long work is left to a later cycle."""
+        return self._lease is None and self._building is None
+
+    def _maintain(self, stop: threading.Event) -> None:
+        if self._maintenance is not None and not stop.is_set():
+            for done in self._maintenance.when_it_pays():
+                _LOGGER.info("%s", maintenance_text(done))
 
     def _look(self) -> None:
         """Where the layers stand, once: a lake that does not answer at the start is waited for as later."""
@@ -237,18 +255,15 @@ class Stages:
                 self._seen, self._folded, self._begun = position.version, position.frontier, begun
                 if cut is not None:
                     self.silver_cut, moved = cut, True
-                    self._tell(cut)
+                    self._tell(cut, self._silver.runs)
         if self._gold is not None:
             # Silver may record the cut of one LSN again, with a table that joined it or was derived again.
             if self._silver is None and (found := self._control.latest_cut("silver")) != self.silver_cut:
                 self.silver_cut = found
-            if self.silver_cut is not None and self.silver_cut is not self._given:
-                with writing(self._lake, "gold"):
-                    cut = self._gold.cycle()
-                self._built, self._given = self.silver_cut.commit_lsn, self.silver_cut
-                if cut is not None:
-                    self.gold_cut, moved = cut, True
-                    self._tell(cut)
+            built = self._build(self._gold, leaves=not at_once)
+            if built is not None:
+                self.gold_cut, moved = built, True
+                self._tell(built, self._gold.runs)
         return moved
 
     def reached(self, goal: Lsn) -> bool:
@@ -259,6 +274,31 @@ class Stages:
         return (self._silver is None or (self._folded >= goal and self._lease is None)) and (
             self._gold is None or self._built >= goal or self._nothing_to_build()
         )
+
+    def _build(self, gold: Gold, *, leaves: bool) -> Cut | None:
+        """Build gold from silver's newest cut; returns gold's cut, where there is a new one.
+
+        Args:
+            gold: the documents.
+            leaves: return after some seconds, and let a later call take the result; else wait for gold.
+        """
+        seconds = 0.0
+        if self._building is None:
+            if self.silver_cut is None or self.silver_cut is self._given:
+                return None
+            self._building = self.silver_cut, self._builder.submit(self._gold_cycle, gold)
+            seconds = GRACE_SECONDS
+        source, future = self._building
+        if not wait([future], seconds if leaves else None).done:
+            return None
+        self._building = None
+        built = future.result()
+        self._built, self._given = source.commit_lsn, source
+        return built
+
+    def _gold_cycle(self, gold: Gold) -> Cut | None:
+        with writing(self._lake, "gold"):
+            return gold.cycle()
 
     @contextmanager
     def _writing(self, silver: Silver) -> Iterator[None]:
@@ -279,7 +319,8 @@ class Stages:
         return long is not None and bool(long.has_ended or (at_once and long.tables))
 
     def end(self) -> None:
-        """Wait for long work and give silver's lease back; a stop of Spark's session ends such work."""
+        """Wait for long work and give its leases back; a stop of Spark's session ends such work."""
+        self._builder.shutdown(wait=True)
         if self._silver is not None and self._lease is not None:
             self._silver.long_work.close()
             self._lease.close()
@@ -293,7 +334,7 @@ class Stages:
         """Silver has no cut at all: not one table could be folded."""
         return self._silver is not None and self.silver_cut is None
 
-    def _tell(self, cut: Cut) -> None:
+    def _tell(self, cut: Cut, runs: Sequence[Run]) -> None:
         if self._catalog is not None and cut.tables:
             if self._names is None:
                 self._names = CatalogNames(self._spark.get(), self._lake, self._catalog)
@@ -301,10 +342,7 @@ class Stages:
             if self._keys is not None and cut.layer == "silver":
                 self._keys.state(cut, self.catalog().values())
         if self._observe is not None:
-            made = self._control.just_recorded()
-            self._observe(
-                cut, [run for run in made if (run.layer, run.to_lsn) == (cut.layer, cut.commit_lsn)]
-            )
+            self._observe(cut, [run for run in runs if run.to_lsn == cut.commit_lsn])
 
 
 def maintenance(

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 LONG: Final = 1_000_000
 """Changes of a window from which on folding the window is long work: some seconds."""
 
-_GRACE: Final = 5.0
+GRACE_SECONDS: Final = 5.0
 """Seconds for which a cycle waits for long work once all other work has ended."""
 
 _THREADS: Final = 2
@@ -128,7 +128,7 @@ class LongWork:
         Returns:
             The tables that are left.
         """
-        unfinished = wait([future for _, future in begun], _GRACE).not_done
+        unfinished = wait([future for _, future in begun], GRACE_SECONDS).not_done
         left = {name for name, future in begun if future in unfinished}
         for table in left:
             self._away[table] = Away(tuple(one for name, one in begun if name == table), end, again)

@@ -163,7 +163,7 @@ class World:
     def runs(self) -> dict[str, Run]:
         """The newest run of each document; of this process also one that found nothing to do."""
         found: dict[str, Run] = {}
-        here = [run for run in self.control.just_recorded() if run.layer == "gold"]
+        here = self.gold.runs
         for run in sorted([*here, *self.control.runs("gold")], key=lambda run: run.started_at, reverse=True):
             found.setdefault(run.name, run)
         return found

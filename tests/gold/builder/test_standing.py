@@ -105,7 +105,10 @@ class Built:
         return Gold(lazy, self.lake, [self.document], self.catalog, control)
 
     def cycle(self) -> Cut | None:
-        return self.gold(self.control).cycle()
+        gold = self.gold(self.control)
+        cut = gold.cycle()
+        self.runs = gold.runs
+        return cut
 
 
 @pytest.fixture
@@ -119,7 +122,7 @@ def test_a_cut_that_changed_no_row_is_recorded_and_an_error_that_has_healed_is_c
         cut = built.cycle()
         assert cut is not None
         assert (cut.commit_lsn, cut.tables) == (Lsn(lsn), {"lines": 1})
-        (run,) = built.control.just_recorded()
+        (run,) = built.runs
         assert (run.mode, run.from_lsn, run.to_lsn, run.delta_version) == ("none", lsn - 10, lsn, 1)
         built.cut(orders=0, order_items=0)
     assert [run.mode for run in built.control.runs("gold")] == ["full"], "that nothing was done is no news"
@@ -138,7 +141,7 @@ def test_a_document_that_cuts_left_out_stands_at_the_last_cut_that_named_it(buil
     built.control.thin_cuts(soon, gold=True, positions=positions(built.lake, built.control))
     built.cut(orders=0, order_items=0)
     assert built.cycle() is not None
-    (run,) = built.control.just_recorded()
+    (run,) = built.runs
     assert (run.from_lsn, run.to_lsn) == (30, 40)
     assert built.starts == 0
     # Beyond the retention nothing is kept for its sake, and it is built in full.

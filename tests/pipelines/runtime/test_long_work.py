@@ -13,6 +13,7 @@ from bronze.errors import TransientError
 from bronze.identifiers import TableName
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
+from gold.cycle import Gold
 from pipelines.runtime.locks import locks_folder
 from pipelines.runtime.stages import Stages
 from pipelines.settings import load_pipeline
@@ -20,14 +21,17 @@ from silver.cycle import Silver
 from silver.run import bronze_window, long_work, pauses
 from tests.bronze.running import wait_for
 from tests.fix_spark import rows_of
+from tests.gold.shop_documents import document
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
     from bronze.lake.control import Cut, Run
+    from bronze.lake.location import Layer
+    from gold.language.document import Document
     from pipelines.settings import Pipeline
     from silver.plan.work import Work
 
@@ -70,7 +74,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     found, run = Gate(), Silver._run_long
     monkeypatch.setattr(Silver, "_run_long", lambda silver, work: found.pass_through(run, silver, work))
     monkeypatch.setattr(long_work, "LONG", MANY)
-    monkeypatch.setattr(long_work, "_GRACE", 0.1)
+    monkeypatch.setattr(long_work, "GRACE_SECONDS", 0.1)
     monkeypatch.setattr(bronze_window, "_ROWS", 0)
     monkeypatch.setattr(pauses, "FIRST_SECONDS", 0.0)
     yield found
@@ -80,10 +84,18 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 class Folding:
     """A lake with a large table and a calm one; each window has a change of the calm one."""
 
-    def __init__(self, spark: SparkSession, path: str) -> None:
+    def __init__(self, spark: SparkSession, path: str, documents: Sequence[Document] = ()) -> None:
         self.spark, self.lake = spark, Lake(path=path)
         self.bronze, self.control = BronzeWriter(self.lake), ControlTables(self.lake)
-        self.stages = Stages(spark, pipeline_of(path), [], layers=("silver",))
+        layers: list[Layer] = ["silver", "gold"] if documents else ["silver"]
+        self.told: list[tuple[str, list[str]]] = []
+        self.stages = Stages(
+            spark,
+            pipeline_of(path),
+            documents,
+            layers=layers,
+            observe=lambda cut, runs: self.told.append((cut.layer, [run.name for run in runs])),
+        )
         self.lsn = 10
         self.bronze.relations([LARGE, CALM])
         self.bronze.snapshot(LARGE, 10, [["0", "first"]])
@@ -110,11 +122,11 @@ class Folding:
         assert self.stages._silver is not None
         return self.stages._silver.long_work
 
-    def is_locked(self) -> bool:
-        """Whether somebody writes silver's tables now."""
+    def is_locked(self, layer: str = "silver") -> bool:
+        """Whether somebody writes a layer's tables now."""
         folder = locks_folder(self.lake)
         assert folder is not None
-        with (folder / "silver.writing").open("a") as file:
+        with (folder / f"{layer}.writing").open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -204,6 +216,58 @@ def test_the_failures_of_a_large_table_are_counted_across_cycles(
     cut = folding.cycle(leaves=False)
     assert set(folding.notes("large", cut).values()) == {"copied"}
     assert folding.control.open_errors() == []
+
+
+def test_cycles_pass_while_gold_builds(
+    spark: SparkSession, lake_path: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = Gold.cycle
+
+    def gated(gold: Gold) -> Cut | None:
+        assert gate.open.wait(120)
+        return build(gold)
+
+    gate.open.set()
+    notes = document("document: notes\nroot: public.calm\nfields: [id, note]\n")
+    folding = Folding(spark, lake_path, [notes])
+    first = folding.control.latest_cut("gold")
+    monkeypatch.setattr(Gold, "cycle", gated)
+    gate.open.clear()
+    for _ in range(2):
+        cut = folding.cycle()
+        assert max(folding.notes("calm", cut)) == folding.lsn
+        assert folding.is_locked("gold")
+        assert not folding.is_locked()
+        assert folding.control.latest_cut("gold") == first
+        assert not folding.stages.reached(cut.commit_lsn)
+    gate.open.set()
+    # The build that was under way may have begun with either cut; the loop goes on until gold has the newest.
+    wait_for(lambda: folding.stages.cycle(at_once=False) or folding.stages.reached(cut.commit_lsn), 60)
+    wait_for(lambda: not folding.stages.cycle(at_once=False) and folding.stages.reached(cut.commit_lsn), 60)
+    built = folding.control.latest_cut("gold")
+    assert built is not None
+    assert built.commit_lsn == cut.commit_lsn
+    at = f"{folding.lake.sql('gold', 'notes')} VERSION AS OF {built.tables['notes']}"
+    assert {row[0] for row in rows_of(spark, f"SELECT id FROM {at}")} == set(folding.notes("calm", cut))
+    assert not folding.is_locked("gold")
+    assert folding.told[-1] == ("gold", ["notes"])
+    assert [layer for layer, _ in folding.told].count("gold") <= 3
+
+    # A failure is the loop's, as if gold had been waited for; the next cycle builds again.
+    def fails(_gold: Gold) -> Cut | None:
+        assert gate.open.wait(120)
+        raise TransientError("away", code="lake-unreachable")
+
+    monkeypatch.setattr(Gold, "cycle", fails)
+    gate.open.clear()
+    cut = folding.cycle()
+    gate.open.set()
+    with pytest.raises(TransientError, match="away"):
+        wait_for(lambda: folding.stages.cycle(at_once=False), 60)
+    monkeypatch.setattr(Gold, "cycle", build)
+    folding.stages.cycle()
+    assert folding.stages.reached(cut.commit_lsn)
+    folding.stages.end()
 
 
 def test_a_stop_waits_for_long_work_and_gives_the_lease_back(
