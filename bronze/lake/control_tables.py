@@ -250,11 +250,11 @@ class ControlTables:
     def expire_runs(self, now: datetime, before: datetime) -> int:
         """Remove runs that nobody asks for any more; returns how many.
 
-        All of the last day stay; of each table and document the newest; and until `before` those that were
-        no ordinary cycle, whose reason may be asked for.
+        All of the last day stay; the newest (`newest_runs`); and until `before` those that were no ordinary
+        cycle, whose reason may be asked for.
         """
         rows = self._runs.read(["run_id", "layer", "name", "mode", "started_at"])
-        past = runs_before(now, before, newest_runs(rows))
+        past = runs_before(now, before, newest_runs(rows, self.names("silver")))
         count = int(pc.sum(past(rows)).as_py() or 0)
         if count:
             self._runs.prune(without(past))

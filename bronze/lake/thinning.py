@@ -69,8 +69,17 @@ def lsns_kept(cuts: pa.Table, now: datetime, *, also: Iterable[int] = ()) -> lis
     return [] if there <= kept else sorted(kept & there)
 
 
-def newest_runs(runs: pa.Table) -> list[str]:
-    """`run_id` of the newest run of each layer and name."""
+def newest_runs(runs: pa.Table, silver: Iterable[str]) -> list[str]:
+    """Return `run_id` of the newest run of each document, and of each table that a cut names.
+
+    The newest cut never expires. So a table that no cut names has been in none for as long as cuts are kept.
+
+    Args:
+        runs: rows of `control.runs`.
+        silver: tables that cuts name.
+    """
+    named = pc.is_in(runs["name"], value_set=pa.array(silver, pa.string()))
+    runs = runs.filter(pc.or_(named, pc.not_equal(runs["layer"], "silver")))
     names = pc.binary_join_element_wise(runs["layer"], runs["name"], ".").combine_chunks()
     codes = names.dictionary_encode().indices.to_numpy()
     order = np.lexsort((_microseconds(runs["started_at"]), codes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from bronze.lake.control import Cut, OpenError, Run
@@ -94,13 +95,19 @@ def test_runs_expire_but_the_newest_of_each_table_and_for_a_while_those_that_wer
         "busy": run("busy", timedelta(hours=23)),
         "idle, old": run("idle", timedelta(days=10)),
         "idle": run("idle", timedelta(days=9)),
+        "dropped": run("dropped", timedelta(days=9)),
+        "dropped, full": run("dropped", timedelta(days=6), "full"),
+        "document": replace(run("document", timedelta(days=20)), layer="gold"),
     }
+    control.record_cut(Cut("silver", Lsn(1), None, {"busy": 1, "idle": 1}, NOW))
     control.record_runs([runs[name] for name in list(runs)[:3]])
     control.record_runs([runs[name] for name in list(runs)[3:]])
-    assert control.expire_runs(NOW, before) == 3
-    assert control.runs() == [runs["busy"], runs["busy, full"], runs["idle"]]
+    assert control.expire_runs(NOW, before) == 4
+    left = ("busy", "busy, full", "dropped, full", "idle", "document")
+    assert control.runs() == [runs[name] for name in left], "no cut names a table that was dropped"
+    assert control.expire_runs(NOW, NOW) == 2, "a table a day leaves nothing"
     assert control.runs(limit=1) == [runs["busy"]]
-    assert control.expire_runs(NOW, before) == 0
+    assert control.expire_runs(NOW, NOW) == 0
 
 
 def test_errors_that_were_closed_expire_and_open_ones_stay(lake_path: str) -> None:
