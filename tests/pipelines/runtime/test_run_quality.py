@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pipelines.runtime.supervisor import END_SECONDS
 from tests.fix_postgres import drop_database, make_database
 from tests.pipelines.processes import Command, until
 from tests.pipelines.runtime.test_run import Shop
@@ -31,7 +32,7 @@ def test_a_run_checks_data_quality_again_and_again_and_ends_in_the_middle_of_it(
             shop.execute("INSERT INTO customers VALUES (51, 'new', NULL, '{}')")
             until(lambda: run.text().count("expectations hold") > 2, 200)
             run.process.send_signal(signal.SIGINT)
-            assert run.wait(60) == 130
+            assert run.wait(END_SECONDS) == 130
             said = run.text()
         assert "Traceback" not in said
         assert "could not be checked" not in said
