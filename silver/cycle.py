@@ -45,7 +45,7 @@ from bronze.store.lake_format import require_format
 from bronze.store.position import position_of
 from bronze.store.relations import RelationsWatch
 from silver.errors import failure, table_error
-from silver.plan.history_steps import plan_versions
+from silver.plan.history_steps import halves, plan_versions
 from silver.plan.steps import plan
 from silver.run.bronze_window import Source
 from silver.run.descriptions import Descriptions
@@ -356,7 +356,9 @@ class Silver:
         run = Run("silver", work.table.name, "incremental", work.start, work.end, started_at=started)
         run.changes = activity.changes
         left_out: list[str] = []
-        for step in steps:
+        ahead = steps[::-1]
+        while ahead:
+            step = ahead.pop()
             try:
                 version = self._runner.run(self._sessions.own(), step, changes=activity.changes)
             except Exception as error:
@@ -366,7 +368,10 @@ class Silver:
                     found = failure(work.table.table, error)
                 if not step.optional or found is None:
                     raise
-                left_out.append(found.message)  # the snapshot that follows is its remedy
+                if smaller := halves(step):
+                    ahead += reversed(smaller)
+                else:
+                    left_out.append(found.message)  # the snapshot that follows is its remedy
                 continue
             if step.mode == "load":
                 run.mode = "snapshot" if step.window.snapshot is not None else "full"

@@ -26,7 +26,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 import uuid
-from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
@@ -43,7 +42,7 @@ from bronze.store.relations import RelationsWatch
 from silver.errors import table_error
 from silver.fold import merge
 from silver.fold.upsert import cells, changed_rows, rows_after
-from silver.plan.history_steps import plan_versions
+from silver.plan.history_steps import halves, plan_versions
 from silver.plan.steps import plan
 from silver.run import step_source
 from silver.run.aside import Aside, OneSession, PinnedLog
@@ -59,7 +58,7 @@ from silver.schema.catalog import histories, silver_catalog
 from silver.sql import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from deltalake import DeltaTable
@@ -318,13 +317,15 @@ class FreshTables:
             frame = table_at(session, self._lake, "silver", table.name, stored.version)
         else:
             frame = session.sql(f"SELECT {cells(columns, {})} WHERE false")
-        with settings(session, ONE_TASK if small and rows <= SMALL_TARGET else {}):
-            for step in steps:
-                if step.mode == "alter":  # of a shape that is as it is
-                    continue
+
+        def carry(step: Step) -> None:
+            nonlocal frame
+            if step.mode != "alter":  # of a shape that is as it is
                 frame.createOrReplaceTempView(_BEFORE)
-                with _left_out(step):
-                    frame = session.sql(_after(session, step, columns, little=little))
+                frame = session.sql(_after(session, step, columns, little=little))
+
+        with settings(session, ONE_TASK if small and rows <= SMALL_TARGET else {}):
+            _each(steps, carry)
         return frame
 
     # -- as a clone
@@ -343,9 +344,7 @@ class FreshTables:
                 f"VERSION AS OF {stored.version}"
             )
         runner = StepRunner(scratch, self._settings, SilverLog(scratch))
-        for step in steps:
-            with _left_out(step):
-                runner.run(session, step, changes=size.changes)
+        _each(steps, lambda step: runner.run(session, step, changes=size.changes))
         return session.sql(f"SELECT * FROM {address}")
 
     def _folder(self, session: SparkSession, table: SilverTable) -> Lake:
@@ -374,15 +373,17 @@ def _frontier(bronze: DeltaTable) -> tuple[Lsn, datetime | None]:
     return position.frontier, position.commit_ts
 
 
-@contextmanager
-def _left_out(step: Step) -> Iterator[None]:
-    """A step that a snapshot follows may fail: a cycle leaves it out in the end, as the snapshot mends it."""
-    try:
-        yield
-    except Exception as error:
-        known = isinstance(error, TableError) or table_error(step.table.table, str(error)) is not None
-        if not (step.optional and known):
-            raise
+def _each(steps: Sequence[Step], carry: Callable[[Step], object]) -> None:
+    """Do steps in order. One that a snapshot follows may fail: as a cycle does, halve it or leave it out."""
+    ahead = [*reversed(steps)]
+    while ahead:
+        try:
+            carry(step := ahead.pop())
+        except Exception as error:
+            known = isinstance(error, TableError) or table_error(step.table.table, str(error)) is not None
+            if not (step.optional and known):
+                raise
+            ahead += reversed(halves(step))
 
 
 def _remove(scratch: Lake) -> None:

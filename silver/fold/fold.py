@@ -61,7 +61,7 @@ def moves(table: SilverTable, window: Window, *, target: str) -> tuple[str, Call
     parts = [
         ("changes", rows_query(table, window)),
         ("events", by_key.events(table, window, roles.keys, filled=True)),
-        *links(table, roles.keys, roles.unchanged_toast, target=None if window.from_empty else target),
+        *links(table, window, roles.keys, roles.unchanged_toast, target=target),
     ]
     return _with(parts, ["*"], "origins"), lambda origins: shortened(roles.unchanged_toast, origins)
 

@@ -22,11 +22,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from silver.fold.toast import is_unchanged_toast
+from silver.fold.window import times_emptied
 from silver.sql import comma, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from silver.fold.window import Window
     from silver.schema.catalog import SilverTable
 
 
@@ -43,7 +45,7 @@ def target_key(alias: str, table: SilverTable, keys: dict[int, str], struct: str
 
 
 def links(
-    table: SilverTable, keys: dict[int, str], columns: list[int], *, target: str | None
+    table: SilverTable, window: Window, keys: dict[int, str], columns: list[int], *, target: str
 ) -> list[tuple[str, str]]:
     """Common table expressions over ``events`` that end in ``origins``.
 
@@ -52,38 +54,45 @@ def links(
     * ``place``, its own;
     * ``toast_<n>``, a struct of a text, for each column found where the row was;
     * ``parent``, the place of the arrival that brought it there;
-    * ``home``, the key where it was: if there is no parent, the target's row there has the rest.
+    * ``home``, the key where it was: if there is no parent, the target's row there has the rest. It is NULL
+      after a TRUNCATE, which no value crosses.
 
     Args:
         table: the table.
+        window: its changes.
         keys: name of each key column, by position.
         columns: positions of columns that some update left as unchanged TOAST.
-        target: the target before the window as SQL; None where it has no rows that count.
+        target: the target before the window as SQL.
     """
     names = keys.values()
     moved = (
-        "SELECT struct(commit_lsn, seq) AS place, before\n"
+        f"SELECT struct(commit_lsn, seq) AS place, before, {times_emptied(window, 'commit_lsn')} AS emptied\n"
         "FROM events\n"
         "WHERE kind = 'arrive' AND before IS NOT NULL AND unchanged IS NOT NULL"
     )
-    if target is None:
-        sources = "SELECT DISTINCT before AS here, 0 AS initial\nFROM links"
+    if window.from_empty:
+        sources = "SELECT DISTINCT before AS here, emptied, 0 AS initial\nFROM links"
     else:
         first = quote(table.columns[next(iter(keys))].name)
         sources = (
-            f"SELECT links.before AS here, max(CASE WHEN t.{first} IS NULL THEN 0 ELSE 1 END) AS initial\n"
-            f"FROM links LEFT JOIN {target} AS t ON {target_key('t', table, keys, 'links.before')}\n"
-            "GROUP BY links.before"
+            "SELECT links.before AS here, links.emptied, "
+            f"max(CASE WHEN t.{first} IS NULL THEN 0 ELSE 1 END) AS initial\n"
+            f"FROM links LEFT JOIN {target} AS t ON links.emptied = 0"
+            f" AND {target_key('t', table, keys, 'links.before')}\n"
+            "GROUP BY links.before, links.emptied"
         )
     history = (
-        "SELECT struct(e.commit_lsn, e.seq) AS place, e.kind, e.image, e.unchanged, s.here, s.initial,\n"
+        "SELECT struct(e.commit_lsn, e.seq) AS place, e.kind, e.image, e.unchanged,\n"
+        "  s.here, s.emptied, s.initial,\n"
         "  count_if(e.kind = 'arrive') OVER so_far AS arrivals,\n"
         "  count_if(e.kind = 'leave') OVER so_far AS leaves\n"
-        f"FROM events AS e JOIN sources AS s ON {same_key('e', 's.here', names)}\n"
-        "WINDOW so_far AS (PARTITION BY s.here ORDER BY e.commit_lsn, e.seq ROWS UNBOUNDED PRECEDING)"
+        f"FROM events AS e JOIN sources AS s ON {same_key('e', 's.here', names)}"
+        f" AND s.emptied = {times_emptied(window, 'e.commit_lsn')}\n"
+        "WINDOW so_far AS (\n"
+        "  PARTITION BY s.here, s.emptied ORDER BY e.commit_lsn, e.seq ROWS UNBOUNDED PRECEDING\n)"
     )
     departed = (
-        "SELECT h.place, h.here, h.leaves - h.initial AS occupant\n"
+        "SELECT h.place, h.here, h.emptied, h.leaves - h.initial AS occupant\n"
         "FROM history AS h LEFT SEMI JOIN links ON links.place = h.place\n"
         "WHERE h.kind = 'leave'"
     )
@@ -94,12 +103,13 @@ def links(
         for position in columns
     ]
     origins = (
-        "SELECT d.place, d.here AS home,\n"
+        "SELECT d.place, CASE WHEN d.emptied = 0 THEN d.here END AS home,\n"
         "  max(h.place) FILTER (WHERE h.kind = 'arrive') AS parent,\n"
         f"  {comma(found, 2)}\n"
         "FROM departed AS d\n"
-        "LEFT JOIN history AS h ON h.here = d.here AND h.arrivals = d.occupant AND h.place < d.place\n"
-        "GROUP BY d.place, d.here"
+        "LEFT JOIN history AS h ON h.here = d.here AND h.emptied = d.emptied"
+        " AND h.arrivals = d.occupant AND h.place < d.place\n"
+        "GROUP BY d.place, d.here, d.emptied"
     )
     return [
         ("links", moved),

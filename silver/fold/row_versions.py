@@ -6,9 +6,14 @@ version's end: the next transaction that changed the key or deleted it. States i
 visible and are no versions. The end of a version is exclusive: as of LSN L a row is the version with
 ``_valid_from_lsn <= L < _valid_to_lsn``.
 
-**A window that begins empty** (`silver.plan.history_steps`) ends standing rows: at a TRUNCATE all of them, at
-a snapshot those that it lacks or has with other values. A standing row that the snapshot has with the same
-values stays valid, and the snapshot's row begins no version (`_compared`).
+**A snapshot**, with which a window may begin (`silver.plan.history_steps`), ends the standing rows that it
+lacks or has with other values. A standing row that the snapshot has with the same values stays valid, and the
+snapshot's row begins no version (`_compared`).
+
+**A TRUNCATE** ends every version that is valid before it, and no row after it follows one before it. So
+transactions are numbered by the TRUNCATEs up to them (``emptied``; standing rows have 0), and the order is
+that of a key *and* a number. A version ends at the next transaction of both, else at the first TRUNCATE that
+has a higher number. A window of any number of TRUNCATEs thus takes one statement.
 
 Unchanged TOAST is filled in `_filled`. Both kinds of tables follow from these versions, each in one MERGE:
 `merge_history` and `merge_soft`.
@@ -22,6 +27,7 @@ from silver.errors import marker
 from silver.fold.merge import in_ranges
 from silver.fold.toast import missing
 from silver.fold.upsert import Upsert
+from silver.fold.window import numbers, times_emptied
 from silver.schema.catalog import (
     COMMIT_LSN,
     COMMIT_TS,
@@ -69,27 +75,27 @@ def versions(
 
     Args:
         table: the table in the shape of the window.
-        window: its changes; a snapshot or TRUNCATE in it is its first LSN.
+        window: its changes; a snapshot in it is its first LSN.
         commits: `silver.fold.fold.commits`.
         rows: the view that holds them.
         before: `standing`.
         ranges: of the keys in the window, to skip files of the table.
     """
     keys = commits.keys
-    partition = f"PARTITION BY {', '.join(keys.values())} ORDER BY place"
+    partition = f"PARTITION BY {', '.join(keys.values())}, emptied ORDER BY place"
     listed = _listed(table, commits)
     together = f"""\
-SELECT {listed}, commit_lsn AS place, false AS standing
+SELECT {listed}, commit_lsn AS place, {times_emptied(window, "commit_lsn")} AS emptied, false AS standing
 FROM {rows}
 UNION ALL
-SELECT {listed}, 0 AS place, true AS standing
+SELECT {listed}, 0 AS place, 0 AS emptied, true AS standing
 FROM known"""
     ended = f"""\
 SELECT *, lead(commit_lsn) OVER v AS next_lsn, lead(commit_ts) OVER v AS next_ts
 FROM compared
 WHERE part IS NOT NULL AND NOT same
 WINDOW v AS ({partition})"""
-    touched = None if window.from_empty else rows
+    touched = None if window.ends_all else rows
     parts = [
         ("known", _standing(table, commits, before, touched, ranges)),
         ("together", together),
@@ -177,17 +183,15 @@ def _filled(table: SilverTable, window: Window, commits: Fold) -> str:
     is the same row: where a row arrives, its values are known (`silver.fold.moved_rows`).
     """
     which = key_text(commits.keys.values())
-    no_row = marker("row-missing", which) if window.from_empty else None
+    unknown = "NOT there" if window.from_empty else "NOT there AND emptied > 0"
     parts = [
         "WHEN standing OR action = 'upsert' THEN 'open'",
-        f"WHEN action = 'change' AND NOT there THEN {no_row or literal('open')}",
+        f"WHEN action IN ('change', 'delete') AND {unknown} THEN {marker('row-missing', which)}",
         "WHEN action = 'change' THEN 'open'",
         "WHEN action = 'match' AND there THEN 'open'",
         "WHEN action = 'delete' AND there THEN 'close'",
     ]
-    if no_row:
-        parts.append(f"WHEN action = 'delete' THEN {no_row}")
-    columns = [*commits.keys.values(), "standing", "place", "commit_lsn", "commit_ts"]
+    columns = [*commits.keys.values(), "standing", "place", "emptied", "commit_lsn", "commit_ts"]
     columns.append(f"CASE {' '.join(parts)} END AS part")
     texts = _texts(table, commits)
     for position, name in commits.values.items():
@@ -239,16 +243,18 @@ def _comparable(value: str, spark_type: str) -> str:
 
 def _ends(window: Window) -> dict[str, str]:
     """When a version of ``ended`` ends."""
-    if not window.from_empty:
-        return {"valid_to_lsn": "next_lsn", "valid_to": "next_ts"}
-    at = int(window.snapshot) if window.snapshot is not None else (window.truncated or (0, 0))[0]
-    time = (
-        "CAST(NULL AS TIMESTAMP)" if window.emptied_ts is None else f"timestamp_micros({window.emptied_ts})"
-    )
-    return {
-        "valid_to_lsn": f"CASE WHEN standing AND NOT kept THEN {at} ELSE next_lsn END",
-        "valid_to": f"CASE WHEN standing AND NOT kept THEN {time} ELSE next_ts END",
-    }
+    lsn, time = "next_lsn", "next_ts"
+    if window.truncates:
+        lsns = numbers(one.commit_lsn for one in window.truncates)
+        times = numbers(one.commit_ts for one in window.truncates)
+        lsn = f"coalesce({lsn}, get({lsns}, emptied))"
+        time = f"CASE WHEN next_lsn IS NULL THEN timestamp_micros(get({times}, emptied)) ELSE {time} END"
+    if window.snapshot is not None:
+        missed = "CASE WHEN standing AND NOT kept THEN"
+        micros = "CAST(NULL AS BIGINT)" if window.snapshot_ts is None else window.snapshot_ts
+        lsn = f"{missed} {int(window.snapshot)} ELSE {lsn} END"
+        time = f"{missed} timestamp_micros({micros}) ELSE {time} END"
+    return {"valid_to_lsn": lsn, "valid_to": time}
 
 
 def _lost(table: SilverTable, commits: Fold) -> str:

@@ -6,6 +6,7 @@ snapshot or a TRUNCATE has made void. Pure text, no Spark.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from silver.fold.toast import is_unchanged_toast, unchanged_toast
 from silver.sql import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from bronze.lsn import Lsn
     from silver.fold.column_mapping import ColumnMapping
@@ -43,6 +44,21 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
+class Barrier:
+    """A position at which the state starts empty: a complete snapshot, or a TRUNCATE.
+
+    Attributes:
+        commit_lsn: of the transaction; the snapshot's LSN.
+        seq: of the TRUNCATE; None for a snapshot.
+        commit_ts: in microseconds since 1970; None where it is not known.
+    """
+
+    commit_lsn: Lsn
+    seq: int | None
+    commit_ts: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
     """The changes of one table that one statement folds: ``start < commit_lsn <= end``.
 
@@ -55,7 +71,9 @@ class Window:
         snapshot: LSN of the newest complete snapshot in the window: what came before it does not count, nor
             does the target.
         truncated: (commit_lsn, seq) of the last TRUNCATE after it, likewise.
-        emptied_ts: commit time of that snapshot or TRUNCATE, in microseconds since 1970, where it is needed.
+        snapshot_ts: commit time of that snapshot, in microseconds since 1970, where it is needed.
+        truncates: of a table of versions, the last TRUNCATE of each transaction after the snapshot, in order.
+            What came before one counts: it ends there.
     """
 
     changes: str
@@ -68,12 +86,18 @@ class Window:
     announcing: bool = False
     snapshot: Lsn | None = None
     truncated: tuple[int, int] | None = None
-    emptied_ts: int | None = None
+    snapshot_ts: int | None = None
+    truncates: tuple[Barrier, ...] = ()
 
     @property
     def from_empty(self) -> bool:
         """Whether the state starts empty, whatever the target holds."""
         return self.snapshot is not None or self.truncated is not None
+
+    @property
+    def ends_all(self) -> bool:
+        """Whether the window may end every row of the target, not only those of its keys."""
+        return self.from_empty or bool(self.truncates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +144,12 @@ def rows_query(table: SilverTable, window: Window) -> str:
     if window.truncated is not None:
         lsn, seq = window.truncated
         conditions += [f"commit_lsn >= {lsn}", f"(commit_lsn > {lsn} OR seq > {seq})"]
+    # What a transaction did before its own TRUNCATE was never visible.
+    if inside := [one for one in window.truncates if one.seq]:
+        found = f"{_reached([one.commit_lsn for one in inside], 'commit_lsn')} - 1"
+        lsns, seqs = numbers(one.commit_lsn for one in inside), numbers(one.seq for one in inside)
+        void = f"get({lsns}, {found}) = commit_lsn AND seq < get({seqs}, {found})"
+        conditions.append(f"NOT coalesce({void}, false)")
     new, old, unchanged = "new", "old", "unchanged"
     if len(window.shapes) > 1 or not window.shapes[0].straight:
         new, old, unchanged = (
@@ -136,6 +166,28 @@ def rows_query(table: SilverTable, window: Window) -> str:
         columns += [_named(unchanged, "unchanged"), "true AS old_is_key" if by_key else "old_is_key"]
     where = "\n  AND ".join(conditions)
     return f"SELECT {', '.join(columns)}\nFROM {window.changes}\nWHERE {where}"
+
+
+def times_emptied(window: Window, lsn: str) -> str:
+    """Return the number of a window's TRUNCATEs up to an LSN; rows meet only where the number is equal.
+
+    Args:
+        window: its `truncates` count alone.
+        lsn: of a transaction, as SQL.
+    """
+    return _reached([one.commit_lsn for one in window.truncates], lsn) if window.truncates else "0"
+
+
+def _reached(lsns: list[Lsn], lsn: str) -> str:
+    """Count ascending LSNs up to another, by halving: each row asks, and there may be thousands."""
+    halves = ", ".join(str(2**power) for power in reversed(range(len(lsns).bit_length())))
+    further = f"CASE WHEN get({numbers(lsns)}, reached + half - 1) <= {lsn} THEN half ELSE 0 END"
+    return f"aggregate(array({halves}), 0, (reached, half) -> reached + {further})"
+
+
+def numbers(values: Iterable[int | None]) -> str:
+    """Return an array that Spark reads once, when it plans the query."""
+    return f"from_json({literal(json.dumps(list(values)))}, 'ARRAY<BIGINT>')"
 
 
 def _named(expression: str, name: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.lsn import ZERO, Lsn
-from silver.fold.window import Facts
+from silver.fold.window import Barrier, Facts
 from silver.sql import literal
 
 if TYPE_CHECKING:
@@ -14,21 +14,6 @@ if TYPE_CHECKING:
 
 
 _KINDS: Final = ("insert", "update", "delete", "truncate", "snapshot")
-
-
-@dataclass(frozen=True, slots=True)
-class Barrier:
-    """A position at which the state starts empty: a complete snapshot, or a TRUNCATE.
-
-    Attributes:
-        commit_lsn: of the transaction; the snapshot's LSN.
-        seq: of the TRUNCATE; None for a snapshot.
-        commit_ts: in microseconds since 1970; None where it is not known.
-    """
-
-    commit_lsn: Lsn
-    seq: int | None
-    commit_ts: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,15 @@
 """The steps of a table that also holds what the source no longer has: history, and soft deletes. Pure.
 
 For a table of current rows nothing before the newest snapshot or TRUNCATE counts (`silver.plan.steps`). Here
-it does: rows that were there before ended at it. So a window is split right before every snapshot and
-TRUNCATE, and right before every change of shape. Each part is one step, one commit and one mark. A part
-begins either with the rows that the table holds, or empty.
+it does: rows that were there before ended at it. So a window is split right before every snapshot, and right
+before every change of shape. Each part is one step, one commit and one mark. A part begins either with the
+rows that the table holds, or empty, and may hold any number of TRUNCATEs (`silver.fold.row_versions`).
 
 **Where bronze lacks changes.** Changes between a gap and the snapshot that heals it lead from no known state
 to no known state. They are left out, and what was known last stays until the snapshot. The same holds for
 changes before a snapshot that cannot be folded (`Step.optional`): the snapshot is the remedy of every such
-error.
+error. No more is left out than what lies between two TRUNCATEs, as each TRUNCATE is a state that is known: a
+step that fails is done in halves (`halves`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from silver.schema.catalog import history_of, silver_table
 if TYPE_CHECKING:
     from bronze.shapes import Relation
     from silver.fold.window import Window
-    from silver.plan.activity import Activity, Barrier
+    from silver.plan.activity import Activity
     from silver.plan.steps import Mode
     from silver.plan.work import Work
     from silver.schema.catalog import SilverTable
@@ -60,39 +61,54 @@ def plan_versions(work: Work) -> list[Step]:
     low = start if healed is None or not start < healed <= end else Lsn(healed - 1)
     barriers = {Lsn(one.commit_lsn - 1): one for one in activity.barriers if low < one.commit_lsn <= end}
     announced = {Lsn(lsn - 1) for lsn in splits(distinct) if low < lsn <= end and lsn > distinct[0].from_lsn}
-    places = sorted({low, *barriers, *announced} - {end})
-    last_snapshot = max((place for place, one in barriers.items() if one.seq is None), default=low)
+    copied = {place for place, one in barriers.items() if one.seq is None}
+    places = sorted({low, *copied, *announced} - {end})
     steps: list[Step] = []
     for place, following in zip(places, [*places[1:], end], strict=True):
         barrier = barriers.get(place)
+        snapshot = barrier if barrier is not None and barrier.seq is None else None
+        truncates = [one for at, one in barriers.items() if one.seq is not None and place <= at < following]
         holding = shapes_at(distinct, Lsn(place + 1))
         version = holding[-1]
         table = table_of(version)
         check_identity(version, activity)
-        split = place in announced and not (barrier is not None and barrier.seq is None)
+        split = place in announced and snapshot is None
         shapes = shapes_of(table, holding if split else [version])
         window = window_of(work, version, place, following, shapes=shapes)
-        found = _steps(table, _emptied(window, barrier), activity, fresh=work.fresh and not steps)
-        steps += [replace(step, optional=place < last_snapshot) for step in found]
+        window = replace(window, truncates=tuple(truncates))
+        if snapshot is not None:
+            window = replace(window, snapshot=snapshot.commit_lsn, snapshot_ts=snapshot.commit_ts)
+        found = _steps(table, window, activity, fresh=work.fresh and not steps)
+        steps += [replace(step, optional=place < max(copied, default=low)) for step in found]
     return steps
-
-
-def _emptied(window: Window, barrier: Barrier | None) -> Window:
-    if barrier is None:
-        return window
-    if barrier.seq is None:
-        return replace(window, snapshot=barrier.commit_lsn, emptied_ts=barrier.commit_ts)
-    return replace(window, truncated=(int(barrier.commit_lsn), barrier.seq), emptied_ts=barrier.commit_ts)
 
 
 def _steps(table: SilverTable, window: Window, activity: Activity, *, fresh: bool) -> list[Step]:
     snapshot = window.snapshot
     if fresh and snapshot is not None and snapshot_is_unique(table, window):
-        if activity.last_change <= snapshot or snapshot == window.end:
+        quiet = activity.last_change <= snapshot and not window.truncates
+        if quiet or snapshot == window.end:
             return [Step(table, window, "load", folded=False)]
-        rows = replace(window, end=snapshot)
-        rest = replace(window, start=snapshot, snapshot=None, emptied_ts=None)
+        rows = replace(window, end=snapshot, truncates=())
+        rest = replace(window, start=snapshot, snapshot=None, snapshot_ts=None)
         return [Step(table, rows, "load", folded=False), *_steps(table, rest, activity, fresh=False)]
-    if table.history and not window.from_empty and only_inserts(table, window, activity):
+    if table.history and not window.ends_all and only_inserts(table, window, activity):
         return [Step(table, window, "append", folded=False)]
     return [Step(table, window, "versions", folded=True)]
+
+
+def halves(step: Step) -> list[Step]:
+    """Return the steps before and after the middle one of a step's TRUNCATEs; none where it is not optional.
+
+    Both together leave what the step leaves. Halved on and on, it comes to steps that hold no TRUNCATE but at
+    their beginning.
+    """
+    window = step.window
+    inner = [one for one in window.truncates if one.commit_lsn - 1 > window.start]
+    if not inner or not step.optional:
+        return []
+    at = inner[len(inner) // 2].commit_lsn
+    before = tuple(one for one in window.truncates if one.commit_lsn < at)
+    first = replace(window, end=Lsn(at - 1), truncates=before)
+    rest = replace(window, start=Lsn(at - 1), snapshot=None, truncates=window.truncates[len(before) :])
+    return [replace(step, window=first), replace(step, window=rest)]

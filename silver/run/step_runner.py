@@ -92,9 +92,9 @@ def rows_touched(steps: Iterable[Step], changes: int, rows: int) -> int:
     Args:
         steps: of one table.
         changes: that the window holds.
-        rows: that the table holds; versions of a window from empty end each of them.
+        rows: that the table holds; a snapshot or a TRUNCATE may end the version of each.
     """
-    ends_all = any(step.mode == "versions" and step.window.from_empty for step in steps)
+    ends_all = any(step.mode == "versions" and step.window.ends_all for step in steps)
     return changes + (rows if ends_all else 0)
 
 

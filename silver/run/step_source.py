@@ -61,7 +61,7 @@ def versions(session: SparkSession, step: Step, before: str, ranges: Ranges, *, 
     live = row_versions.standing(before, table)
     found = commits(table, window, target=live, origins=_origins(session, step, live))
     found = replace(found, query=kept(session, found.query, _FOLDED))
-    within = {} if window.from_empty else ranges(found)
+    within = {} if window.ends_all else ranges(found)
     source = row_versions.versions(table, window, found, rows=_FOLDED, before=live, ranges=within)
     if keep:
         source = kept(session, source, _VERSIONS)

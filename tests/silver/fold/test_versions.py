@@ -82,6 +82,9 @@ LATER_SHAPES = {
     "reshaped": Shape(60, [("id", INT, 1, None), ("was", TEXT, 2, None), ("note", TEXT, 4, None), ("v", INT, 5, "7")]),
     "rekeyed": Shape(60, [("id", INT, 1, None), ("note", TEXT, 2, None), ("big", TEXT, 3, None)], key="note"),
     "retyped": Shape(52, [("id", INT, 1, None), ("note", INT, 2, None), ("big", TEXT, 3, None)]),
+    "emptied_and_reshaped": Shape(
+        60, [("id", INT, 1, None), ("was", TEXT, 2, None), ("note", TEXT, 4, None), ("v", INT, 5, "7")]
+    ),
     "recreated": Shape(
         52, [("note", INT, 1, None), ("id", INT, 2, None), ("big", TEXT, 3, None)], made_again=True
     ),
@@ -91,6 +94,7 @@ GAPS = {"gapped": 45}
 
 READ = {
     "reshaped": "id, was, note, big, v",
+    "emptied_and_reshaped": "id, was, note, big, v",
     "retyped": "id, note, IF(note IS NULL, note__2_string, NULL)",
     "recreated": "id, big, IF(note IS NULL, note__2_string, NULL), note",
 }
@@ -182,6 +186,29 @@ STORIES = {
         first=[A],
         snapshots={55: [["1", "x", None], B], 65: [["1", "y", None]]},
         table="taken_again",
+    ),
+    "taken again, emptied twice before it and twice after it; what cannot be folded is left out alone": Story(
+        {42: [TRUNCATE, ins("1", "a", None)], 44: [upd("9", "?", None)], 46: [TRUNCATE, ins("1", "a", None)],
+         55: [upd("2", "bb", None, toast="big")],
+         60: [upd("4", None, None, was="1", toast="note big"), TRUNCATE, ins("2", "z", "NEW")],
+         65: [upd("5", None, None, was="2", toast="note big")], 70: [TRUNCATE, ins("1", "y", None)]},
+        [(1, "a", None, 10, 46), (1, "a", None, 46, 60), (1, "y", None, 70, None), (2, "b", "BIG", 50, 55),
+         (2, "bb", "BIG", 55, 60), (2, "z", "NEW", 60, 65), (3, "c", None, 10, 46), (5, "z", "NEW", 65, 70)],
+        [(1, "y", None, False, 70), (2, "z", "NEW", True, 65), (3, "c", None, True, 46), (5, "z", "NEW", True, 70)],
+        first=[A, C],
+        snapshots={50: [A, ["2", "b", "BIG"]]},
+        table="taken_again_and_emptied",
+    ),
+    "emptied twice before another shape, with it, and after it": Story(
+        {45: [TRUNCATE, ins("1", "n", None)], 50: [upd("1", "m", None), TRUNCATE, ins("1", "o", "X")],
+         60: [upd("1", "p", "new", "7"), TRUNCATE, ins("3", "q", "new", "8")],
+         65: [gone("3"), TRUNCATE, ins("3", "r", None, "9")], 70: [upd("3", "s", None, "9")]},
+        [(1, "a", None, None, None, 10, 45), (1, "n", None, None, None, 45, 50), (1, "o", None, "X", 7, 50, 60),
+         (2, "b", None, "X", None, 10, 45), (3, "q", "new", None, 8, 60, 65), (3, "r", None, None, 9, 65, 70),
+         (3, "s", None, None, 9, 70, None)],
+        [(1, "o", None, "X", 7, True, 60), (2, "b", None, "X", None, True, 45), (3, "s", None, None, 9, False, 70)],
+        first=[A, ["2", "b", "X"]],
+        table="emptied_and_reshaped",
     ),
     "what lies between a gap and its snapshot is left out": Story(
         {50: [upd("1", "x", None)], 60: [upd("1", "z", None)]},

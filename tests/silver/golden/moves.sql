@@ -27,34 +27,37 @@ events AS (
   )
 ),
 links AS (
-  SELECT struct(commit_lsn, seq) AS place, before
+  SELECT struct(commit_lsn, seq) AS place, before, 0 AS emptied
   FROM events
   WHERE kind = 'arrive' AND before IS NOT NULL AND unchanged IS NOT NULL
 ),
 sources AS (
-  SELECT links.before AS here, max(CASE WHEN t.`id` IS NULL THEN 0 ELSE 1 END) AS initial
-  FROM links LEFT JOIN delta.`/lake/silver/orders` VERSION AS OF 3 AS t ON t.`id` = links.before.key_0
-  GROUP BY links.before
+  SELECT links.before AS here, links.emptied, max(CASE WHEN t.`id` IS NULL THEN 0 ELSE 1 END) AS initial
+  FROM links LEFT JOIN delta.`/lake/silver/orders` VERSION AS OF 3 AS t ON links.emptied = 0 AND t.`id` = links.before.key_0
+  GROUP BY links.before, links.emptied
 ),
 history AS (
-  SELECT struct(e.commit_lsn, e.seq) AS place, e.kind, e.image, e.unchanged, s.here, s.initial,
+  SELECT struct(e.commit_lsn, e.seq) AS place, e.kind, e.image, e.unchanged,
+    s.here, s.emptied, s.initial,
     count_if(e.kind = 'arrive') OVER so_far AS arrivals,
     count_if(e.kind = 'leave') OVER so_far AS leaves
-  FROM events AS e JOIN sources AS s ON e.key_0 = s.here.key_0
-  WINDOW so_far AS (PARTITION BY s.here ORDER BY e.commit_lsn, e.seq ROWS UNBOUNDED PRECEDING)
+  FROM events AS e JOIN sources AS s ON e.key_0 = s.here.key_0 AND s.emptied = 0
+  WINDOW so_far AS (
+    PARTITION BY s.here, s.emptied ORDER BY e.commit_lsn, e.seq ROWS UNBOUNDED PRECEDING
+  )
 ),
 departed AS (
-  SELECT h.place, h.here, h.leaves - h.initial AS occupant
+  SELECT h.place, h.here, h.emptied, h.leaves - h.initial AS occupant
   FROM history AS h LEFT SEMI JOIN links ON links.place = h.place
   WHERE h.kind = 'leave'
 ),
 origins AS (
-  SELECT d.place, d.here AS home,
+  SELECT d.place, CASE WHEN d.emptied = 0 THEN d.here END AS home,
     max(h.place) FILTER (WHERE h.kind = 'arrive') AS parent,
     max_by(struct(h.image[3] AS text), h.place) FILTER (WHERE h.kind <> 'leave' AND NOT coalesce(array_contains(h.unchanged, 'days'), false)) AS toast_3
   FROM departed AS d
-  LEFT JOIN history AS h ON h.here = d.here AND h.arrivals = d.occupant AND h.place < d.place
-  GROUP BY d.place, d.here
+  LEFT JOIN history AS h ON h.here = d.here AND h.emptied = d.emptied AND h.arrivals = d.occupant AND h.place < d.place
+  GROUP BY d.place, d.here, d.emptied
 )
 SELECT *
 FROM origins

@@ -10,8 +10,9 @@ import pytest
 from bronze.errors import TableError
 from bronze.identifiers import TableName
 from bronze.lsn import ZERO, Lsn
-from silver.fold.window import Facts
+from silver.fold.window import Barrier, Facts
 from silver.plan.activity import Activity, activity_query
+from silver.plan.history_steps import halves, plan_versions
 from silver.plan.steps import Step, plan
 from silver.plan.work import Work
 from silver.schema.catalog import silver_table
@@ -37,6 +38,19 @@ def steps(activity: Activity, *versions: Relation, start: int = 10, end: int = 1
     settings, shapes = SilverSettings(), versions or (SHAPE,)
     table = silver_table(shapes[-1], settings)
     return plan(Work(table, shapes, "changes", activity, Lsn(start), Lsn(end), settings))
+
+
+def versions(*versions: Relation, truncates: tuple[int, ...], snapshots: tuple[int, ...] = ()) -> list[Step]:
+    """The steps of soft deletes over a window (10, 10,000] of updates, TRUNCATEs and snapshots."""
+    shapes = versions or (SHAPE,)
+    barriers = [Barrier(Lsn(lsn), 3, None) for lsn in truncates]
+    barriers += [Barrier(Lsn(lsn), None, None) for lsn in snapshots]
+    found = replace(
+        activity(update=1, truncate=1), barriers=tuple(sorted(barriers, key=lambda one: one.commit_lsn))
+    )
+    settings = SilverSettings(deletes="soft")
+    table = silver_table(shapes[-1], settings)
+    return plan_versions(Work(table, shapes, "changes", found, Lsn(10), Lsn(10_000), settings))
 
 
 def spans(steps: list[Step]) -> list[tuple[str, int, int]]:
@@ -219,3 +233,43 @@ def test_a_truncate_in_the_transaction_that_announces_a_shape_leaves_rows_of_bot
     assert [shape.names for shape in step.window.shapes] == [("id", "note", "v"), ("id", "note")]
     (step,) = steps(activity(insert=3, truncate=1, truncated=(60, 2)), SHAPE, wider)
     assert len(step.window.shapes) == 1
+
+
+def test_any_number_of_truncates_is_one_step_of_a_table_of_versions() -> None:
+    (step,) = versions(truncates=tuple(range(11, 3_011)))
+    assert step.mode == "versions"
+    assert [int(one.commit_lsn) for one in step.window.truncates] == list(range(11, 3_011))
+    assert not step.window.from_empty
+
+
+def test_a_window_of_truncates_is_parted_by_a_shape_and_by_a_snapshot() -> None:
+    wider = relation("t", [("id", INT), ("note", TEXT), ("v", INT)], ["id"], relation_id=7, from_lsn=50)
+    parts = versions(SHAPE, wider, truncates=(30, 40, 50, 60, 80, 90), snapshots=(70,))
+    assert [(*span[1:], [int(one.commit_lsn) for one in step.window.truncates], step.optional)
+            for step, span in zip(parts, spans(parts), strict=True)] == [
+        (10, 49, [30, 40], True),
+        (49, 69, [50, 60], True),
+        (69, 10_000, [80, 90], False),
+    ]  # fmt: skip
+
+
+def test_a_step_that_a_snapshot_follows_is_halved_at_its_truncates_until_none_is_inside() -> None:
+    ahead, done = [versions(truncates=(11, 30, 40, 50, 60), snapshots=(70,))[0]], []
+    while ahead:
+        step = ahead.pop()
+        found = halves(step)
+        ahead += reversed(found)
+        done += [] if found else [step]
+    assert spans(done) == [
+        ("versions", low, high) for low, high in ((10, 29), (29, 39), (39, 49), (49, 59), (59, 69))
+    ]
+    assert [[int(one.commit_lsn) for one in step.window.truncates] for step in done] == [
+        [11],
+        [30],
+        [40],
+        [50],
+        [60],
+    ]
+    assert all(step.optional for step in done)
+    (needed,) = versions(truncates=(11, 30, 40, 50, 60))
+    assert halves(needed) == []

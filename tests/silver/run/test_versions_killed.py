@@ -33,36 +33,46 @@ SWITCHED_OFF = ["after DELETE 1"]
 
 
 class Stage(KilledStage):
-    """A table whose rows count up with every transaction; one goes and one comes."""
+    """A table whose rows count up with every transaction; one goes and two come."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         super().__init__(spark, path)
         self.rows: dict[int, int] = {}
         self.gone: dict[int, int] = {}
         self.past: dict[int, dict[int, int]] = {}
+        self.shape = SHAPE
         self.bronze.relations([SHAPE])
         self.bronze.snapshot(SHAPE, 10, [])
 
-    def write(self, *, truncated: bool = False) -> None:
-        """Two transactions; with a TRUNCATE between their changes."""
+    def sent(self, *values: str | None) -> list[str | None]:
+        """A tuple of the newest shape."""
+        return [*values, *[None] * (len(self.shape.columns) - len(values))]
+
+    def write(self, *, parted: bool = False) -> None:
+        """Two transactions; between their changes a column is added, and the table truncated."""
         for at in range(2):
             self.lsn += 10
             changes: list[dict[str, Any]] = []
-            if truncated and at:
-                changes.append(change(SHAPE, "truncate"))
+            if parted and at:
+                columns = [(one.name, one.type) for one in self.shape.columns]
+                columns.append((f"added_{self.lsn}", TEXT))
+                self.shape = relation("counted", columns, ["id"], relation_id=1, from_lsn=self.lsn)
+                self.bronze.relations([self.shape])
+                changes.append(change(self.shape, "truncate"))
                 self.gone |= self.rows
                 self.rows = {}
             self.rows = {key: count + 1 for key, count in self.rows.items()}
             if leaves := min(self.rows, default=None):
                 self.gone[leaves] = self.rows.pop(leaves) - 1
-                changes.append(change(SHAPE, "delete", old=[str(leaves), None, None], old_is_key=True))
+                changes.append(change(self.shape, "delete", old=self.sent(str(leaves)), old_is_key=True))
             changes += [
-                change(SHAPE, "update", new=[str(key), str(count), None], unchanged=["big"])
+                change(self.shape, "update", new=self.sent(str(key), str(count)), unchanged=["big"])
                 for key, count in self.rows.items()
             ]
             self.rows |= {self.lsn: 0, self.lsn + 1: 0}
             changes += [
-                change(SHAPE, "insert", new=[str(key), "0", f"B{key}"]) for key in (self.lsn, self.lsn + 1)
+                change(self.shape, "insert", new=self.sent(str(key), "0", f"B{key}"))
+                for key in (self.lsn, self.lsn + 1)
             ]
             self.bronze.add(self.lsn, changes)
             self.past[self.lsn] = dict(self.rows)
@@ -100,9 +110,9 @@ def test_the_first_cycle_may_end_anywhere(stage: Stage) -> None:
 
 @pytest.mark.spark
 def test_a_window_may_end_between_its_statements_and_the_next_one_holds_more(stage: Stage) -> None:
-    """A TRUNCATE makes two statements of a window, for each of both tables; each end leaves more done."""
+    """A new shape makes two statements of a window, for each of both tables; each end leaves more done."""
     before = stage.control.latest_cut("silver")
-    stage.write(truncated=True)
+    stage.write(parted=True)
     for point in WITHIN:
         stage.end_at(point)
         assert stage.control.latest_cut("silver") == before
@@ -113,7 +123,7 @@ def test_a_window_may_end_between_its_statements_and_the_next_one_holds_more(sta
 @pytest.mark.spark
 def test_a_window_may_end_once_all_of_its_statements_ran(stage: Stage) -> None:
     before = stage.control.latest_cut("silver")
-    stage.write(truncated=True)
+    stage.write(parted=True)
     for point in AT_ITS_END:
         assert stage.control.latest_cut("silver") == before
         stage.end_at(point)
