@@ -3,6 +3,8 @@
 **tables**: twenty updates on each of 1 to 200 tables, folded by silver in a session that is up and warm.
 **rows**: snapshots of a table of 10⁵ to 10⁷ rows; then silver's first copy of such a table, and updates of
 10,000 neighbouring keys on it.
+**beside**: silver's cycles over five tables with a few changes each, alone, and while a table of 10⁷ rows is
+taken again.
 **rate**: single-row transactions at 10 to thousands a second, then as fast as pgbench commits them. The
 reader's CPU time is that of its process, and a row's delay is as in `bench_latency`.
 
@@ -23,6 +25,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import psycopg
 
+from bronze.lake.control_tables import ControlTables
+from pipelines.spark.session import spark_session
+from silver.cycle import Silver
+from silver.run.long_work import LONG
+from silver.settings import SilverSettings
 from tests.benchmarks.bench_latency import reading
 from tests.benchmarks.bench_silver import clients, line
 from tests.benchmarks.bench_snapshot import ROWS, TABLE, run_snapshot
@@ -32,7 +39,7 @@ from tests.benchmarks.silver_work import Changes, Work, orders
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_PARTS: Final = ("tables", "rows", "rate")
+_PARTS: Final = ("tables", "rows", "beside", "rate")
 _TABLES: Final = (1, 20, 50, 200)
 _ROWS: Final = (100_000, 1_000_000, 10_000_000)
 _RATES: Final = (10, 100, 1_000, 3_000, 0)
@@ -57,6 +64,8 @@ def main() -> int:
             sizes = (20_000, 100_000) if options.quick else _ROWS
             snapshots(sizes)
             by_rows(Path(folder, "rows"), sizes)
+        if "beside" in options.parts:
+            beside_a_copy(Path(folder, "beside"), 2 * LONG if options.quick else _ROWS[-1])
     if "rate" in options.parts:
         say(f"{'asked tx/s':>10} {'got':>9} {'CPU s/1,000':>11} {'p50 s':>7} {'p99 s':>7} {'drained s':>9}")
         for rate in _RATES[1:3] if options.quick else _RATES:
@@ -125,6 +134,41 @@ def by_rows(folder: Path, sizes: Sequence[int]) -> None:
                     windows[size].append(cost.wall)
     slope("first copy, wall s", first, "row")
     slope("window, wall s", windows, "row")
+
+
+def beside_a_copy(folder: Path, rows: int) -> None:
+    """Silver's cycles over small tables, alone and while a large one is taken again."""
+    large, *small = (orders(f"orders_{number}", 10 + number) for number in range(6))
+    work, ids = Work(folder, [large, *small]), np.arange(1, 1001)
+    session = spark_session({"spark.driver.memory": "2g"})
+    silver = Silver(session, work.lake, SilverSettings(), ControlTables(work.lake))
+    work.take(large, np.arange(1, rows + 1))
+    work.write(*(Changes(shape, "insert", ids) for shape in small))
+    silver.cycle()
+
+    def cycle(number: int) -> tuple[float, bool]:
+        """Seconds of a cycle with twenty changes of each small table, and whether the large one is in it."""
+        work.write(*(Changes(one, "update", ids[:20], status="paid", raised=number) for one in small))
+        begun = time.monotonic()
+        cut = silver.cycle(leaves=True)
+        return time.monotonic() - begun, cut is not None and large.table.name in cut.tables
+
+    alone = [cycle(number)[0] for number in range(12)][2:]
+    work.take(large, np.arange(1, rows + 1))
+    first, beside, begun = cycle(12)[0], list[float](), time.monotonic()
+    while not beside or not silver.long_work.has_ended:
+        beside.append(cycle(13 + len(beside))[0])
+    lasted = time.monotonic() - begun
+    last, is_in_cut = cycle(100)
+    assert is_in_cut
+    silver.close()
+    session.stop()
+    calm, busy = statistics.median(alone), statistics.median(beside)
+    say(
+        f"cycles over 5 small tables: alone {calm:.2f} s; while {rows:,} rows are taken again {busy:.2f} s, "
+        f"{busy / calm:.2f} times ({len(beside)} cycles in {lasted:.0f} s, longest {max(beside):.2f} s); "
+        f"the first one {first:.2f} s, the one that has the table {last:.2f} s"
+    )
 
 
 def at_rate(rate: int, seconds: int) -> None:
