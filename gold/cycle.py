@@ -31,6 +31,7 @@ from gold.builder.memory import Room
 from gold.builder.standing import Standing
 from gold.tree.check import resolved
 from silver.run.lazy_session import lazily
+from silver.run.long_work import in_background
 from silver.run.outages import Patience, outage
 from silver.run.spark_settings import GUARDED
 from silver.run.table_log import SilverLog
@@ -186,7 +187,8 @@ class Gold:
         if not names:
             return {}
         builds, machine = self._opened()
-        with ThreadPoolExecutor(min(machine.side_by_side, len(names)), "gold") as threads:
+        count, pool = min(machine.side_by_side, len(names)), (self._spark.get(), "gold")
+        with ThreadPoolExecutor(count, "gold", initializer=in_background, initargs=pool) as threads:
             return dict(
                 zip(names, threads.map(lambda name: self._one(builds[name], turn), names), strict=True)
             )

@@ -61,7 +61,7 @@ from silver.schema.catalog import histories, silver_catalog
 from silver.schema.decimals import UNREPRESENTABLE_ROWS, lossy_decimals, lossy_inside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from concurrent.futures import Future
 
     from deltalake import DeltaTable
@@ -180,11 +180,13 @@ class Silver:
         away = self.long_work.tables
         if release is not None:
             release(one for one in silver_catalog(known, self._settings).values() if one.table not in away)
-        attempt = Attempt(bronze, known, last, end, away={*away, *failed})
+        targets = self.long_work.targets
+        attempt = Attempt(bronze, known, last, end, away={*away, *failed}, targets=targets)
         tables, runs = self._carry(attempt, leaves=leaves)
         failed |= attempt.troubled
         if failed:
-            again = replace(attempt, only=failed.keys(), away=self.long_work.tables, troubled={})
+            away, targets = self.long_work.tables, self.long_work.targets
+            again = replace(attempt, only=failed.keys(), away=away, targets=targets, troubled={})
             self._forget(again)
             more_tables, more_runs = self._carry(again, leaves=leaves and bool(tables))
             tables, runs = [*tables, *more_tables], [*runs, *more_runs]
@@ -205,6 +207,9 @@ class Silver:
         still_writing(self._lake, "silver")
         self._control.record_runs(runs)
         self.runs = runs
+        self.long_work.recorded(one.table for one in tables)
+        if not names and self.long_work.tables:
+            return None  # a cut of nothing would help nobody
         ahead = any(stored.mark is not None and stored.mark > end for stored in stands.values())
         if ahead and self._lake.path is None:
             return None  # another process carries them on, and its cut names them
@@ -317,35 +322,35 @@ class Silver:
         transient: list[TransientError] = []
         if busy:
             self._spark.get()
-        futures: list[tuple[TableName, Future[Run]]] = []
-        long: list[tuple[TableName, Future[Run]]] = []
+        short: list[tuple[Work, Future[Run]]] = []
+        long: list[tuple[Work, Future[Run]]] = []
         for work in busy:
             if leaves and self.long_work.suits(work):
-                long.append((work.table.table, self.long_work.submit(self._run_long, work)))
+                long.append((work, self.long_work.submit(self._run_long, work)))
             else:
-                futures.append((work.table.table, self._pool.submit(self._run, work)))
-        left: Collection[TableName] = ()
+                short.append((work, self._pool.submit(self._run, work)))
+        taken = [*short, *long]
         try:
-            wait(future for _, future in futures)
+            wait(future for _, future in short)
             if long:
-                left = self.long_work.leave(long, attempt.end, again=attempt.only is not None)
-            for name, future in [*futures, *long]:
-                if name in left:
-                    continue
+                self.long_work.leave(long, attempt.end, again=attempt.only is not None)
+                left = self.long_work.tables
+                taken = [*short, *(one for one in long if one[0].table.table not in left)]
+            for work, future in taken:
                 try:
-                    with self._troubles.isolated(name, attempt.end, attempt.troubled):
+                    with self._troubles.isolated(work.table.table, attempt.end, attempt.troubled):
                         runs.append(future.result())
                 except TransientError as error:
                     transient.append(error)
         finally:
-            wait(future for name, future in [*futures, *long] if name not in left)
+            wait(future for _, future in taken)
         if transient:
             raise transient[0]
         return runs
 
     def _run_long(self, work: Work) -> Run:
         """All steps of one table whose window is large."""
-        in_background(self._sessions.own())
+        in_background(self._sessions.own(), "long")
         return self._run(work)
 
     def _run(self, work: Work) -> Run:

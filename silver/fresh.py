@@ -201,8 +201,9 @@ class FreshTables:
         self._forget()
         last = self._control.latest_cut("silver", at=at)
         self._log.pin(names)
-        if at is not None and last is not None:
-            self._log.go_back(last.tables, at)
+        if at is not None:
+            named = {name: self._control.last_named("silver", name, at=at) for name in names}
+            self._log.go_back({name: one.version for name, one in named.items() if one is not None}, at)
         bronze = self._newest_bronze()
         end, commit_ts = (at, None) if at is not None else _frontier(bronze)
         relations = tuple(one for one in self._relations.read() if one.from_lsn <= end)

@@ -148,17 +148,20 @@ class ControlTables:
         )
         return sorted(found)
 
-    def last_named(self, layer: Layer, name: str) -> Named | None:
+    def last_named(self, layer: Layer, name: str, *, at: Lsn | None = None) -> Named | None:
         """Return what the newest record of a layer that names a table says of it; None where none names it.
 
         Args:
             layer: the table's.
             name: of the table.
+            at: no record of a later LSN counts.
         """
         rows = self._cuts.rows()
         if not self._cuts.has_value("table_name", name):
             return None
         of_one = rows.filter(pc.and_(pc.equal(rows["layer"], layer), pc.equal(rows["table_name"], name)))
+        if at is not None:
+            of_one = of_one.filter(pc.less_equal(of_one["commit_lsn"], int(at)))
         if not of_one.num_rows:
             return None
         order = [("commit_lsn", "descending"), ("recorded_at", "descending")]

@@ -13,7 +13,8 @@ from bronze.errors import SmeltError
 from bronze.lake.control_tables import ControlTables
 from pipelines.commands.context import documents_to_join, require_lake, spark_for
 from pipelines.proof.scratch import remove_left
-from pipelines.runtime.stages import maintenance, maintenance_text
+from pipelines.runtime.progress_text import maintenance_text
+from pipelines.runtime.stages import maintenance
 from pipelines.terminal.failures import TABLES_STOPPED, Failure, without_secrets
 from silver.errors import cause
 

@@ -10,6 +10,7 @@ from pipelines.terminal.output import bytes_text, seconds_text
 
 if TYPE_CHECKING:
     from bronze.lake.control import Cut, Run
+    from pipelines.runtime.maintenance import MaintenanceResult
     from pipelines.terminal.output import Output
 
 _SAY_EVERY: Final = 5.0
@@ -70,4 +71,16 @@ def snapshot_text(view: SnapshotView) -> str:
     return (
         f"snapshot: {view.rows:,} rows, {bytes_text(view.bytes)}, {view.fraction:.0%}{left}; "
         f"not complete yet: {', '.join(view.tables)}"
+    )
+
+
+def maintenance_text(done: MaintenanceResult) -> str:
+    """Return what maintenance did to a table, in one line."""
+    before, after = done.before, done.after
+    work = ", ".join(done.done) or "nothing to do"
+    return (
+        f"{done.layer}.{done.name}: {work}; files {before.count} → {after.count}, "
+        f"{bytes_text(before.size)} → {bytes_text(after.size)}, "
+        f"deleted rows {before.deleted_rows:,} → {after.deleted_rows:,}; "
+        f"removed {done.removed_files} files, {done.removed_log_entries} log entries; {done.seconds:.1f} s"
     )

@@ -34,6 +34,7 @@ from bronze.errors import SmeltError, TransientError
 from bronze.lake.control import OpenError
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.failures import vanished
+from bronze.lake.leases import still_writing
 from bronze.lsn import ZERO
 from bronze.store.position import PositionWatch
 from bronze.store.relations import RelationsWatch, read_relations
@@ -42,7 +43,7 @@ from pipelines.runtime.catalog_keys import CatalogKeys, has_constraints
 from pipelines.runtime.catalog_names import CatalogNames
 from pipelines.runtime.clustering import by_name, clustered
 from pipelines.runtime.locks import writing
-from pipelines.terminal.output import bytes_text
+from pipelines.runtime.progress_text import maintenance_text
 from silver.cycle import Silver
 from silver.run.lazy_session import lazily
 from silver.run.long_work import GRACE_SECONDS
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from bronze.lake.location import Layer
     from bronze.lsn import Lsn
     from gold.language.document import Document
-    from pipelines.runtime.maintenance import Maintenance, MaintenanceResult
+    from pipelines.runtime.maintenance import Maintenance
     from pipelines.settings import Pipeline
     from silver.run.lazy_session import LazySession
     from silver.schema.catalog import SilverTable
@@ -195,10 +196,10 @@ class Stages:
                 _LOGGER.warning("will try again in %.1f s: %s", pause, waits)
                 stop.wait(pause)
                 continue
+            failing_since = math.inf
             if self._is_idle():
                 self._maintain(stop)
                 backoff.worked()
-                failing_since = math.inf
             if self._after_cycle is not None and self.silver_cut is not None and not stop.is_set():
                 self._after_cycle(self._spark.get())
             if goal is not None and self.reached(goal):
@@ -260,10 +261,7 @@ class Stages:
             # Silver may record the cut of one LSN again, with a table that joined it or was derived again.
             if self._silver is None and (found := self._control.latest_cut("silver")) != self.silver_cut:
                 self.silver_cut = found
-            built = self._build(self._gold, leaves=not at_once)
-            if built is not None:
-                self.gold_cut, moved = built, True
-                self._tell(built, self._gold.runs)
+            moved |= self._build(self._gold, leaves=not at_once)
         return moved
 
     def reached(self, goal: Lsn) -> bool:
@@ -272,29 +270,37 @@ class Stages:
         Tables and documents that an error has stopped do not hold this up.
         """
         return (self._silver is None or (self._folded >= goal and self._lease is None)) and (
-            self._gold is None or self._built >= goal or self._nothing_to_build()
+            self._gold is None
+            or (self._built >= goal and self._given is self.silver_cut)
+            or self._nothing_to_build()
         )
 
-    def _build(self, gold: Gold, *, leaves: bool) -> Cut | None:
-        """Build gold from silver's newest cut; returns gold's cut, where there is a new one.
+    def _build(self, gold: Gold, *, leaves: bool) -> bool:
+        """Build gold from silver's newest cut; returns whether there is a new cut of gold.
 
         Args:
             gold: the documents.
-            leaves: return after some seconds, and let a later call take the result; else wait for gold.
+            leaves: return after some seconds, and let a later call take the result; else build on until gold
+                has dealt with silver's newest cut.
         """
-        seconds = 0.0
-        if self._building is None:
-            if self.silver_cut is None or self.silver_cut is self._given:
-                return None
-            self._building = self.silver_cut, self._builder.submit(self._gold_cycle, gold)
-            seconds = GRACE_SECONDS
-        source, future = self._building
-        if not wait([future], seconds if leaves else None).done:
-            return None
-        self._building = None
-        built = future.result()
-        self._built, self._given = source.commit_lsn, source
-        return built
+        moved, seconds = False, 0.0
+        while True:
+            if self._building is None:
+                if self.silver_cut is None or self.silver_cut is self._given:
+                    return moved
+                self._building = self.silver_cut, self._builder.submit(self._gold_cycle, gold)
+                seconds = GRACE_SECONDS
+            source, future = self._building
+            if not wait([future], seconds if leaves else None).done:
+                return moved
+            self._building = None
+            built = future.result()
+            self._built, self._given = source.commit_lsn, source
+            if built is not None:
+                self.gold_cut, moved = built, True
+                self._tell(built, gold.runs)
+            if leaves:
+                return moved  # between two builds maintenance has its turn
 
     def _gold_cycle(self, gold: Gold) -> Cut | None:
         with writing(self._lake, "gold"):
@@ -303,6 +309,9 @@ class Stages:
     @contextmanager
     def _writing(self, silver: Silver) -> Iterator[None]:
         """Hold silver's lease for a cycle, and on until the cycle's long work has ended."""
+        if self._lease is not None and not self._holds():
+            self._lease.close()
+            self._lease = None
         lease = self._lease or ExitStack()
         try:
             if self._lease is None:
@@ -313,6 +322,14 @@ class Stages:
             if self._lease is None:
                 lease.close()
 
+    def _holds(self) -> bool:
+        """Check whether silver's lease still holds; of one that was lost nothing is to be hoped for."""
+        try:
+            still_writing(self._lake, "silver")
+        except TransientError:
+            return False
+        return True
+
     def _may_take(self, *, at_once: bool) -> bool:
         """Check whether silver has the result of long work to take, or must wait for it."""
         long = None if self._silver is None else self._silver.long_work
@@ -320,7 +337,7 @@ class Stages:
 
     def end(self) -> None:
         """Wait for long work and give its leases back; a stop of Spark's session ends such work."""
-        self._builder.shutdown(wait=True)
+        self._builder.shutdown(wait=True, cancel_futures=True)
         if self._silver is not None and self._lease is not None:
             self._silver.long_work.close()
             self._lease.close()
@@ -375,16 +392,4 @@ def maintenance(
         documents=bool(pipeline.gold.documents),
         layers=layers,
         shapes=shapes,
-    )
-
-
-def maintenance_text(done: MaintenanceResult) -> str:
-    """What was done to a table, in one line."""
-    before, after = done.before, done.after
-    work = ", ".join(done.done) or "nothing to do"
-    return (
-        f"{done.layer}.{done.name}: {work}; files {before.count} → {after.count}, "
-        f"{bytes_text(before.size)} → {bytes_text(after.size)}, "
-        f"deleted rows {before.deleted_rows:,} → {after.deleted_rows:,}; "
-        f"removed {done.removed_files} files, {done.removed_log_entries} log entries; {done.seconds:.1f} s"
     )

@@ -85,7 +85,7 @@ class PinnedLog(SilverLog):
         """Of tables that hold changes after an LSN, take these versions instead.
 
         Args:
-            versions: of a cut at or before the LSN.
+            versions: by table, of the newest cut at or before the LSN that names the table.
             lsn: where the tables are wanted.
         """
         for name in list(self._pinned):
@@ -156,6 +156,7 @@ class Aside(Troubles):
         table: TableName,
         end: Lsn,
         troubled: dict[TableName, Exception],  # noqa: ARG002 - its interface
+        snapshot: Lsn | None = None,  # noqa: ARG002 - its interface
     ) -> Iterator[None]:
         """What a table's own error ends is that table; any other is raised."""
         try:

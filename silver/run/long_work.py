@@ -19,7 +19,8 @@ Why that is right, at each point:
   whether it was the second attempt.
 
 In one JVM Spark serves jobs first in, first out, unless ``spark.scheduler.mode`` is FAIR. Where it is, the
-long work's jobs form a pool of their own, and share the cores with all other jobs (`in_background`).
+long work's jobs form a pool of their own, and so do gold's. Each pool has its share of the cores
+(`in_background`).
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ if TYPE_CHECKING:
     from silver.run.troubles import Troubles
 
 LONG: Final = 1_000_000
-"""Changes of a window from which on folding the window is long work: some seconds."""
+"""Changes of a window with a snapshot from which on folding the window is long work: some seconds."""
+
+LONG_STREAM: Final = 10_000_000
+"""Likewise of a window without one, whose table was in the cut before and is missed at once."""
 
 GRACE_SECONDS: Final = 5.0
 """Seconds for which a cycle waits for long work once all other work has ended."""
@@ -51,27 +55,27 @@ GRACE_SECONDS: Final = 5.0
 _THREADS: Final = 2
 """Tables at long work side by side; others of that size wait for their turn."""
 
-_POOL: Final = ("spark.scheduler.pool", "deltasmelt-long")
-
 
 @dataclass(frozen=True, slots=True)
 class Away:
     """Work of a table that outlived the cycle that began the work.
 
     Attributes:
-        futures: of the table, and of its history.
+        works: of the table, and of its history.
         end: LSN to which the work carries the table.
         again: whether the work is the second attempt, after a failure.
+        snapshot: the table's newest one when the work began.
     """
 
-    futures: tuple[Future[Run], ...]
+    works: tuple[tuple[Work, Future[Run]], ...]
     end: Lsn
     again: bool
+    snapshot: Lsn | None
 
     @property
     def has_ended(self) -> bool:
         """Whether all of the work is done."""
-        return all(future.done() for future in self.futures)
+        return all(future.done() for _, future in self.works)
 
 
 class LongWork:
@@ -85,12 +89,18 @@ class LongWork:
         self._troubles = troubles
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="silver-long")
         self._away: dict[TableName, Away] = {}
-        self._returned: frozenset[TableName] = frozenset()
+        self._returned: set[TableName] = set()
+        self._runs: list[Run] = []
 
     @property
     def tables(self) -> frozenset[TableName]:
         """Tables whose work outlived its cycle, and whose result no cycle has taken yet."""
         return frozenset(self._away)
+
+    @property
+    def targets(self) -> frozenset[str]:
+        """Names of silver's tables that such work writes: a new table of the source may get the same name."""
+        return frozenset(work.table.name for away in self._away.values() for work, _ in away.works)
 
     @property
     def has_ended(self) -> bool:
@@ -108,74 +118,81 @@ class LongWork:
         never be in a cut. A snapshot does not come with every window.
         """
         activity = work.activity
-        returned = work.table.table in self._returned and activity.snapshot is None
-        return activity.changes >= LONG and not returned
+        if activity.snapshot is not None:
+            return activity.changes >= LONG
+        return activity.changes >= LONG_STREAM and work.table.table not in self._returned
 
     def submit(self, run: Callable[[Work], Run], work: Work) -> Future[Run]:
         """Begin long work, on a thread for such work."""
         return self._pool.submit(run, work)
 
-    def leave(
-        self, begun: Sequence[tuple[TableName, Future[Run]]], end: Lsn, *, again: bool
-    ) -> frozenset[TableName]:
+    def leave(self, begun: Sequence[tuple[Work, Future[Run]]], end: Lsn, *, again: bool) -> None:
         """Wait for long work for some seconds, then leave what has not ended to later cycles.
 
         Args:
-            begun: the long work of a cycle, by table.
+            begun: the long work of a cycle.
             end: LSN to which the cycle carries tables.
             again: whether this is the cycle's second attempt.
-
-        Returns:
-            The tables that are left.
         """
         unfinished = wait([future for _, future in begun], GRACE_SECONDS).not_done
-        left = {name for name, future in begun if future in unfinished}
-        for table in left:
-            self._away[table] = Away(tuple(one for name, one in begun if name == table), end, again)
-        return frozenset(left)
+        for table in {work.table.table for work, future in begun if future in unfinished}:
+            works = tuple(one for one in begun if one[0].table.table == table)
+            self._away[table] = Away(works, end, again, self._troubles.snapshot(table))
 
     def take(self, end: Lsn, *, wait_for_all: bool) -> tuple[list[Run], dict[TableName, Exception]]:
-        """Take the results of work that has ended, each once.
+        """Take the results of work that has ended.
 
         Args:
             end: LSN to which the cycle carries tables.
             wait_for_all: wait until all work has ended.
 
         Returns:
-            The runs, and by table what ended the work and may pass: the cycle tries those tables again.
+            The runs that no cycle has recorded yet, and by table what ended the work and may pass: the cycle
+            tries those tables again.
 
         Raises:
-            TransientError: a temporary failure.
+            TransientError: a temporary failure; what is left to take, the next call takes.
         """
         if wait_for_all:
-            wait(future for away in self._away.values() for future in away.futures)
-        ended = {table: away for table, away in self._away.items() if away.has_ended}
-        self._returned = frozenset(ended)
-        runs: list[Run] = []
-        failed: tuple[dict[TableName, Exception], dict[TableName, Exception]] = ({}, {})
+            wait(future for away in self._away.values() for _, future in away.works)
+        failed: dict[TableName, Exception] = {}
         transient: list[TransientError] = []
-        for table, away in ended.items():
-            del self._away[table]
-            for future in away.futures:
-                try:
-                    with self._troubles.isolated(table, away.end, failed[away.again]):
-                        runs.append(future.result())
-                except TransientError as error:
+        for table, away in [one for one in self._away.items() if one[1].has_ended]:
+            failed_again: dict[TableName, Exception] = {}
+            for _, future in away.works:
+                error = future.exception()
+                if isinstance(error, TransientError):
                     transient.append(error)
+                    continue
+                with self._troubles.isolated(
+                    table, away.end, failed_again if away.again else failed, away.snapshot
+                ):
+                    self._runs.append(future.result())
+            self._troubles.pause(failed_again, end)
+            del self._away[table]
+            self._returned.add(table)
         if transient:
             raise transient[0]
-        self._troubles.pause(failed[True], end)
-        return runs, failed[False]
+        return list(self._runs), failed
+
+    def recorded(self, tables: Iterable[TableName]) -> None:
+        """Forget what a cycle has recorded: the runs that were taken, and tables that are in a cut again."""
+        self._runs.clear()
+        self._returned.difference_update(tables)
 
     def close(self) -> None:
-        """Wait for all work, and end the threads."""
-        self._pool.shutdown(wait=True)
+        """Wait for the work that has begun, and end the threads."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def in_background(session: SparkSession) -> None:
+def in_background(session: SparkSession, pool: str) -> None:
     """Have the jobs of this thread share the cores with other jobs, instead of coming before them.
 
     A Spark Connect server decides that itself.
+
+    Args:
+        session: any of the application.
+        pool: groups jobs that come one after the other.
     """
     if not is_remote(session):
-        session.sparkContext.setLocalProperty(*_POOL)
+        session.sparkContext.setLocalProperty("spark.scheduler.pool", f"deltasmelt-{pool}")

@@ -100,8 +100,20 @@ class Troubles:
         self._passed(table)
 
     @contextmanager
-    def isolated(self, table: TableName, end: Lsn, troubled: dict[TableName, Exception]) -> Iterator[None]:
+    def isolated(
+        self,
+        table: TableName,
+        end: Lsn,
+        troubled: dict[TableName, Exception],
+        snapshot: Lsn | None = None,
+    ) -> Iterator[None]:
         """A table's part of the cycle: its definite errors stop it, what may pass is put down in `troubled`.
+
+        Args:
+            table: the table.
+            end: LSN to which the part carries the table.
+            troubled: takes what may pass.
+            snapshot: the table's newest one of which the part knew; None: as this cycle sees it.
 
         Raises:
             TransientError: a temporary failure.
@@ -118,13 +130,13 @@ class Troubles:
                 _LOGGER.warning("%s could not be updated to %s: %s", table, end, error)
                 troubled[table] = error
             else:
-                self.stop(failure(table, error), end)
+                self.stop(failure(table, error), end, snapshot)
         except Exception as error:  # of any kind: it must stop this table alone
             if error is self._spark.failure or is_out_of_reach(error):
                 raise
             found = table_error(table, str(error))
             if found is not None:
-                self.stop(found, end)
+                self.stop(found, end, snapshot)
             else:
                 _LOGGER.warning("%s could not be updated to %s", table, end, exc_info=error)
                 troubled[table] = error
@@ -147,7 +159,7 @@ class Troubles:
                 waits = waits or (error, said)
                 continue
             self._paused.failed(table)
-            self._snapshots[table] = self._snapshot(table)
+            self._snapshots[table] = self.snapshot(table)
             self.record(failure(table, error), end)
         if waits is not None:
             raise unreachable(self._lake, waits[1]) from waits[0]
@@ -198,12 +210,13 @@ class Troubles:
         self._snapshots.pop(table, None)
         self._patience.passed(table)
 
-    def stop(self, error: TableError, end: Lsn) -> None:
-        """Stop a table until it has a newer snapshot, and record why."""
-        self._stopped[error.table] = self._snapshot(error.table)
+    def stop(self, error: TableError, end: Lsn, snapshot: Lsn | None = None) -> None:
+        """Stop a table until it has a newer snapshot than this, by default than the newest; record why."""
+        self._stopped[error.table] = self.snapshot(error.table) if snapshot is None else snapshot
         self.record(error, end)
 
-    def _snapshot(self, table: TableName) -> Lsn | None:
+    def snapshot(self, table: TableName) -> Lsn | None:
+        """Return the LSN of a table's newest snapshot that the cycle sees; None where there is none."""
         return None if self._bronze is None else snapshot_of(self._bronze, table)
 
     def _check_answers(self, first: Exception) -> None:

@@ -62,6 +62,7 @@ class Attempt:
         end: LSN to carry the tables to.
         only: the tables of a second attempt, those that the first one could not carry; None: all.
         away: tables at which long work of an earlier cycle still is (`silver.run.long_work`).
+        targets: names of silver's tables that such work writes.
         troubled: what ended a table's part and no rule knows, by table. It fills as the attempt goes on.
     """
 
@@ -71,6 +72,7 @@ class Attempt:
     end: Lsn
     only: Collection[TableName] | None = None
     away: Collection[TableName] = ()
+    targets: Collection[str] = ()
     troubled: dict[TableName, Exception] = field(default_factory=dict)
 
 
@@ -151,7 +153,9 @@ class Worklist:
         known = there(catalog.values(), bronze, self._settings)
         same_name = same_names(self._lake, catalog.values(), bronze, self._settings)
         for table in catalog.values():
-            if table.table in attempt.away or (attempt.only is not None and table.table not in attempt.only):
+            if table.table in attempt.away or table.name in attempt.targets:
+                continue
+            if attempt.only is not None and table.table not in attempt.only:
                 continue
             snapshot = snapshot_of(bronze, table.table)
             if is_left_out(bronze, table.table):

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pipelines.runtime.stages import maintenance_text
+from pipelines.runtime.progress_text import maintenance_text
 from pipelines.spark.session import spark_session, stop_session
 from silver.run.sessions import warm_up
 from tests.benchmarks.gold_small import recursions, small_lake

@@ -260,6 +260,7 @@ def test_the_last_cut_that_named_a_table_is_found_among_those_that_do_not(lake_p
     for known in (control, ControlTables(Lake(lake_path))):
         assert known.last_named("silver", "a") == Named(Lsn(30), 2, None)
         assert known.last_named("silver", "b") == Named(Lsn(40), 3, None)
+        assert known.last_named("silver", "b", at=Lsn(39)) == Named(Lsn(30), 2, None)
         assert known.last_named("silver", "c") is None
         assert known.last_named("gold", "a") == Named(Lsn(99), 7, Lsn(98))
     control.expire_cuts(NOON + timedelta(days=900), gold=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.errors import TransientError
+from bronze.errors import TableError, TransientError
 from bronze.identifiers import TableName
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
@@ -74,6 +74,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     found, run = Gate(), Silver._run_long
     monkeypatch.setattr(Silver, "_run_long", lambda silver, work: found.pass_through(run, silver, work))
     monkeypatch.setattr(long_work, "LONG", MANY)
+    monkeypatch.setattr(long_work, "LONG_STREAM", MANY)
     monkeypatch.setattr(long_work, "GRACE_SECONDS", 0.1)
     monkeypatch.setattr(bronze_window, "_ROWS", 0)
     monkeypatch.setattr(pauses, "FIRST_SECONDS", 0.0)
@@ -216,6 +217,17 @@ def test_the_failures_of_a_large_table_are_counted_across_cycles(
     cut = folding.cycle(leaves=False)
     assert set(folding.notes("large", cut).values()) == {"copied"}
     assert folding.control.open_errors() == []
+    # A snapshot that came while the work was under way is the remedy of what ended the work.
+    gate.open.clear()
+    gate.fails = [TableError(NAME, "of another type", code="column-retyped", remedy="none")]
+    folding.copy("wrong")
+    assert set(folding.cycle().tables) == {"calm"}
+    folding.copy("healed")
+    folding.bronze.commit(folding.lsn + 1)
+    gate.open.set()
+    cut = folding.cycle(leaves=False)
+    assert set(folding.notes("large", cut).values()) == {"healed"}
+    assert folding.control.open_errors() == []
 
 
 def test_cycles_pass_while_gold_builds(
@@ -264,8 +276,15 @@ def test_cycles_pass_while_gold_builds(
     gate.open.set()
     with pytest.raises(TransientError, match="away"):
         wait_for(lambda: folding.stages.cycle(at_once=False), 60)
-    monkeypatch.setattr(Gold, "cycle", build)
-    folding.stages.cycle()
+    # Who must catch up waits for the build that is left, and then for the one from the newest cut.
+    monkeypatch.setattr(Gold, "cycle", gated)
+    gate.open.clear()
+    folding.cycle()
+    threading.Timer(0.5, gate.open.set).start()
+    cut = folding.cycle(leaves=False)
+    built = folding.control.latest_cut("gold")
+    assert built is not None
+    assert built.commit_lsn == cut.commit_lsn
     assert folding.stages.reached(cut.commit_lsn)
     folding.stages.end()
 
