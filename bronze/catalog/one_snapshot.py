@@ -6,9 +6,11 @@ are gone. There are two reasons:
 
 * somebody dropped them after the snapshot was taken. A newer snapshot sees that change whole, so another try
   is right, and the error is one that heals (``concurrent-change``);
-* the catalog is damaged: the label of an enum was deleted from pg_enum by hand, and a default still has it.
-  Each try fails, and one query for all tables fails for all of them. So the tables are asked in ever smaller
-  groups (`in_parts`), each group in a savepoint. A table that fails alike in two snapshots fails for good.
+* the catalog is damaged: the label of an enum was deleted from pg_enum by hand, and a default still has it;
+  or the library of an extension is gone, whose function prints a default. Each try fails, with any SQLSTATE
+  that such a function gives, and a query for all tables fails for all of them. So the reader asks in ever
+  smaller groups (`in_parts`), each group in a savepoint. A table that fails alike in two snapshots fails for
+  good. Errors of the session, and of load, are no table's (`may_be_damage`): the reader raises them.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ _VANISHED: Final = (
     psycopg.errors.UndefinedObject,
     psycopg.errors.UndefinedTable,
 )
-"""Errors of queries of the catalog that name only what each server has."""
+"""Errors that a dropped object gives, in queries of the catalog that name only what each server has."""
+
+_OF_SESSION: Final = ("08", "25", "40", "53", "55P03", "57")
+"""How SQLSTATEs begin that no table causes: a lost connection, a lack of resources, a lock, a timeout."""
 
 
 def is_idle(connection: psycopg.Connection[Any]) -> bool:
@@ -57,6 +62,13 @@ def one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[None]:
         raise psycopg.errors.SerializationFailure(_words(error)) from error
 
 
+def may_be_damage(error: psycopg.DatabaseError) -> bool:
+    """Check whether a query of the catalog may have failed at a single table's description. Pure."""
+    if isinstance(error, psycopg.errors.SerializationFailure):  # as `one_snapshot` raises what vanished
+        return True
+    return error.sqlstate is not None and not error.sqlstate.startswith(_OF_SESSION)
+
+
 class DamagedError(Exception):
     """What the catalog says of a table fails at the server, in two snapshots alike."""
 
@@ -66,18 +78,18 @@ def or_damaged(connection: psycopg.Connection[Any], read: Callable[[], Read]) ->
 
     Raises:
         DamagedError: both tries failed alike. No psycopg.Error: it is one table's, and no session's.
-        psycopg.errors.SerializationFailure: they failed otherwise, or the snapshot is the caller's.
+        psycopg.DatabaseError: they failed otherwise, or the snapshot is the caller's.
     """
     try:
         return read()
-    except psycopg.errors.SerializationFailure as error:
-        if not is_idle(connection):
+    except psycopg.DatabaseError as error:
+        if not is_idle(connection) or not may_be_damage(error):
             raise
-        before = str(error)
+        before = _words(error)
     try:
         return read()
-    except psycopg.errors.SerializationFailure as error:
-        if str(error) != before:
+    except psycopg.DatabaseError as error:
+        if _words(error) != before:
             raise
         raise DamagedError(before) from error
 
@@ -95,7 +107,9 @@ def in_parts(
     try:
         with connection.transaction():  # a savepoint: what fails leaves the snapshot as it was
             return read(rows), []
-    except _VANISHED as error:
+    except psycopg.DatabaseError as error:
+        if not may_be_damage(error):
+            raise
         if len(rows) < 2:
             if rows:
                 read(rows[:0])  # what fails without any row is no row's fault, and is raised
@@ -106,4 +120,5 @@ def in_parts(
 
 
 def _words(error: psycopg.Error) -> str:
-    return f"{error.diag.message_primary} (SQLSTATE {error.sqlstate})"
+    said = error.diag.message_primary
+    return str(error) if said is None else f"{said} (SQLSTATE {error.sqlstate})"

@@ -30,7 +30,7 @@ from bronze.catalog.keys import (
     key_override,
     refuses_updates,
 )
-from bronze.catalog.one_snapshot import in_parts, is_idle, one_snapshot, or_damaged
+from bronze.catalog.one_snapshot import in_parts, is_idle, may_be_damage, one_snapshot, or_damaged
 from bronze.catalog.problems import damaged, of_identity, table_problems, unreadable, with_name_clashes
 from bronze.catalog.publication import SINCE_GENERATED, Member, Publication, read_publication
 from bronze.catalog.queries import (
@@ -113,7 +113,9 @@ def select_tables(
         return _selected(connection, source, lambda rows: (read(rows), []))[0]
     try:
         return _selected(connection, source, lambda rows: (read(rows), []))[0]
-    except psycopg.errors.SerializationFailure:
+    except psycopg.DatabaseError as error:
+        if not may_be_damage(error):
+            raise
         before = _selected(connection, source, lambda rows: in_parts(connection, rows, read))[1]
     tables, failed = _selected(connection, source, lambda rows: in_parts(connection, rows, read))
     if new := set(failed) - set(before):

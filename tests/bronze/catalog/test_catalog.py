@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from bronze.catalog.one_snapshot import DamagedError
 from bronze.catalog.publication import MADE
 from bronze.catalog.select import describe_relation, select_tables, skipped_relations
 from bronze.config.sections import SourceSettings
@@ -655,27 +656,37 @@ def test_types_that_vanish_under_a_look_are_a_change_beside_it(dsn: str) -> None
 
 
 def test_a_default_that_cannot_be_printed_is_the_error_of_its_table_alone(dsn: str) -> None:
-    """Two of them, for each has words of its own; the others are described as if nothing were."""
+    """Each has words of its own, and an SQLSTATE; the others are described as if nothing were."""
     run(dsn, """
         CREATE TYPE mood AS ENUM ('calm', 'odd');
         CREATE TYPE size AS ENUM ('small', 'odd');
     """ + "".join(f"CREATE TABLE t{number} (id int PRIMARY KEY);" for number in range(7)) + """
+        CREATE TYPE thing;
+        CREATE FUNCTION thing_in(cstring) RETURNS thing LANGUAGE internal STRICT IMMUTABLE AS 'textin';
+        CREATE FUNCTION thing_out(thing) RETURNS cstring LANGUAGE internal STRICT IMMUTABLE AS 'textout';
+        CREATE TYPE thing (INPUT = thing_in, OUTPUT = thing_out, LIKE = text);
         INSERT INTO t2 VALUES (1);
+        INSERT INTO t3 VALUES (1);
         INSERT INTO t5 VALUES (1);
+        ALTER TABLE t3 ADD v thing DEFAULT 'x';
         ALTER TABLE t1 ADD m mood DEFAULT 'calm';
         ALTER TABLE t2 ADD m mood DEFAULT 'odd';
         ALTER TABLE t5 ADD s size DEFAULT 'odd';
         DELETE FROM pg_enum WHERE enumlabel = 'odd';
+        UPDATE pg_proc SET prolang = (SELECT oid FROM pg_language WHERE lanname = 'c'), probin = '/gone'
+        WHERE proname = 'thing_out';
     """)  # fmt: skip
     found = tables(dsn)
     assert len(found) == 7
     damaged = {name: table.problem for name, table in found.items() if table.problem is not None}
-    assert damaged.keys() == {"public.t2", "public.t5"}
-    for problem in damaged.values():
-        assert problem.code == "table-unreadable"
-        assert "invalid internal value for enum" in problem.message
+    assert {name: problem.message[-7:] for name, problem in damaged.items()} == {
+        "public.t2": " 22P03)", "public.t3": " 58P01)", "public.t5": " 22P03)"
+    }  # fmt: skip
+    assert {problem.code for problem in damaged.values()} == {"table-unreadable"}
+    with connect(source(dsn)) as connection, pytest.raises(DamagedError, match="58P01"):
+        describe_relation(connection, found["public.t3"].relation.relation_id, {})
     assert [column.name for column in found["public.t1"].relation.columns] == ["id", "m"]
-    run(dsn, "ALTER TABLE t2 DROP m; ALTER TABLE t5 DROP s")
+    run(dsn, "ALTER TABLE t2 DROP m; ALTER TABLE t3 DROP v; ALTER TABLE t5 DROP s")
     assert not [table for table in tables(dsn).values() if table.problem]
 
 
