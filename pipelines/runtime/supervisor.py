@@ -278,14 +278,12 @@ class Supervisor:
 
     def _end(self) -> None:
         self._stop.set()
-        if self.reader is not None:
-            self.reader.ask_to_end(_CYCLE_SECONDS)  # meanwhile a check of data quality may end, too
-        try:
-            self._end_stages()
-        finally:
+        with ExitStack() as ending:
+            ending.callback(self._held.close)
             if self.reader is not None:
-                self.reader.stop()
-        self._held.close()
+                ending.callback(self.reader.stop)
+                self.reader.ask_to_end(_CYCLE_SECONDS)  # meanwhile a check of data quality may end, too
+            self._end_stages()
 
     def _end_stages(self) -> None:
         if self._worker is not None:

@@ -26,6 +26,8 @@ import logging
 import os
 import subprocess
 import sys
+import threading
+import time
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -246,34 +248,49 @@ def stop_session(spark: SparkSession, *, patience: float = SPARK_STOP_SECONDS) -
     Returns:
         How the JVM ended, as `subprocess.Popen.returncode` says it; None where it is somebody else's.
     """
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - the reader must not load Spark
-
+    process, until = jvm_process(), time.monotonic() + patience
+    # A JVM or a server that never answers: the thread ends with the JVM, or with this process.
+    stopping = threading.Thread(target=_stop_in_order, args=(spark,), name="spark-stop", daemon=True)
+    stopping.start()
+    stopping.join(patience)
     if is_remote(spark):
-        release_all()
-        end(spark)
-        spark.stop()  # it raises nothing
         return None
-    process = jvm_process()
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            spark.stop()
-    except Exception as error:  # noqa: BLE001 - of a JVM that is gone; another error says why
-        _LOGGER.info("Spark did not stop in order: %s", error)
-        # So that neither is taken for one by whoever starts the next session in this process.
-        SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
-        _context()._active_spark_context = None  # noqa: SLF001
+    if stopping.is_alive():
+        _forget_session()
     if process is None or process.stdin is None:
         return None
     context = _context()
     context._gateway = context._jvm = None  # noqa: SLF001 - so that another session could be started
     process.stdin.close()  # the JVM watches it, and ends
     try:
-        process.wait(patience)
+        process.wait(max(until - time.monotonic(), 1.0))
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
     local_folder.remove()
     return process.returncode
+
+
+def _stop_in_order(spark: SparkSession) -> None:
+    if is_remote(spark):
+        release_all()
+        end(spark)
+        spark.stop()  # it raises nothing
+        return
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            spark.stop()
+    except Exception as error:  # noqa: BLE001 - of a JVM that is gone; another error says why
+        _LOGGER.info("Spark did not stop in order: %s", error)
+        _forget_session()
+
+
+def _forget_session() -> None:
+    """Have no session be taken for a living one by whoever starts the next in this process."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - the reader must not load Spark
+
+    SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
+    _context()._active_spark_context = None  # noqa: SLF001
 
 
 def _quiet() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
+import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -71,3 +73,22 @@ def test_one_that_somebody_else_started_is_told_by_its_silence(
     )
     assert death(BrokenPipeError(32, "Broken pipe"), HEAP, tmp_path / "none.log") is None
     assert death(ValueError("x"), HEAP, tmp_path / "none.log") is None
+
+
+STOPS_A_HUNG_ONE = """
+import os, signal, time
+from pipelines.spark.session import jvm_process, spark_session, stop_session
+session = spark_session(brief=True)
+os.kill(jvm_process().pid, signal.SIGSTOP)
+begun = time.monotonic()
+print(stop_session(session, patience=2), time.monotonic() - begun)
+"""
+
+
+@pytest.mark.spark
+def test_a_jvm_that_never_answers_is_killed_within_the_bound() -> None:
+    command = [sys.executable, "-c", STOPS_A_HUNG_ONE]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    code, seconds = done.stdout.split()
+    assert int(code) == -signal.SIGKILL, done.stderr
+    assert float(seconds) < 10
