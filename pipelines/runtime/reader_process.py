@@ -35,6 +35,7 @@ from pipelines.terminal.logs import open_log
 from pipelines.without_pandas import load_pyarrow
 
 _GRACE_SECONDS: Final = 30.0
+_BLOCK: Final = 65_536
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
@@ -77,9 +78,9 @@ def main() -> int:
 
 def _orders() -> dict[str, Any] | None:
     """What the parent wants; None if it ended, or wants nothing."""
-    line = b""
-    while not line.endswith(b"\n"):  # not through sys.stdin, as below; byte by byte, for no more is ours
-        if not (more := os.read(0, 1)):
+    line = bytearray()
+    while not line.endswith(b"\n"):  # not through sys.stdin, as below; nothing else ever comes that way
+        if not (more := os.read(0, _BLOCK)):
             return None
         line += more
     orders: dict[str, Any] = json.loads(line)
