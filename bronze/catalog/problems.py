@@ -65,8 +65,8 @@ def damaged(table: TableName, why: str) -> TableError:
         f"the server cannot print what its catalog says of the table: {why}",
         code="table-unreadable",
         remedy="a default or a type of a column is damaged there, for example because a label of its enum "
-        "was deleted by hand; repair it, or leave the table out with source.exclude; see "
-        "`smelt explain-error table-unreadable`",
+        "was deleted by hand (`smelt explain-error table-unreadable`); repair it, or leave the table out "
+        "with source.exclude",
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from psycopg import sql
 
-from bronze.catalog.one_snapshot import one_snapshot
+from bronze.catalog.one_snapshot import may_be_damage, one_snapshot
 from bronze.catalog.queries import relation_rows
 from bronze.catalog.select import select_tables
 from bronze.config.suggestions import suggestion
@@ -40,6 +40,7 @@ _CURED_BY_OWNERS: Final = frozenset(
         "table-without-key", "replica-identity-nothing", "replica-identity-missing", "key-not-in-identity",
         "key-generated", "identity-generated",
         "columns-differ-only-in-case", "column-name-reserved", "partition-not-logged", "silver-name-clash",
+        "table-unreadable",
     }
 )  # fmt: skip
 """Problems that only a change of the table itself cures. Privileges, which are granted, keep no table out."""
@@ -91,6 +92,10 @@ def read_catalog(
 ) -> SourceCatalog:
     """Ask the source.
 
+    Whether a table's description fails for good takes two snapshots, which the snapshot of all facts cannot
+    tell. So where that snapshot fails, the tables are looked at by themselves, and the next snapshot is asked
+    for those that can be read.
+
     Args:
         connection: idle, in autocommit mode.
         source: whose server and publication.
@@ -101,6 +106,24 @@ def read_catalog(
         DefiniteError: there are tables, but none that can be carried.
         psycopg.Error: the server failed.
     """
+    try:
+        return _read_catalog(connection, source, schemas, [])
+    except psycopg.DatabaseError as error:
+        if not may_be_damage(error):
+            raise
+        every = select_tables(connection, source.model_copy(update={"tables": ["*.*"]}), sizes=False)
+        broken = [table for table in every if table.problem and table.problem.code == "table-unreadable"]
+        if not broken:
+            raise
+    return _read_catalog(connection, source, schemas, broken)
+
+
+def _read_catalog(
+    connection: psycopg.Connection[Any],
+    source: SourceSettings,
+    schemas: Sequence[str],
+    broken: Sequence[SourceTable],
+) -> SourceCatalog:
     with one_snapshot(connection):
         found = _schemas(connection)
         if not found:
@@ -115,7 +138,10 @@ def read_catalog(
                 )
         taken = [schema for schema in found if not schemas or schema in schemas]
         patterns = [pattern_of(schema) for schema in taken]
-        tables = select_tables(connection, source.model_copy(update={"tables": patterns}), sizes=False)
+        without = [*source.exclude, *(pattern_of(each.table.schema, each.table.name) for each in broken)]
+        selection = {"tables": patterns, "exclude": without}
+        tables = select_tables(connection, source.model_copy(update=selection), sizes=False)
+        tables = sorted([*tables, *broken], key=lambda table: table.table)
         tables = [table for table in tables if table.table.schema in taken]
         good, excluded = _carried(tables)
         if not good:

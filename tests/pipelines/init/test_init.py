@@ -203,11 +203,26 @@ def test_schemas_that_are_named_are_the_only_ones(tmp_path: Path, database: str)
 def test_tables_that_no_foreign_key_joins_give_a_pipeline_without_documents(
     tmp_path: Path, database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(database, "CREATE TABLE t (id int PRIMARY KEY)")
+    """One of them the server cannot describe, as a label of an enum was deleted by hand."""
+    run(
+        database,
+        """
+        CREATE TABLE t (id int PRIMARY KEY);
+        CREATE TYPE mood AS ENUM ('odd');
+        CREATE TABLE bad (id int PRIMARY KEY);
+        INSERT INTO bad VALUES (1);
+        ALTER TABLE bad ADD m mood DEFAULT 'odd';
+        DELETE FROM pg_enum;
+        """,
+    )
     pipeline = load_pipeline(init(tmp_path, database))
+    assert pipeline.source.exclude == ["public.bad"]
     assert wrong(pipeline) == []
     assert not (tmp_path / "documents").exists()
-    assert "no foreign key joins two of the tables" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "no foreign key joins two of the tables" in said
+    assert "excluded public.bad: the server cannot print what its catalog says of the table" in said
+    assert "source.exclude" not in said
 
 
 def test_the_password_is_in_no_file_and_the_pipeline_takes_it_from_the_environment(
