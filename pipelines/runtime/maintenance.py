@@ -226,8 +226,8 @@ class Maintenance:
         return expired(self._lake, self._control, now, self._retention, documents=self._documents)
 
     def _tables(self) -> list[tuple[Layer, str]]:
-        cuts = [(layer, self._control.latest_cut(layer)) for layer in self._layers]
-        found = [(layer, name) for layer, cut in cuts if cut is not None for name in sorted(cut.tables)]
+        """Return the tables that any cut names; one that was left out or dropped is not in the newest."""
+        found = [(layer, name) for layer in self._layers for name in self._control.names(layer)]
         if self._lake.path is None and "silver" in self._layers:
             found += others_of(self._spark, self._lake, self._passed_over)
         named = {f"{layer}.{name}" for layer, name in found}

@@ -16,6 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from bronze.errors import DefiniteError
+from bronze.lake.control import Cut
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
-
-    from bronze.lake.control import Cut
 
 DAY = 86400.0
 ROOT = Path(__file__).parents[3]
@@ -251,6 +250,18 @@ def test_the_log_is_cut_off_where_the_oldest_named_version_can_still_be_read(sho
     assert shop.check_all() == 1
     shop.step()
     assert shop.check_all() == 2
+
+
+@pytest.mark.spark
+def test_a_table_that_the_newest_cut_leaves_out_is_maintained_while_an_older_one_names_it(
+    spark: SparkSession, lake_path: str
+) -> None:
+    lake = Lake(lake_path)
+    control = ControlTables(lake)
+    work = Maintenance(spark, lake, control, retention=DAY, documents=False)
+    for lsn, tables in ((10, {"dropped": 3, "stays": 1}), (20, {"stays": 2})):
+        control.record_cut(Cut("silver", Lsn(lsn), None, tables))
+    assert work._tables() == [("silver", "dropped"), ("silver", "stays")]
 
 
 @pytest.mark.spark
