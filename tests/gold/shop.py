@@ -236,6 +236,22 @@ class Shop:
     # -- shapes
     # ------------------------------------------------------------------------------------
 
+    def create(self, table: str, columns: Mapping[str, str], key: tuple[str, ...]) -> None:
+        """CREATE TABLE; it is copied with the next commit."""
+        name = full_name(table)
+        self.shapes[name] = (dict(columns), key)
+        self._relations[name] = relation(name, columns, key)
+        self._new_shapes.append(self._relations[name])
+        self.rows[name] = {}
+        self._uncopied.add(name)
+
+    def drop(self, table: str) -> None:
+        """DROP TABLE."""
+        name = full_name(table)
+        self.transaction()
+        del self.shapes[name], self.rows[name]
+        self._bronze.left_out(self._relations.pop(name))
+
     def rename_column(self, table: str, old: str, new: str) -> None:
         """ALTER TABLE … RENAME COLUMN."""
         name = full_name(table)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from bronze.drift.membership import NOT_CARRIED
 from bronze.identifiers import TableName
 from bronze.lake import delta
 from bronze.lake.client import Transaction
@@ -26,7 +27,7 @@ from bronze.store.commits import commit_marks
 from bronze.store.contract import CHANGES, CHANGES_SCHEMA, RELATIONS, RELATIONS_SCHEMA
 from bronze.store.gaps import gap_marks
 from bronze.store.lake_format import FORMAT, FORMAT_PROPERTY
-from bronze.store.marks import CONFIRM_APP, STREAM_APP, snapshot_app
+from bronze.store.marks import CONFIRM_APP, STREAM_APP, fingerprint_app, snapshot_app
 from bronze.store.relations import append_relations
 from silver.sql import literal, quote
 
@@ -125,6 +126,11 @@ class BronzeWriter:
     def gap(self, shape: Relation, lsn: int) -> None:
         """Say that changes up to an LSN may be missing."""
         commit_marks(delta.open_existing(self._changes), self._changes, gap_marks([shape.table], Lsn(lsn)))
+
+    def left_out(self, shape: Relation) -> None:
+        """Say that changes of a table are no longer read, as when the table was dropped."""
+        mark = Transaction(fingerprint_app(shape.table), NOT_CARRIED)
+        commit_marks(delta.open_existing(self._changes), self._changes, [mark])
 
     def commit(self, frontier: int) -> None:
         """One Delta commit with everything added, and the marks."""
