@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from bronze.catalog.publication import Publication
     from bronze.catalog.source_table import SourceTable, TableFacts
+    from bronze.postgres.unnamed import Unnamed
     from bronze.shapes import Relation
 
 RESERVED_COLUMNS: Final = frozenset(
@@ -67,6 +68,18 @@ def damaged(table: TableName, why: str) -> TableError:
         remedy="a default or a type of a column is damaged there, for example because a label of its enum "
         "was deleted by hand (`smelt explain-error table-unreadable`); repair it, or leave the table out "
         "with source.exclude",
+    )
+
+
+def without_name(found: Unnamed) -> TableError:
+    """Return the error of a table that cannot be asked for (`bronze.postgres.unnamed`)."""
+    return TableError(
+        found.table,
+        f"the name {found.name}, of the table, its schema, a column, an index or a partition, cannot be "
+        "converted to UTF-8",
+        code="character-not-convertible",
+        remedy="give it a name whose characters exist in UTF-8, or leave the table out with source.exclude; "
+        "see `smelt explain-error character-not-convertible`",
     )
 
 

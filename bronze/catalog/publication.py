@@ -10,7 +10,7 @@ from bronze.identifiers import TableName
 from bronze.postgres.unnamed import unnamed_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     import psycopg
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 SINCE_GENERATED: Final = 180000
 """Version that may publish generated columns, and that refuses changes where it should but does not."""
 
+
+NOT_PRINTED: Final = "(…)"
+"""A row filter that nobody asked for: the server prints each by functions, which may fail."""
 
 OPERATIONS: Final = ("insert", "update", "delete", "truncate")
 
@@ -36,7 +39,7 @@ class Member:
 
     Attributes:
         columns: attnums of its column list; None where all columns are published.
-        row_filter: its WHERE clause; None where there is none.
+        row_filter: its WHERE clause, or `NOT_PRINTED`; None where there is none.
     """
 
     columns: frozenset[int] | None = None
@@ -89,8 +92,26 @@ class Publication:
         return Member() if self.all_tables or table.schema in self.schemas else None
 
 
-def read_publication(connection: psycopg.Connection[Any], name: str) -> Publication | None:
-    """The publication of that name in the connected database, or None."""
+def is_published(attnum: int, generated: str, publication: Publication | None, member: Member | None) -> bool:
+    """Check whether pgoutput sends a column; PostgreSQL 18 sends generated ones if so published."""
+    if member is not None and member.columns is not None:
+        listed = attnum in member.columns
+        return listed and (not generated or (publication is not None and publication.lists_generated))
+    if generated:
+        return generated == "s" and publication is not None and publication.generated
+    return True
+
+
+def read_publication(
+    connection: psycopg.Connection[Any], name: str, printed: Collection[int] = ()
+) -> Publication | None:
+    """Return the publication of that name in the connected database, or None.
+
+    Args:
+        connection: idle or inside a transaction.
+        name: of the publication.
+        printed: pg_class.oid of tables whose row filter is to be printed.
+    """
     version = connection.info.server_version
     generated = "p.pubgencols::text = 's'" if version >= SINCE_GENERATED else "false"
     row = connection.execute(
@@ -118,13 +139,16 @@ def read_publication(connection: psycopg.Connection[Any], name: str) -> Publicat
         lists_generated=version >= SINCE_GENERATED,
         made=is_made_by_us(comment),
         schemas=frozenset(published_schemas(connection, oid)),
-        members=_members(connection, oid, version),
+        members=_members(connection, oid, version, printed),
     )
 
 
-def _members(connection: psycopg.Connection[Any], oid: int, version: int) -> dict[TableName, Member]:
+def _members(
+    connection: psycopg.Connection[Any], oid: int, version: int, printed: Collection[int]
+) -> dict[TableName, Member]:
     details = (
-        "p.prattrs::int2[], pg_get_expr(p.prqual, p.prrelid)"
+        "p.prattrs::int2[], CASE WHEN p.prqual IS NULL THEN NULL WHEN p.prrelid = ANY (%(printed)s::oid[]) "
+        "THEN pg_get_expr(p.prqual, p.prrelid) ELSE %(not_printed)s END"
         if version >= SINCE_SCHEMAS
         else "NULL::int2[], NULL::text"
     )
@@ -134,9 +158,14 @@ def _members(connection: psycopg.Connection[Any], oid: int, version: int) -> dic
         FROM pg_publication_rel p
         JOIN pg_class c ON c.oid = p.prrelid
         JOIN pg_namespace n ON n.oid = c.relnamespace
-        WHERE p.prpubid = %s AND c.oid <> ALL (%s::oid[])
+        WHERE p.prpubid = %(oid)s AND c.oid <> ALL (%(unnamed)s::oid[])
         """,
-        [oid, list(unnamed_tables(connection))],
+        {
+            "oid": oid,
+            "unnamed": list(unnamed_tables(connection)),
+            "printed": list(printed),
+            "not_printed": NOT_PRINTED,
+        },
     )
     return {
         TableName(schema, table): Member(None if columns is None else frozenset(columns), row_filter)

@@ -51,7 +51,7 @@ _COLUMNS_QUERY: Final = f"""{TREE},
     missing (root, attname, value) AS (
         SELECT tree.root, leaf.attname, CASE WHEN count(DISTINCT v.value) = 1 THEN min(v.value) END
         FROM tree
-        JOIN pg_attribute leaf ON leaf.attrelid = tree.oid AND leaf.atthasmissing
+        JOIN pg_attribute leaf ON leaf.attrelid = tree.oid AND leaf.atthasmissing AND %(printed)s
         JOIN pg_type t ON t.oid = leaf.atttypid AND t.typdelim = ','
         CROSS JOIN LATERAL (SELECT (leaf.attmissingval::text::text[])[1]) AS v (value)
         GROUP BY tree.root, leaf.attname
@@ -61,7 +61,7 @@ _COLUMNS_QUERY: Final = f"""{TREE},
            a.attname,
            a.atttypid,
            a.atttypmod,
-           format_type(a.atttypid, a.atttypmod),
+           CASE WHEN %(printed)s THEN format_type(a.atttypid, a.atttypmod) ELSE '' END,
            a.attnotnull,
            a.attgenerated::text,
            missing.value,
@@ -154,6 +154,21 @@ class RelationRow(NamedTuple):
         """Its name."""
         return TableName(self.schema, self.name)
 
+    @property
+    def why_skipped(self) -> str | None:
+        """Why it is no table that the stream names; None where it is."""
+        if self.is_partition:
+            return "a partition is replicated through the root of its table: name the root"
+        if self.persistence == "u":
+            return "an unlogged table is not in the write-ahead log"
+        if self.persistence == "t":
+            return "a temporary table is not in the write-ahead log"
+        return {
+            "v": "a view has no rows of its own",
+            "m": "a materialized view cannot be published",
+            "f": "a foreign table's rows are on another server",
+        }.get(self.kind)
+
 
 class ColumnRow(NamedTuple):
     """A row of pg_attribute; `generated` is empty, ``s``(tored) or ``v``(irtual).
@@ -206,10 +221,18 @@ def tables_of(connection: psycopg.Connection[Any]) -> set[TableName]:
     return {TableName(schema, name) for schema, name in rows}
 
 
-def columns_of(connection: psycopg.Connection[Any], oids: Sequence[int]) -> dict[int, list[ColumnRow]]:
-    """Live columns of these tables, in attnum order."""
+def columns_of(
+    connection: psycopg.Connection[Any], oids: Sequence[int], *, printed: bool = True
+) -> dict[int, list[ColumnRow]]:
+    """Return live columns of these tables, in attnum order.
+
+    Args:
+        connection: inside a transaction or not.
+        oids: of the tables.
+        printed: also `type_text` and `missing`, which the server prints by functions of each type.
+    """
     columns: dict[int, list[ColumnRow]] = defaultdict(list)
-    for row in connection.execute(_COLUMNS_QUERY, {"oids": list(oids)}):
+    for row in connection.execute(_COLUMNS_QUERY, {"oids": list(oids), "printed": printed}):
         columns[row[0]].append(ColumnRow(*row))
     return columns
 

@@ -31,8 +31,15 @@ from bronze.catalog.keys import (
     refuses_updates,
 )
 from bronze.catalog.one_snapshot import in_parts, is_idle, may_be_damage, one_snapshot, or_damaged
-from bronze.catalog.problems import damaged, of_identity, table_problems, unreadable, with_name_clashes
-from bronze.catalog.publication import SINCE_GENERATED, Member, Publication, read_publication
+from bronze.catalog.problems import (
+    damaged,
+    of_identity,
+    table_problems,
+    unreadable,
+    with_name_clashes,
+    without_name,
+)
+from bronze.catalog.publication import SINCE_GENERATED, Publication, is_published, read_publication
 from bronze.catalog.queries import (
     ColumnRow,
     RelationRow,
@@ -46,7 +53,7 @@ from bronze.catalog.queries import (
 from bronze.catalog.source_table import Partition, SkippedRelation, SourceTable, TableFacts
 from bronze.catalog.types import TypeTrees, resolve_types
 from bronze.drift.storage_queries import storage_of
-from bronze.errors import SmeltError, TableError
+from bronze.errors import SmeltError
 from bronze.lsn import ZERO
 from bronze.postgres.unnamed import unnamed_tables
 from bronze.shapes import BY_KEY, Column, Relation
@@ -55,8 +62,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from bronze.config.sections import SourceSettings
+    from bronze.errors import TableError
     from bronze.identifiers import TableName
-    from bronze.postgres.unnamed import Unnamed
 
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
@@ -134,12 +141,16 @@ def _selected(
         rows = [
             row
             for row in relation_rows(connection, unnamed=unnamed)
-            if _why_skipped(row) is None and _matches(row.table, source)
+            if row.why_skipped is None and _matches(row.table, source)
         ]
         tables, failed = read(rows)
-    tables = [*tables, *(_undescribed(row, damaged(row.table, why)) for row, why in failed)]
+        tables += _damaged(connection, source, failed)
     named = {one.table: (oid, one) for oid, one in sorted(unnamed.items()) if one.is_table}
-    tables += [_unnamed_table(*one) for name, one in named.items() if _matches(name, source)]
+    tables += [
+        _undescribed(oid, "r", without_name(one))
+        for name, (oid, one) in named.items()
+        if _matches(name, source)
+    ]
     return with_name_clashes(sorted(tables, key=lambda table: table.table)), failed
 
 
@@ -152,26 +163,35 @@ def _described(row: RelationRow, context: _Context, size: Size) -> SourceTable:
     except Exception as error:
         _LOGGER.exception("what the catalog says of %s cannot be read", row.table)
         problem = unreadable(row.table, "what the catalog says of it cannot be read", error)
-        return _undescribed(row, problem)
+        return _undescribed(row.oid, row.kind, problem)
 
 
-def _undescribed(row: RelationRow, problem: TableError) -> SourceTable:
-    relation = Relation(row.oid, row.table, columns=(), key=(), replica_identity="d", from_lsn=ZERO)
-    return SourceTable(row.table, relation, kind=row.kind, problems=(problem,))
+def _damaged(
+    connection: psycopg.Connection[Any], source: SourceSettings, failed: Sequence[tuple[RelationRow, str]]
+) -> list[SourceTable]:
+    """Return tables that the server cannot print: what else is known of them, and no shape.
+
+    Whether the publication makes the application's UPDATEs fail is among the rest: the reader takes such a
+    table out all the same.
+    """
+    problems = {row: damaged(row.table, why) for row, why in failed}
+    bare = {row: _undescribed(row.oid, row.kind, problem) for row, problem in problems.items()}
+
+    def read(rows: Sequence[RelationRow]) -> list[tuple[RelationRow, SourceTable]]:
+        keys, manage = source.keys, source.manage
+        context = _context(connection, rows, source.publication, keys, manage=manage, printed=False)
+        found = [(row, _described(row, context, Size())) for row in rows]
+        return [
+            (row, replace(one, relation=bare[row].relation, problems=(problems[row], *one.problems)))
+            for row, one in found
+        ]
+
+    return list((bare | dict(in_parts(connection, list(bare), read)[0])).values()) if bare else []
 
 
-def _unnamed_table(oid: int, found: Unnamed) -> SourceTable:
-    """One that cannot be asked for (`bronze.postgres.unnamed`)."""
-    problem = TableError(
-        found.table,
-        f"the name {found.name}, of the table, its schema, a column, an index or a partition, cannot be "
-        "converted to UTF-8",
-        code="character-not-convertible",
-        remedy="give it a name whose characters exist in UTF-8, or leave the table out with source.exclude; "
-        "see `smelt explain-error character-not-convertible`",
-    )
-    relation = Relation(oid, found.table, columns=(), key=(), replica_identity="d", from_lsn=ZERO)
-    return SourceTable(found.table, relation, kind="r", problems=(problem,))
+def _undescribed(oid: int, kind: str, problem: TableError) -> SourceTable:
+    relation = Relation(oid, problem.table, columns=(), key=(), replica_identity="d", from_lsn=ZERO)
+    return SourceTable(problem.table, relation, kind=kind, problems=(problem,))
 
 
 def skipped_relations(connection: psycopg.Connection[Any], source: SourceSettings) -> list[SkippedRelation]:
@@ -182,8 +202,7 @@ def skipped_relations(connection: psycopg.Connection[Any], source: SourceSetting
     exact = [pattern for pattern in source.tables if not any(sign in pattern for sign in "*?[")]
     skipped = []
     for row in relation_rows(connection, unnamed=unnamed_tables(connection)):
-        reason = _why_skipped(row)
-        if reason is None or not _matches(row.table, source):
+        if (reason := row.why_skipped) is None or not _matches(row.table, source):
             continue
         if row.is_partition and not any(row.table.matches(pattern) for pattern in exact):
             continue
@@ -245,9 +264,7 @@ def _with_storage(
         }
         for table in tables
     }
-    types = {
-        oid: {attnum: type_.to_json() for attnum, type_ in each.items()} for oid, each in columns.items()
-    }
+    types = {oid: {attnum: one.to_json() for attnum, one in each.items()} for oid, each in columns.items()}
     defined = {
         oid: {attnum: trees.written(type_) for attnum, type_ in each.items()} for oid, each in columns.items()
     }
@@ -268,20 +285,6 @@ def _matches(table: TableName, source: SourceSettings) -> bool:
     return any(table.matches(pattern) for pattern in source.tables)
 
 
-def _why_skipped(row: RelationRow) -> str | None:
-    if row.is_partition:
-        return "a partition is replicated through the root of its table: name the root"
-    if row.persistence == "u":
-        return "an unlogged table is not in the write-ahead log"
-    if row.persistence == "t":
-        return "a temporary table is not in the write-ahead log"
-    return {
-        "v": "a view has no rows of its own",
-        "m": "a materialized view cannot be published",
-        "f": "a foreign table's rows are on another server",
-    }.get(row.kind)
-
-
 def _context(
     connection: psycopg.Connection[Any],
     rows: Sequence[RelationRow],
@@ -289,15 +292,17 @@ def _context(
     keys: Mapping[str, Sequence[str]],
     *,
     manage: bool = True,
+    printed: bool = True,
 ) -> _Context:
     oids = [row.oid for row in rows]
-    columns = columns_of(connection, oids)
+    columns = columns_of(connection, oids, printed=printed)
+    filters = oids if printed else ()
     return _Context(
         columns=columns,
         indexes=unique_indexes_of(connection, oids),
         partitions=partitions_of(connection, [row.oid for row in rows if row.kind == "p"]),
         types=resolve_types(connection, (column.type_oid for each in columns.values() for column in each)),
-        publication=None if publication is None else read_publication(connection, publication),
+        publication=None if publication is None else read_publication(connection, publication, filters),
         publication_name=publication or "",
         keys=keys,
         manage=manage,
@@ -309,7 +314,7 @@ def _source_table(row: RelationRow, context: _Context, size: Size) -> SourceTabl
     publication = context.publication
     member = None if publication is None else publication.member(row.table)
     every = context.columns.get(row.oid, ())
-    published = [column for column in every if _is_published(column, publication, member)]
+    published = [one for one in every if is_published(one.attnum, one.generated, publication, member)]
     indexes = tuple(context.indexes.get(row.oid, ()))
     identity = identity_of(row.replica_identity, indexes)
     partitions = tuple(context.partitions.get(row.oid, ()))
@@ -381,16 +386,6 @@ def _source_table(row: RelationRow, context: _Context, size: Size) -> SourceTabl
         unpublished=unpublished,
         blocked=carried and member is not None and facts.refuses_updates,
     )
-
-
-def _is_published(column: ColumnRow, publication: Publication | None, member: Member | None) -> bool:
-    """Whether pgoutput sends this column: generated ones only where PostgreSQL 18's publication says so."""
-    if member is not None and member.columns is not None:
-        listed = column.attnum in member.columns
-        return listed and (not column.generated or (publication is not None and publication.lists_generated))
-    if column.generated:
-        return column.generated == "s" and publication is not None and publication.generated
-    return True
 
 
 def _column(column: ColumnRow, identity: Identity, types: TypeTrees) -> Column:

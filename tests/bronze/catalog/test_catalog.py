@@ -656,7 +656,10 @@ def test_types_that_vanish_under_a_look_are_a_change_beside_it(dsn: str) -> None
 
 
 def test_a_default_that_cannot_be_printed_is_the_error_of_its_table_alone(dsn: str) -> None:
-    """Each has words of its own, and an SQLSTATE; the others are described as if nothing were."""
+    """Each has words of its own, and an SQLSTATE; the others are described as if nothing were.
+
+    Their other problems are known all the same: t5 has lost its key, so our publication must let it go.
+    """
     run(dsn, """
         CREATE TYPE mood AS ENUM ('calm', 'odd');
         CREATE TYPE size AS ENUM ('small', 'odd');
@@ -675,18 +678,33 @@ def test_a_default_that_cannot_be_printed_is_the_error_of_its_table_alone(dsn: s
         DELETE FROM pg_enum WHERE enumlabel = 'odd';
         UPDATE pg_proc SET prolang = (SELECT oid FROM pg_language WHERE lanname = 'c'), probin = '/gone'
         WHERE proname = 'thing_out';
+        ALTER TABLE t5 DROP CONSTRAINT t5_pkey;
+        CREATE TABLE p (id int PRIMARY KEY) PARTITION BY LIST (id);
+        CREATE TABLE p1 PARTITION OF p DEFAULT;
+        CREATE PUBLICATION smelt_pub
+            FOR TABLE t0 WHERE (id > 5), t2, t3, t5, t6 WHERE (id > 6), p WHERE (id > 7)
+            WITH (publish_via_partition_root);
+        UPDATE pg_publication_rel SET prqual = (SELECT adbin FROM pg_attrdef WHERE adrelid = 't2'::regclass)
+        WHERE prrelid IN ('t6'::regclass, 'p'::regclass);
     """)  # fmt: skip
+    run(dsn, f"COMMENT ON PUBLICATION smelt_pub IS '{MADE}: slot s of lake l'")
     found = tables(dsn)
-    assert len(found) == 7
-    damaged = {name: table.problem for name, table in found.items() if table.problem is not None}
-    assert {name: problem.message[-7:] for name, problem in damaged.items()} == {
-        "public.t2": " 22P03)", "public.t3": " 58P01)", "public.t5": " 22P03)"
+    assert len(found) == 8
+    damaged = {name: table for name, table in found.items() if "table-unreadable" in problems(table)}
+    assert {name: table.problems[0].message[-7:] for name, table in damaged.items()} == {
+        "public.p": " 22P03)", "public.t2": " 22P03)", "public.t3": " 58P01)", "public.t5": " 22P03)",
+        "public.t6": " 22P03)",
     }  # fmt: skip
-    assert {problem.code for problem in damaged.values()} == {"table-unreadable"}
+    assert problems(found["public.t0"]) == ["publication-row-filter"]
+    assert problems(found["public.t6"]) == ["table-unreadable", "publication-row-filter"]
+    assert problems(found["public.t5"]) == ["table-unreadable", "table-without-key"]
+    assert [name for name, table in found.items() if table.blocked] == ["public.t5"]
+    assert found["public.p"].partitions == (TableName("public", "p1"),)
     with connect(source(dsn)) as connection, pytest.raises(DamagedError, match="58P01"):
         describe_relation(connection, found["public.t3"].relation.relation_id, {})
     assert [column.name for column in found["public.t1"].relation.columns] == ["id", "m"]
-    run(dsn, "ALTER TABLE t2 DROP m; ALTER TABLE t3 DROP v; ALTER TABLE t5 DROP s")
+    run(dsn, "ALTER TABLE t2 DROP m; ALTER TABLE t3 DROP v; ALTER TABLE t5 DROP s, ADD PRIMARY KEY (id)")
+    run(dsn, "DROP PUBLICATION smelt_pub")
     assert not [table for table in tables(dsn).values() if table.problem]
 
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from bronze.catalog.publication import MADE, Member, Publication, read_publication
+from bronze.catalog.publication import MADE, NOT_PRINTED, Member, Publication, read_publication
 from bronze.config.sections import SourceSettings
 from bronze.config.timing import Timing
 from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
@@ -240,10 +240,14 @@ def test_a_publication_is_read_as_it_is(dsn: str) -> None:
     """)  # fmt: skip
     with connect(source(dsn)) as connection:
         found = read_publication(connection, "smelt_pub")
+        oids = [oid for (oid,) in connection.execute("SELECT 'public.wide'::regclass::oid")]
+        printed = read_publication(connection, "smelt_pub", oids)
         assert read_publication(connection, "another") is None
     assert found is not None
+    assert printed is not None
     assert found.operations == {"insert", "truncate"}
-    assert found.member(TableName("public", "wide")) == Member(frozenset({1, 3}), "(id > 5)")
+    assert printed.member(TableName("public", "wide")) == Member(frozenset({1, 3}), "(id > 5)")
+    assert found.member(TableName("public", "wide")) == Member(frozenset({1, 3}), NOT_PRINTED)
     assert found.member(A) == Member()
     assert found.member(B) is None
 
