@@ -11,6 +11,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from bronze.catalog.one_snapshot import DamagedError
 from bronze.errors import TableError
 from bronze.identifiers import TableName, folded, quote_identifier
 
@@ -44,6 +45,8 @@ def unreadable(table: TableName, what: str, error: Exception) -> TableError:
         what: could not be read.
         error: what nobody foresaw; its words become the message's.
     """
+    if isinstance(error, DamagedError):
+        return damaged(table, str(error), what)
     said = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_WORDS]
     return TableError(
         table,
@@ -54,16 +57,18 @@ def unreadable(table: TableName, what: str, error: Exception) -> TableError:
     )
 
 
-def damaged(table: TableName, why: str) -> TableError:
+def damaged(table: TableName, why: str, what: str = "") -> TableError:
     """Return the error of a table whose description fails at the server, each time alike.
 
     Args:
         table: which.
         why: the server's words.
+        what: could not be read for that reason.
     """
+    said = f"the server cannot print what its catalog says of the table: {why}"
     return TableError(
         table,
-        f"the server cannot print what its catalog says of the table: {why}",
+        f"{what}: {said}" if what else said,
         code="table-unreadable",
         remedy="a default or a type of a column is damaged there, for example because a label of its enum "
         "was deleted by hand (`smelt explain-error table-unreadable`); repair it, or leave the table out "

@@ -312,6 +312,7 @@ class CarriedTables:
         tables = [
             replace(table, problems=(*table.problems, left_out[table.table]))
             if table.table in left_out
+            and left_out[table.table].code not in {problem.code for problem in table.problems}
             else table
             for table in tables
         ]

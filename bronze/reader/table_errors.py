@@ -83,10 +83,17 @@ _OF_COPIES: Final = frozenset(
 """Errors that end a copy. A look that does not find one proves nothing while the table is not copied."""
 
 
-_OF_PUBLICATION: Final = frozenset(
-    {"identity-generated", "replica-identity-missing", "replica-identity-nothing", "table-without-key"}
+_RESTATED: Final = frozenset(
+    {
+        "identity-generated",
+        "replica-identity-missing",
+        "replica-identity-nothing",
+        "table-unreadable",
+        "table-without-key",
+    }
 )
-"""Errors whose text says what the publication does to the table: recorded anew where that is another."""
+"""Errors that a look records anew where its text is another: what the publication does to the table, and why
+the table cannot be read, which the stream does not know as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +164,7 @@ class TableErrors:
                 if error.name not in not_copied or (error.code not in _OF_COPIES and error.name not in failed)
             ]
             self._control.restate_errors(
-                [error for error in found if error.code in _OF_PUBLICATION or error.key not in before],
+                [error for error in found if error.code in _RESTATED or error.key not in before],
                 healed=[*healed, *self._strays(known)],
             )
 

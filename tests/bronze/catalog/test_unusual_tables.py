@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bronze.catalog.one_snapshot import DamagedError
+from bronze.catalog.problems import unreadable
 from bronze.catalog.select import select_tables
 from bronze.checks.inspect import inspect
 from bronze.identifiers import TableName
+from bronze.lake.control import OpenError
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.postgres.connection import connect
@@ -187,7 +190,10 @@ def test_a_partitioned_table_without_a_leaf_is_an_empty_table(source: SourceSett
 def test_a_default_whose_label_is_gone_from_the_catalog_stops_its_table_and_no_other(
     source: SourceSettings, lake_path: str
 ) -> None:
-    """The label was deleted by hand. The stream is at a change of that table when the reader begins."""
+    """The label was deleted by hand. The stream is at a change of that table when the reader begins.
+
+    An earlier reader recorded the damage as its stream met it; the look knows better.
+    """
     execute(
         source,
         "CREATE TYPE mood AS ENUM ('calm', 'odd')",
@@ -203,10 +209,21 @@ def test_a_default_whose_label_is_gone_from_the_catalog_stops_its_table_and_no_o
         "INSERT INTO bad VALUES (2, 'calm')",
         "INSERT INTO good VALUES (1)",
     )
+    met = unreadable(
+        TableName("public", "bad"), "its changes cannot be read", DamagedError("as the server says")
+    )
+    assert met.message == (
+        "its changes cannot be read: the server cannot print what its catalog says of the table: "
+        "as the server says"
+    )
+    assert "a label of its enum was deleted by hand" in str(met.remedy)
+    control = ControlTables(Lake(lake_path))
+    control.record_errors([OpenError("table", "public.bad", met.code, met.message, met.remedy)])
     read_all(source, lake_path)
     assert [row["new"] for row in bronze_rows(lake_path) if row["table_name"] == "good" and row["new"]] == [
         ["1"]
     ]
-    found = ControlTables(Lake(lake_path)).open_errors()
+    found = control.open_errors()
     assert [(error.name, error.code) for error in found] == [("public.bad", "table-unreadable")]
+    assert found[0].message.startswith("the server cannot print what its catalog says of the table: ")
     assert "invalid internal value for enum" in found[0].message
