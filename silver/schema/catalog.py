@@ -273,7 +273,7 @@ def silver_catalog(relations: Sequence[Relation], settings: SilverSettings) -> d
 
 def _carried(relation: Relation, settings: SilverSettings) -> SilverTable:
     known = _made.get(relation.table)
-    if known is not None and known[0] == relation and known[1] is settings:
+    if known is not None and known[0] is relation and known[1] is settings:
         return known[2]
     try:
         table = silver_table(relation, settings)

@@ -108,6 +108,7 @@ class World:
         """Have these documents, and gold as a new process would start it."""
         self.texts = {document(text).name: text for text in texts}
         self.documents = [document(text) for text in self.texts.values()]
+        self.started: list[Gold] = []
         self.gold = self.start_gold(self.documents)
 
     def copied(self, path: Path) -> World:
@@ -126,7 +127,8 @@ class World:
         """Gold as a new process would start it."""
         control = control or self.control
         record_definitions(control, [one.name for one in documents])
-        return Gold(self.spark, self.lake, documents, self.catalog, control)
+        self.started.append(Gold(self.spark, self.lake, documents, self.catalog, control))
+        return self.started[-1]
 
     def table(self, name: str) -> Documents:
         """Rows of a gold table by key, read without Spark: that takes a hundredth of the time."""
@@ -163,7 +165,7 @@ class World:
     def runs(self) -> dict[str, Run]:
         """The newest run of each document; of this process also one that found nothing to do."""
         found: dict[str, Run] = {}
-        here = self.gold.runs
+        here = [run for gold in self.started for run in gold.runs]
         for run in sorted([*here, *self.control.runs("gold")], key=lambda run: run.started_at, reverse=True):
             found.setdefault(run.name, run)
         return found

@@ -10,6 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
@@ -73,7 +74,7 @@ def lies_in(lake: Path) -> set[Any]:
     if not (lake / "bronze" / "changes" / "_delta_log").is_dir():
         return set()
     rows = DeltaTable(lake / "bronze" / "changes").to_pyarrow_table(columns=["op", "new"])
-    rows = rows.filter(pc.equal(rows["op"], "insert"))
+    rows = rows.filter(pc.is_in(rows["op"], pa.array(["insert", "snapshot"])))  # whichever read them first
     return {new[0] for new in rows["new"].to_pylist()}
 
 
@@ -107,9 +108,12 @@ def test_a_pod_of_the_reader_lives_under_load_and_by_one_config_map(database: st
             until(lambda: probe("startupProbe", port, token)[0], 120)
             execute(source, "INSERT INTO items SELECT n, repeat('x', 400) FROM generate_series(1, 20000) n")
             for name in ("livenessProbe", "readinessProbe"):
-                tried = [probe(name, port, token) for _ in range(2)]
-                assert container(READER)[name]["failureThreshold"] >= len(tried)
-                assert any(well for well, _ in tried), (name, tried)
+                asked = container(READER)[name]
+                # A pod whose first look is still under way is not ready yet; a later probe finds it so.
+                until(
+                    lambda probed=name: probe(probed, port, token)[0],  # type: ignore[misc]
+                    asked["failureThreshold"] * asked["periodSeconds"],
+                )
             for busy in load:
                 busy.kill()
             until(lambda: len(lies_in(tmp_path / "first")) == 20000, 120)
