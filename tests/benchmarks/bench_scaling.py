@@ -156,7 +156,7 @@ def beside_a_copy(folder: Path, rows: int) -> None:
     alone = [cycle(number)[0] for number in range(12)][2:]
     work.take(large, np.arange(1, rows + 1))
     first, beside, begun = cycle(12)[0], list[float](), time.monotonic()
-    while not beside or not silver.long_work.has_ended:
+    while not beside or (silver.long_work.tables and not silver.long_work.has_ended):
         beside.append(cycle(13 + len(beside))[0])
     lasted = time.monotonic() - begun
     last, is_in_cut = cycle(100)
