@@ -31,9 +31,8 @@ from gold.builder.memory import Room
 from gold.builder.standing import Standing
 from gold.tree.check import resolved
 from silver.run.lazy_session import lazily
-from silver.run.long_work import in_background
 from silver.run.outages import Patience, outage
-from silver.run.spark_settings import GUARDED
+from silver.run.spark_settings import GUARDED, in_background
 from silver.run.table_log import SilverLog
 
 if TYPE_CHECKING:

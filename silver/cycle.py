@@ -50,9 +50,10 @@ from silver.plan.steps import plan
 from silver.run.bronze_window import Source
 from silver.run.descriptions import Descriptions
 from silver.run.lazy_session import lazily
-from silver.run.long_work import LongWork, in_background
+from silver.run.long_work import LongWork
 from silver.run.position import Position
 from silver.run.sessions import Sessions, warm_up
+from silver.run.spark_settings import in_background
 from silver.run.step_runner import StepRunner
 from silver.run.table_log import SilverLog
 from silver.run.troubles import Troubles

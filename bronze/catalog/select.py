@@ -116,12 +116,10 @@ def select_tables(
         tables = [_described(row, context, measured[row.oid]) for row in rows]
         return _with_storage(connection, source.publication, tables, context.types) if storage else tables
 
-    if not is_idle(connection):
-        return _selected(connection, source, lambda rows: (read(rows), []))[0]
     try:
         return _selected(connection, source, lambda rows: (read(rows), []))[0]
     except psycopg.DatabaseError as error:
-        if not may_be_damage(error):
+        if not is_idle(connection) or not may_be_damage(error):  # no newer snapshot is the caller's
             raise
         before = _selected(connection, source, lambda rows: in_parts(connection, rows, read))[1]
     tables, failed = _selected(connection, source, lambda rows: in_parts(connection, rows, read))

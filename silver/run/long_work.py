@@ -20,7 +20,7 @@ Why that is right, at each point:
 
 In one JVM Spark serves jobs first in, first out, unless ``spark.scheduler.mode`` is FAIR. Where it is, the
 long work's jobs form a pool of their own, and so do gold's. Each pool has its share of the cores
-(`in_background`).
+(`silver.run.spark_settings.in_background`).
 """
 
 from __future__ import annotations
@@ -30,12 +30,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import TransientError
-from silver.run.masters import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-    from pyspark.sql import SparkSession
 
     from bronze.identifiers import TableName
     from bronze.lake.control import Run
@@ -183,16 +180,3 @@ class LongWork:
     def close(self) -> None:
         """Wait for the work that has begun, and end the threads."""
         self._pool.shutdown(wait=True, cancel_futures=True)
-
-
-def in_background(session: SparkSession, pool: str) -> None:
-    """Have the jobs of this thread share the cores with other jobs, instead of coming before them.
-
-    A Spark Connect server decides that itself.
-
-    Args:
-        session: any of the application.
-        pool: groups jobs that come one after the other.
-    """
-    if not is_remote(session):
-        session.sparkContext.setLocalProperty("spark.scheduler.pool", f"deltasmelt-{pool}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from bronze.errors import DefiniteError
+from silver.run.masters import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -172,3 +173,16 @@ def generate_code(session: SparkSession) -> None:
     """Have the next statement's code generated: the window is small, but many rows of its target are read."""
     for name in _CODE:
         change(session, name, _TUNED[name][1])
+
+
+def in_background(session: SparkSession, pool: str) -> None:
+    """Have the jobs of this thread share the cores with other jobs, instead of coming before them.
+
+    A Spark Connect server decides that itself.
+
+    Args:
+        session: any of the application.
+        pool: groups jobs that come one after the other.
+    """
+    if not is_remote(session):
+        session.sparkContext.setLocalProperty("spark.scheduler.pool", f"deltasmelt-{pool}")

@@ -45,7 +45,7 @@ MANY = 50
 
 
 def pipeline_of(path: str) -> Pipeline:
-    """A pipeline whose source nobody asks."""
+    """Return a pipeline; no test asks its source."""
     file = Path(path).with_suffix(".yml")
     source = "source: {dsn: 'postgresql://127.0.0.1:1/x', slot: s, publication: p}"
     file.write_text(f"pipeline: p\n{source}\nlake: {{path: '{path}'}}\n")
