@@ -1,15 +1,98 @@
-"""Growing pauses between attempts, with jitter so that clients of one server do not come back all at once."""
+"""Growing pauses between attempts, with jitter so that clients of one server do not come back all at once.
+
+When a table that failed is tried again: ever more rarely.
+
+Growing pauses between attempts at what failed for a reason that no rule knows.
+
+A lasting cause is tried ever more rarely; the end of a temporary one is noticed within minutes.
+"""
 
 from __future__ import annotations
 
 import functools
 import random
 import time
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, ParamSpec, Self, TypeVar
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable, Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A time in which a table is not tried.
+
+    Attributes:
+        seconds: how long; the next one is twice as long, up to the longest.
+        over_at: when it is over, by the monotonic clock.
+    """
+
+    seconds: float
+    over_at: float
+
+    @classmethod
+    def after(cls, before: Pause | None, *, first: float, longest: float) -> Self:
+        """The pause that follows another one, or the first."""
+        seconds = first if before is None else min(before.seconds * 2, longest)
+        # A little early, so that the look at that time finds it over.
+        return cls(seconds, time.monotonic() + seconds * 0.9)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the table may be tried again."""
+        return time.monotonic() >= self.over_at
+
+
+FIRST_SECONDS: Final = 30.0
+LONGEST_SECONDS: Final = 600.0
+_Key = TypeVar("_Key", bound="Hashable")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    """Between two attempts.
+
+    Attributes:
+        seconds: how long it is.
+        until: its end by the monotonic clock.
+    """
+
+    seconds: float
+    until: float
+
+
+class Pauses(Generic[_Key]):
+    """What rests after a failure, and how long."""
+
+    def __init__(self) -> None:
+        self._pauses: dict[_Key, _Pause] = {}
+
+    def __contains__(self, key: _Key) -> bool:
+        """Whether its last attempt failed, be its pause over or not."""
+        return key in self._pauses
+
+    def __iter__(self) -> Iterator[_Key]:
+        """All of which the last attempt failed."""
+        return iter(tuple(self._pauses))
+
+    def failed(self, key: _Key) -> float:
+        """An attempt failed; returns for how many seconds there is no other, twice as long as before."""
+        known = self._pauses.get(key)
+        seconds = FIRST_SECONDS if known is None else min(2 * known.seconds, LONGEST_SECONDS)
+        self._pauses[key] = _Pause(seconds, time.monotonic() + seconds)
+        return seconds
+
+    def rests(self, key: _Key) -> bool:
+        """Whether its pause is not over yet."""
+        known = self._pauses.get(key)
+        return known is not None and time.monotonic() < known.until
+
+    def passed(self, key: _Key) -> bool:
+        """An attempt was good, or it no longer matters; returns whether the one before it had failed."""
+        return self._pauses.pop(key, None) is not None
+
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

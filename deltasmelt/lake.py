@@ -19,13 +19,13 @@ from pipelines.commands.context import documents_named, require_lake
 from pipelines.commands.preview import preview_document
 from pipelines.health.check import run_check
 from pipelines.health.status import read_status
+from pipelines.private import require_report
 from pipelines.proof.load import Load
 from pipelines.settings import load_pipeline
 from pipelines.spark.guest_sql import GuestSql
 from pipelines.spark.held_session import HeldSession
 from pipelines.spark.lake_sql import cut_of, moment_of
 from pipelines.terminal.output import Unheard
-from pipelines.writable import require_report
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

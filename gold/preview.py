@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.errors import DefiniteError
 from bronze.lake.control import Cut
-from gold.builder.kept import Kept
+from gold.builder.build import CutViews, Kept, views_at_head
 from gold.builder.sizing import Sizing
 from gold.builder.spark_settings import INTERPRETED, SINGLE_TASK, SORTED
-from gold.builder.views import CutViews, views_at_head
 from gold.builder.weights import Roots
 from gold.compile.column_types import schema_of
 from gold.compile.compiler import compile_tree

@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from pipelines.sql_shell.row_format import RowFormat  # noqa: TC001 - typer looks at annotations
 from pipelines.terminal import arguments, failures
-from pipelines.terminal.arguments import Cloud, File, OutputFormat  # noqa: TC001 - Typer reads them
+from pipelines.terminal.arguments import (  # noqa: TC001 - Typer reads them
+    Cloud,
+    File,
+    OutputFormat,
+    RowFormat,
+)
 from pipelines.terminal.help_layout import Command, CommandGroup
 from pipelines.terminal.interrupts import Terminated
-from pipelines.terminal.lines import LogFormat
-from pipelines.terminal.output import Format, Output
+from pipelines.terminal.output import Format, LogFormat, Output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -386,7 +389,7 @@ def drop(file: File, *, yes: arguments.Yes = False) -> None:
 @app.command("explain-error")
 def explain_error(code: arguments.ErrorCode = None) -> None:
     """Show what an error means, its cause, and what to do."""
-    from pipelines.commands.explain_error import list_errors, show_error
+    from pipelines.commands.explain import list_errors, show_error
 
     if code is None:
         list_errors(Output())
@@ -450,11 +453,11 @@ def _version() -> str:
 
 
 def _run(file: Path, layers: Sequence[Layer], command: str, asked: _Asked) -> None:
-    from pipelines.runtime.reader_spawn import reader_at_hand
-    from pipelines.terminal import lines
+    from pipelines.runtime.reader_supervision import reader_at_hand
+    from pipelines.terminal import output
 
     if asked.log_format is LogFormat.JSON:
-        lines.write_json()
+        output.write_json()
     shown = _shown(asked)
     with reader_at_hand(wanted="bronze" in layers) as reader:  # it loads while we do
         from pipelines.commands.run import run_layers
@@ -509,7 +512,7 @@ def _read(file: Path) -> Pipeline:
 
     pipeline = load_pipeline(file)
     if pipeline.lake.path is None:
-        from pipelines.spark.catalog_session import serve_catalog
+        from pipelines.spark.held_session import serve_catalog
 
         serve_catalog(pipeline)
     _start(pipeline.pipeline)

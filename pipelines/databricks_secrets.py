@@ -10,7 +10,7 @@ What `dbutils` is depends on where Python runs, so three ways are tried, each on
 3. ``pyspark.dbutils.DBUtils(spark)``: runtimes without the SDK, and Databricks Connect.
 
 Only the process that Databricks started has it. What it was told is kept in memory. The reader's process gets
-it with its orders (`pipelines.runtime.reader_spawn`), never through an environment or a file.
+it with its orders (`pipelines.runtime.reader_supervision`), never through an environment or a file.
 
 Source: https://docs.databricks.com/aws/en/dev-tools/databricks-utils
 """

@@ -7,6 +7,10 @@ alone. Otherwise nothing in it is looked at (`own_folder`).
 Where the user says where a folder is, its name need not be guarded, but what is put there does: a lake holds
 the source's rows, a log may quote them. Such a folder is made for our account alone (`unread_folder`). One
 that is there keeps its mode: whoever made it has decided who reads.
+
+Whether this account can make a folder or a file, asked before there is anything to lose.
+
+Where the files of ``conf/`` are: inside the wheel, or beside the packages of a source tree.
 """
 
 from __future__ import annotations
@@ -14,10 +18,43 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from bronze.errors import ConfigurationError
+
+
+def why_unwritable(folder: Path) -> str | None:
+    """What keeps this account from writing there; None where nothing is known to."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not there.is_dir():
+        return "it is a file, not a folder" if there == folder else f"{there} is a file, not a folder"
+    if not os.access(there, os.W_OK | os.X_OK):
+        return f"this account may not write in {there}"
+    return None
+
+
+def require_report(report: Path) -> None:
+    """Refuse a report that could not be written in the end.
+
+    Raises:
+        ConfigurationError: ``report-unwritable``: it is a folder, or this account may not write where it is
+            to lie.
+    """
+    why = "is a folder, not a file" if report.is_dir() else why_unwritable(report.absolute().parent)
+    if why is not None:
+        raise ConfigurationError(
+            why,
+            code="report-unwritable",
+            where=str(report),
+            remedy="name another file, e.g. quality.html",
+        )
+
+
+def conf_folder() -> Path:
+    """The folder `conf`."""
+    packages = Path(__file__).parent
+    packaged = packages / "conf"
+    return packaged if packaged.is_dir() else packages.parent / "conf"
 
 
 def own_folder(folder: Path, *, mode: int = 0o700) -> bool:

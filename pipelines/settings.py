@@ -31,8 +31,7 @@ from bronze.config.sections import (
 from bronze.config.validation import validate
 from bronze.config.yaml_file import YamlFile, parse_yaml, read_yaml
 from bronze.errors import ConfigurationError
-from bronze.lake.folders import local_folder, misread
-from bronze.lake.location import Lake
+from bronze.lake.location import Lake, local_folder, misread
 from bronze.lake.stores import is_meant_for_store, refuse_wrong, register, scheme_of
 from gold.settings import GoldSettings
 from pipelines.databricks_secrets import secret

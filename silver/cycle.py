@@ -40,21 +40,19 @@ from bronze.lake.kept import KeptTable
 from bronze.lake.leases import Lease, held, still_writing
 from bronze.lsn import ZERO, Lsn
 from bronze.store.comments import CommentsWatch, commented
-from bronze.store.contract import CHANGES
-from bronze.store.lake_format import require_format
+from bronze.store.contract import CHANGES, require_format
 from bronze.store.position import position_of
 from bronze.store.relations import RelationsWatch
 from silver.errors import failure, table_error
 from silver.plan.history_steps import halves, plan_versions
 from silver.plan.steps import plan
 from silver.run.bronze_window import Source
-from silver.run.descriptions import Descriptions
 from silver.run.lazy_session import lazily
 from silver.run.long_work import LongWork
 from silver.run.position import Position
 from silver.run.sessions import Sessions, warm_up
 from silver.run.spark_settings import in_background
-from silver.run.step_runner import StepRunner
+from silver.run.step_runner import Descriptions, StepRunner
 from silver.run.table_log import SilverLog
 from silver.run.troubles import Troubles
 from silver.run.worklist import Attempt, Worklist
@@ -73,7 +71,7 @@ if TYPE_CHECKING:
     from bronze.lake.location import Lake
     from bronze.shapes import Relation
     from bronze.store.position import Position as BronzePosition
-    from silver.plan.work import Work
+    from silver.plan.activity import Work
     from silver.run.lazy_session import LazySession
     from silver.run.stored import Stored
     from silver.schema.catalog import SilverTable

@@ -33,8 +33,7 @@ from typing import TYPE_CHECKING, Final
 from bronze.errors import DefiniteError, TableError
 from bronze.lake import objects
 from bronze.lake.delta import location, open_existing, refresh
-from bronze.lake.folders import local_folder
-from bronze.lake.location import Lake
+from bronze.lake.location import Lake, local_folder
 from bronze.store.contract import CHANGES
 from bronze.store.gaps import is_whole
 from bronze.store.position import position_of
@@ -68,8 +67,8 @@ if TYPE_CHECKING:
     from bronze.lake.control_tables import ControlTables
     from bronze.lsn import Lsn
     from bronze.shapes import Relation
+    from silver.plan.activity import Work
     from silver.plan.steps import Step
-    from silver.plan.work import Work
     from silver.run.stored import Stored
     from silver.schema.catalog import SilverTable
     from silver.settings import SilverSettings

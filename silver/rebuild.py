@@ -34,8 +34,7 @@ from bronze.lake import objects
 from bronze.lake.client import DeltaError
 from bronze.lake.delta import checkpoint_interval, location, open_existing
 from bronze.lake.leases import still_writing
-from bronze.lake.location import Lake
-from bronze.lake.named.place import is_named
+from bronze.lake.location import Lake, is_named
 from bronze.lake.named.sql import make_schema
 from bronze.lake.parquet import file_system
 from bronze.lake.scratch import NUMBERED, remove_left, scratch_of
@@ -45,11 +44,10 @@ from bronze.store.contract import CHANGES
 from bronze.store.gaps import is_left_out, is_whole
 from bronze.store.marks import snapshot_of
 from silver.errors import cause
-from silver.plan.activity import activity_of, activity_query
+from silver.plan.activity import Work, activity_of, activity_query
 from silver.plan.derivable import obstacle
 from silver.plan.history_steps import plan_versions
 from silver.plan.steps import plan
-from silver.plan.work import Work
 from silver.run.bronze_window import whole
 from silver.run.marks import Mark, write
 from silver.run.sessions import beside, mark_settings
@@ -61,7 +59,7 @@ from silver.run.table_log import SilverLog
 from silver.schema import alter, ddl
 from silver.schema.catalog import COMMIT_LSN, DELETED, VALID_FROM_LSN, VALID_TO, VALID_TO_LSN
 from silver.schema.clustering import clustered_again
-from silver.schema.recreated import adopted
+from silver.schema.ddl import adopted
 from silver.sql import quote
 
 if TYPE_CHECKING:

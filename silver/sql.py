@@ -10,7 +10,7 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from bronze.lake import spark_text
+from bronze.lake import location
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,20 +33,20 @@ millisecond, which hides smaller changes."""
 
 def quote(*parts: str) -> str:
     """An identifier, or a path of identifiers, in backticks: ``quote("t", "a`b")`` is ```t`.`a``b```."""
-    return ".".join(map(spark_text.quoted, parts))
+    return ".".join(map(location.quoted, parts))
 
 
 def literal(value: str | float | None) -> str:
     """A string, boolean, number or NULL as Spark SQL reads it under default settings.
 
-    `indented` finds no line end inside a text (`bronze.lake.spark_text`).
+    `indented` finds no line end inside a text (`bronze.lake.location`).
     """
     if value is None:
         return "NULL"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return spark_text.literal(value)
+        return location.literal(value)
     return repr(value) if isinstance(value, float) else str(int(value))
 
 

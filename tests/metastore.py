@@ -13,8 +13,7 @@ from typing import Final
 import pyspark
 
 from pipelines.demo.embedded_postgres import free_port
-from pipelines.spark.jar_sets import JarSet
-from pipelines.spark.jars import jars_of
+from pipelines.spark.jars import JarSet, jars_of
 from pipelines.spark.java import check_java
 from tests.server_process import ServerProcess
 

@@ -1,10 +1,21 @@
-"""What pg_catalog says of tables: one query for each kind of fact, one row type for each query.
+r"""What pg_catalog says of tables: one query for each kind of fact, one row type for each query.
 
 Nothing is decided here; `bronze.catalog.select` puts the facts together.
+
+Comments of tables and columns, asked of pg_description: one round trip for all tables together.
+
+A character that UTF-8 lacks, or bytes that are no text, must not refuse the whole answer. So comments come as
+bytes of the database's own encoding. One that cannot be converted has its bytes written as ``\xNN``.
+
+The server checks what it gives out as such bytes, too. One comment that is not of the database's encoding, as
+templates of another one bring, refuses the query. Comments stop no rows, so nothing is known of any then.
+
+What `bronze.drift.storage` compares, asked of pg_catalog: two round trips for all tables together.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -12,15 +23,135 @@ import psycopg
 
 from bronze.catalog.keys import UniqueIndex, identity_of
 from bronze.catalog.source_table import Partition
+from bronze.comments import LONGEST, Comments, bounded
+from bronze.drift.storage import Part, Storage, StoredColumn
 from bronze.identifiers import TableName
+from bronze.postgres.conversion import server_encoding, to_utf8
 from bronze.postgres.partition_tree import TREE
 from bronze.postgres.unnamed import unnamed_tables
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-_SIZE_LOCK_SECONDS: Final = 2
 
+_QUERY: Final = """
+    SELECT d.objoid, d.objsubid, convert_to(left(d.description, %(longest)s), getdatabaseencoding())
+    FROM pg_description d
+    WHERE d.classoid = 'pg_class'::regclass AND d.objoid = ANY (%(oids)s::oid[])
+"""
+_LOGGER = logging.getLogger("deltasmelt.reader")
+_REFUSED: Final[set[str]] = set()
+"""Databases of which it was said that they refuse."""
+
+
+def comments_of(
+    connection: psycopg.Connection[Any], columns: Mapping[int, Collection[int]]
+) -> dict[int, Comments] | None:
+    """The comments that tables have now, by OID; of a root of partitions its own. None: the server refuses.
+
+    Args:
+        connection: idle, or inside the transaction whose snapshot is to be used.
+        columns: attnums of the columns that are read, of each table by OID; comments of others are not told.
+    """
+    wanted = {"oids": list(columns), "longest": LONGEST + 1}
+    try:
+        with connection.transaction():  # a caller inside of one goes on after a refusal
+            rows = connection.execute(_QUERY, wanted).fetchall()
+    except psycopg.DataError as error:
+        level = logging.DEBUG if connection.info.dsn in _REFUSED else logging.WARNING
+        _REFUSED.add(connection.info.dsn)
+        _LOGGER.log(level, "comments of the source's tables are left out, PostgreSQL refuses them: %s", error)
+        return None
+    texts = _texts(connection, [row[2] for row in rows])
+    found: dict[int, dict[int, str]] = defaultdict(dict)
+    for (oid, attnum, _), text in zip(rows, texts, strict=True):
+        if attnum == 0 or attnum in columns[oid]:
+            found[oid][attnum] = bounded(text)
+    return {oid: Comments(oid, found[oid].pop(0, None), found[oid]) for oid in columns}
+
+
+def _texts(connection: psycopg.Connection[Any], comments: list[bytes]) -> list[str]:
+    encoding = server_encoding(connection)
+    converted = comments if encoding == "UTF8" else to_utf8(connection, encoding, comments)
+    return [
+        original.decode("ascii", "backslashreplace") if text is None else text.decode(errors="replace")
+        for original, text in zip(comments, converted, strict=True)
+    ]
+
+
+_PARTS_QUERY: Final = f"""{TREE}
+    SELECT tree.root,
+           c.oid,
+           c.oid::regclass::text,
+           c.relfilenode::bigint,
+           c.relnatts,
+           c.reltoastrelid::bigint,
+           tree.attached,
+           c.oid = tree.root OR EXISTS (
+               SELECT
+               FROM pg_attribute a
+               JOIN pg_attribute made ON made.attrelid = a.attrelid AND made.attname = 'tableoid'
+               WHERE a.attrelid = c.oid AND a.attnum > 0
+                 AND a.xmin = made.xmin AND a.cmin = made.cmin),
+           c.oid = tree.root AND EXISTS (
+               SELECT
+               FROM pg_publication_rel r
+               JOIN pg_publication p ON p.oid = r.prpubid
+               WHERE r.prrelid = c.oid AND p.pubname = %(publication)s),
+           CASE WHEN c.oid = tree.root THEN (
+               SELECT d.xmin::text::bigint
+               FROM pg_depend d
+               WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.objsubid = 0
+                 AND d.refclassid = 'pg_namespace'::regclass
+               LIMIT 1) END
+    FROM tree
+    JOIN pg_class c ON c.oid = tree.oid
+"""
+_STORAGE_QUERY: Final = f"""{TREE}
+    SELECT a.attrelid,
+           a.attnum,
+           a.attname,
+           a.xmin::text::bigint,
+           a.atthasmissing OR EXISTS (
+               SELECT
+               FROM tree
+               JOIN pg_attribute leaf ON leaf.attrelid = tree.oid AND leaf.attname = a.attname
+               WHERE tree.root = a.attrelid AND leaf.atthasmissing)
+    FROM pg_attribute a
+    WHERE a.attrelid = ANY (%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+"""
+
+
+def storage_of(
+    connection: psycopg.Connection[Any],
+    publication: str,
+    types: Mapping[int, Mapping[int, str]],
+    defined: Mapping[int, Mapping[int, Mapping[str, int]]],
+) -> dict[int, Storage]:
+    """What the catalog says of these tables now, by OID.
+
+    Args:
+        connection: inside the transaction whose snapshot is to be used.
+        publication: its name.
+        types: JSON of the type of each published column, by attnum, of each table, by OID.
+        defined: traces of these types, likewise.
+    """
+    wanted = {"oids": list(types), "publication": publication}
+    parts: dict[int, dict[int, Part]] = defaultdict(dict)
+    roots: dict[int, tuple[int, bool, int]] = {}
+    for row in connection.execute(_PARTS_QUERY, wanted):
+        root, oid, name, file, count, toast, attached, born, named, placed = row
+        parts[root][oid] = Part(name, file, attached, born, toast)
+        if oid == root:
+            roots[root] = (count, named, placed or 0)
+    columns: dict[int, dict[int, StoredColumn]] = defaultdict(dict)
+    for oid, attnum, name, written, missing in connection.execute(_STORAGE_QUERY, wanted):
+        traces = defined[oid].get(attnum, {})
+        columns[oid][attnum] = StoredColumn(name, types[oid].get(attnum), written, missing, traces)
+    return {oid: Storage(oid, columns[oid], parts[oid], *roots.get(oid, ())) for oid in types}
+
+
+_SIZE_LOCK_SECONDS: Final = 2
 _RELATIONS_QUERY: Final = """
     SELECT c.oid,
            n.nspname,
@@ -46,7 +177,6 @@ _RELATIONS_QUERY: Final = """
       AND c.oid <> ALL (%(unnamed)s::oid[])
     ORDER BY n.nspname, c.relname
 """
-
 _COLUMNS_QUERY: Final = f"""{TREE},
     missing (root, attname, value) AS (
         SELECT tree.root, leaf.attname, CASE WHEN count(DISTINCT v.value) = 1 THEN min(v.value) END
@@ -76,7 +206,6 @@ _COLUMNS_QUERY: Final = f"""{TREE},
 gives the text that the type's own output function gives. Not so for a type that parts elements by another
 sign than a comma. A root of partitions has none itself; its partitions got the same.
 """
-
 _INDEXES_QUERY: Final = """
     SELECT i.indrelid,
            c.relname,
@@ -94,7 +223,6 @@ _INDEXES_QUERY: Final = """
     WHERE i.indrelid = ANY (%(oids)s::oid[]) AND i.indisunique AND i.indislive
     ORDER BY i.indrelid, c.relname
 """
-
 _PARTITIONS_QUERY: Final = f"""{TREE}
     SELECT tree.root,
            c.oid,
@@ -112,7 +240,6 @@ _PARTITIONS_QUERY: Final = f"""{TREE}
     WHERE c.relkind <> 'p'
     ORDER BY n.nspname, c.relname
 """
-
 _MEASURED_QUERY: Final = """
     SELECT c.oid,
            greatest(c.reltuples, 0)::bigint,
@@ -121,7 +248,6 @@ _MEASURED_QUERY: Final = """
     FROM pg_class c
     WHERE c.oid = ANY (%(oids)s::oid[])
 """
-
 _ESTIMATED_QUERY: Final = """
     SELECT c.oid,
            greatest(c.reltuples, 0)::bigint,

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from bronze.catalog.comments import comments_of
 from bronze.catalog.keys import (
     Generated,
     Identity,
@@ -45,14 +44,15 @@ from bronze.catalog.queries import (
     RelationRow,
     Size,
     columns_of,
+    comments_of,
     partitions_of,
     relation_rows,
     sizes_of,
+    storage_of,
     unique_indexes_of,
 )
 from bronze.catalog.source_table import Partition, SkippedRelation, SourceTable, TableFacts
 from bronze.catalog.types import TypeTrees, resolve_types
-from bronze.drift.storage_queries import storage_of
 from bronze.errors import SmeltError
 from bronze.lsn import ZERO
 from bronze.postgres.unnamed import unnamed_tables

@@ -17,7 +17,7 @@ The stream's newest shape must not be older than the earlier look, either: it wo
 looks know nothing of. A table that nobody writes to is announced by no message. So where columns changed, the
 look's own shape is recorded (`Looked.may_have_versions`, `bronze.reader.changed_tables`).
 
-Both are durable together (`bronze.store.storage_log`), so a process that ends loses none. Its successor may
+Both are durable together (`bronze.store.catalog_log`), so a process that ends loses none. Its successor may
 compare with an older look than was needed, which may cost a snapshot and no value.
 """
 

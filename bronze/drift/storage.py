@@ -26,7 +26,7 @@ exception, and a partition that came and went between two looks (`bronze.drift.s
 What happens while the publication does not carry a table is `bronze.drift.membership`'s.
 
 While the reader runs it looks every half minute, and within seconds after the catalog's fingerprint changed.
-The state seen last is kept in the lake (`bronze.store.storage_log`), so a pause of the reader is one long
+The state seen last is kept in the lake (`bronze.store.catalog_log`), so a pause of the reader is one long
 interval between two looks.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/logical-replication-restrictions.html and

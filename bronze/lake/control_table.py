@@ -20,12 +20,10 @@ import pyarrow as pa
 from bronze.doors import Door, through
 from bronze.lake import delta
 from bronze.lake.client import CommitFailedError
-from bronze.lake.compaction import COMPACT_ABOVE, compact, conform, rewrite
-from bronze.lake.folders import local_folder
+from bronze.lake.compaction import COMPACT_ABOVE, RETENTION, compact, conform, rewrite, tidy
 from bronze.lake.kept import SELDOM
-from bronze.lake.named.place import is_named
+from bronze.lake.location import is_named, local_folder
 from bronze.lake.parquet import PartWriter
-from bronze.lake.retention import RETENTION, tidy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -33,18 +33,20 @@ import pyarrow.compute as pc
 from bronze.lake import delta
 from bronze.lake.control import CUTS_SCHEMA, ERRORS_SCHEMA, RUNS_SCHEMA, Cut, Named, OpenError, Run
 from bronze.lake.control_table import ControlTable
-from bronze.lake.pruning import (
+from bronze.lake.stores import without_keys
+from bronze.lake.thinning import (
     beyond,
     closed_before,
     closing,
     cuts_before,
+    dense_until,
+    lsns_kept,
     moment_of,
     nameless,
+    newest_runs,
     runs_before,
     without,
 )
-from bronze.lake.stores import without_keys
-from bronze.lake.thinning import dense_until, lsns_kept, newest_runs
 from bronze.lsn import ZERO, Lsn
 
 if TYPE_CHECKING:

@@ -10,12 +10,21 @@ on (`bronze.lake.disk`). In an object store we put the usual entry ourselves, fo
 (`bronze.lake.entries`). Where a call fails, whether the commit came about is not known: files that it names
 are not removed then, and the caller looks at the table before it does anything again. Only a refusal
 (`CommitFailedError`) says that it did not.
+
+What the newest commits of a table say of themselves (``commitInfo``).
+
+`deltalake` finds no entry where the folder's path holds a character that a URL does not, as ``#``. It refuses
+a log whose statistics it does not know: a shallow clone says ``-1`` for a size. A local log is then read file
+by file: entries are `_delta_log/<version>.json`, and `commitInfo` is a line of each.
+
+Protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#commit-provenance-information.
 """
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,10 +34,10 @@ from bronze.backoff import tried_again
 from bronze.doors import Door, through
 from bronze.lake import disk
 from bronze.lake.client import CommitFailedError, DeltaError, TableNotFoundError
-from bronze.lake.folders import local_folder
+from bronze.lake.disk import entry_path
+from bronze.lake.location import is_named, local_folder
 from bronze.lake.named import commits as named
-from bronze.lake.named.owned import MADE_PROPERTY, require_ours
-from bronze.lake.named.place import is_named
+from bronze.lake.named.sql import MADE_PROPERTY, require_ours
 from bronze.lake.named.table import NamedTable
 from bronze.lake.named_files import append_written
 from bronze.lake.parquet import PartWriter, delete_files, open_whole
@@ -38,11 +47,43 @@ from bronze.lake.transactions import expect_marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from deltalake import DeltaTable, PostCommitHookProperties
 
     from bronze.lake.client import AddAction, RemoveAction, Transaction
     from bronze.lake.location import Lake, Layer
+
+
+def history(table: DeltaTable, limit: int) -> list[dict[str, Any]]:
+    """What the newest commits say, newest first; each with its ``version``, as far as the log still has it.
+
+    Args:
+        table: as of some version.
+        limit: number of commits; at least 1.
+    """
+    folder = local_folder(table.table_uri)
+    if folder is None:
+        return table.history(limit)
+    try:
+        return table.history(limit) or list(_read(table, folder, limit))
+    except DeltaError:
+        return list(_read(table, folder, limit))
+
+
+def _read(table: DeltaTable, folder: Path, limit: int) -> Iterator[dict[str, Any]]:
+    newest = table.version()
+    for version in range(newest, max(newest - limit, -1), -1):
+        try:
+            lines = entry_path(folder / "_delta_log", version).read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:  # past its retention
+            return
+        for line in lines:
+            said = json.loads(line).get("commitInfo")
+            if said is not None:
+                yield {**said, "version": version}
+                break
+
 
 CHECKPOINT_INTERVAL: Final = 50
 """Versions of a table between two checkpoints."""
@@ -50,7 +91,6 @@ _LOG_OF_NAMED: Final = "interval 30 days"
 """How long a catalog's table keeps its log, in which marks stand: they are said again long before."""
 CHECKPOINT_INTERVAL_IN_STORES: Final = 10
 """The same in an object store, where who opens a table asks for each entry since the checkpoint."""
-
 retry_conflict = tried_again(CommitFailedError, attempts=10, first=0.02, longest=1.0)
 """Run again when another writer took the version that we wanted."""
 
@@ -58,7 +98,7 @@ retry_conflict = tried_again(CommitFailedError, attempts=10, first=0.02, longest
 def nothing_besides() -> PostCommitHookProperties:
     """For every commit: checkpoints are made apart (`settle`), old entries removed apart.
 
-    The latter is `bronze.lake.retention`'s.
+    The latter is `bronze.lake.compaction`'s.
     """
     from deltalake import PostCommitHookProperties  # noqa: PLC0415 - a lake in a catalog needs none
 

@@ -27,7 +27,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from bronze.doors import Door, through
-from bronze.lake.folders import local_folder
+from bronze.lake.location import local_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,7 +24,7 @@ from obstore.exceptions import BaseError
 
 from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.lake.client import DeltaError
-from bronze.lake.named.place import is_named
+from bronze.lake.location import is_named
 from bronze.lake.stores import scheme_of, without_keys
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from urllib.parse import unquote
 
 from bronze.doors import Door, through
 from bronze.lake.disk import entry_path
-from bronze.lake.folders import local_folder
+from bronze.lake.location import local_folder
 from bronze.lake.torn_log import ACTIONS_KEY
 
 if TYPE_CHECKING:

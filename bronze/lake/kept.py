@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Final
 from bronze.doors import Door, through
 from bronze.lake import delta
 from bronze.lake.client import DeltaError
-from bronze.lake.folders import local_folder
-from bronze.lake.named.place import is_named
+from bronze.lake.location import is_named, local_folder
 from bronze.lake.transactions import expect_entry
 
 if TYPE_CHECKING:

@@ -46,14 +46,14 @@ from bronze.errors import DefiniteError, SmeltError, TransientError
 from bronze.lake import objects
 from bronze.lake.failures import words_of
 from bronze.lake.lease_objects import HOLDER, Pace, body_of, held_by, is_free, patience_of, said
+from bronze.lake.location import is_named
 from bronze.lake.named import cells
-from bronze.lake.named.place import is_named
 from bronze.lake.stores import lease_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from bronze.lake.conditional import Conditional, Found
+    from bronze.lake.lease_objects import Conditional, Found
     from bronze.lake.location import Lake
 
 FOLDER: Final = "_leases"

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bronze.lake.location import Lake
+from bronze.lake.location import Lake, location_of, parts_of, scratch_name
 from bronze.lake.named import commits
 from bronze.lake.named.aside import aside
-from bronze.lake.named.place import location_of, parts_of, scratch_name
 from bronze.lake.parquet import delete_files, open_whole
 from bronze.lake.scratch import NUMBERED, remove, remove_left, scratch_of
 

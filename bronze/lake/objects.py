@@ -26,8 +26,8 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import from_url
 
 from bronze.doors import Door, through
-from bronze.lake.conditional import Found
 from bronze.lake.failures import lacks_bucket, words_of
+from bronze.lake.lease_objects import Found
 from bronze.lake.stores import is_true, options_of, root_of
 
 if TYPE_CHECKING:

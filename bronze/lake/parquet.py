@@ -1,9 +1,9 @@
 """Parquet files of `bronze.changes`, written before the commit that names them.
 
 Nobody sees a file until a Delta commit names it. A crash before that leaves a file that no version refers to,
-which the next reader removes (`bronze.store.leftovers`). On a local path each file is flushed to disk when it
-is closed, and its name before it is handed out: the slot is confirmed on the strength of it. In an object
-store a small one is put by one request when it is closed (`bronze.lake.uploads`).
+which the next reader removes (`bronze.store.changes_table`).
+On a local path each file is flushed to disk when it is closed, and its name before it is handed out: the slot
+is confirmed on the strength of it. In an object store a small one is put by one request when it is closed.
 
 A call that fails ends the writer: it removes what it has not handed out, and refuses every later call. So no
 commit can name a file that lacks rows, or one that Arrow left without its footer; and no commit can go
@@ -13,6 +13,15 @@ The values of a row are stored plain and compressed. A dictionary is kept for th
 (operation, table, column names), where it costs next to nothing. A file is closed at about `FILE_BYTES` of
 Arrow data, so that one large transaction becomes several files that Spark reads side by side. Its statistics
 let readers skip it by commit LSN and table.
+
+A new file in an object store, sent by one request where it is small.
+
+Arrow's stream to a store starts a multipart upload, sends a part and completes it: three requests, whatever
+the size. Most commits of the stream are of some KiB. So what is written is held in memory up to a size, and
+put when the file is closed. Only a file that outgrows that is sent in parts.
+
+Nothing of a file that is held is in the store before it is closed. Its name is used by nobody else, so the
+put needs no condition, and may be repeated where its answer was lost.
 """
 
 from __future__ import annotations
@@ -22,7 +31,7 @@ import re
 import time
 import uuid
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -31,29 +40,76 @@ import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 
 from bronze.doors import Door, through
+from bronze.lake import objects
 from bronze.lake.client import AddAction
 from bronze.lake.disk import flush_to_disk
-from bronze.lake.folders import local_folder
+from bronze.lake.location import is_named, local_folder
 from bronze.lake.named.aside import aside
-from bronze.lake.named.place import is_named
 from bronze.lake.stores import options_of, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-FILE_BYTES: Final = 256 * 1024 * 1024
 
+class Upload:
+    """A file that is being written to a store, as Arrow's writers take it.
+
+    Args:
+        uri: location of the table.
+        name: of the file, below it; new.
+        held: bytes up to which it is put by one request; also of a larger file's parts.
+
+    Raises:
+        OSError: from each method: the store cannot be reached, or refuses.
+    """
+
+    def __init__(self, uri: str, name: str, held: int) -> None:
+        self._held = held
+        self._size = 0
+        self.closed = False
+        self._failures = partial(objects.as_os_error, f"{name} was not written")
+        with self._failures():
+            self._file = objects.open_writer(uri, name, held)
+
+    def write(self, data: bytes) -> int:
+        """Take the next bytes."""
+        self._size += len(data)  # before: a write that fails may have begun to send parts
+        with self._failures():
+            self._file.write(data)
+        return len(data)
+
+    def tell(self) -> int:
+        """Bytes that were written."""
+        return self._size
+
+    def flush(self) -> None:
+        """Nothing: a store shows a file when it is whole."""
+
+    def close(self) -> None:
+        """The file is whole, and is in the store when this returns."""
+        if not self.closed:
+            self.closed = True
+            with self._failures():
+                self._file.close()
+
+    def give_up(self) -> None:
+        """Send nothing of a file that is held; one of which parts were sent is there then, to be removed.
+
+        Parts of which no file was made would stay in the store, unseen.
+        """
+        if self._size >= self._held:
+            self.close()
+        self.closed = True
+
+
+FILE_BYTES: Final = 256 * 1024 * 1024
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./-]*")
 """Paths that the file system of `deltalake` and a URL spell alike."""
-
 HELD_BYTES: Final = 8 * 1024 * 1024
 """Size of a file up to which a store gets, or gives, the whole of it by one request."""
-
-
 _WRITE_BATCH: Final = 16 * 1024
 """Values encoded at a time."""
-
 _COMPRESSION: Final = "zstd"
 _COMPRESSION_LEVEL: Final = 1
 
@@ -270,8 +326,6 @@ class PartWriter:
 
     def _open_stream(self) -> Any:
         if self._folder is None:
-            from bronze.lake.uploads import Upload  # noqa: PLC0415 - a local lake needs no client
-
             return Upload(self._uri, self._name, HELD_BYTES)
         return self._system.open_output_stream(self._name)
 

@@ -14,11 +14,9 @@ from contextlib import suppress
 from typing import Final
 
 from bronze.lake.client import TableNotFoundError
-from bronze.lake.location import Lake
-from bronze.lake.named.place import SCRATCH, location_of
+from bronze.lake.location import SCRATCH, Lake, location_of, quoted
 from bronze.lake.named.session import session_of
 from bronze.lake.named.sql import failures, run
-from bronze.lake.spark_text import quoted
 
 NUMBERED: Final = 8
 """Hexadecimal digits of the number after a purpose."""

@@ -23,7 +23,7 @@ from urllib.parse import unquote
 
 from bronze.config.suggestions import suggestion
 from bronze.config.timing import LEASE_SECONDS
-from bronze.lake.folders import local_folder
+from bronze.lake.location import local_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

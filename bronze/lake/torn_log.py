@@ -50,7 +50,7 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.errors import DefiniteError, TransientError
 from bronze.lake.disk import entries_of, entry_path, flush_to_disk, newest_checkpoint
-from bronze.lake.folders import local_folder
+from bronze.lake.location import local_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -34,7 +34,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bronze.doors import Door, through
-from bronze.lake.named.place import is_named
+from bronze.lake.location import is_named
 from bronze.lake.parquet import open_whole
 
 if TYPE_CHECKING:

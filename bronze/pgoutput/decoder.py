@@ -48,8 +48,8 @@ from bronze.pgoutput.messages import (
     parse_type,
 )
 from bronze.pgoutput.partitions import PartitionAnnouncements
+from bronze.pgoutput.relation_versions import ShapeVersions
 from bronze.pgoutput.rows import IS_CHANGE, SliceRows, assemble
-from bronze.pgoutput.shape_versions import ShapeVersions
 from bronze.pgoutput.transactions import Commit, OpenTransaction, Transactions
 from bronze.postgres.heartbeat import HEARTBEAT_PREFIX
 from bronze.store.contract import CHANGES_SCHEMA

@@ -1,7 +1,7 @@
 """Which tables are selected, which of them the stream carries, and which need a snapshot.
 
 A selected table without a problem needs a snapshot in two cases. Bronze holds no mark of a complete one; or
-it holds a later mark that asks for a newer one (`bronze.store.resnapshot`). A *look* finds such tables: it
+it holds a later mark that asks for a newer one (`bronze.store.gaps`). A *look* finds such tables: it
 asks the catalog, records problems, and extends the publication. Tables that appear under the patterns later
 are found by the next look. They join the publication first and are copied then, so that every change after
 the snapshot's LSN is in the stream. Where an older server might pass over some of them, the stream begins
@@ -31,7 +31,7 @@ from bronze.reader.look import Look
 from bronze.reader.marks_beyond import settled_requests
 from bronze.reader.named_partitions import NamedPartitions
 from bronze.reader.quiet_shapes import record_shapes
-from bronze.reader.unreadable import UnreadableTables
+from bronze.reader.table_errors import UnreadableTables
 from bronze.setup.publication import ensure_publication
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ two cases:
 
 The version lies ahead of messages that the stream has not read, and describes no row of these: versions count
 by place, and the stream compares a message with the version before the message's own place
-(`bronze.pgoutput.shape_versions`). Silver takes the version over when bronze's frontier has passed the place;
-the reader makes the frontier pass it (`bronze.reader.carried_tables.Look.shapes_at`).
+(`bronze.pgoutput.relation_versions`). Silver takes the version over when bronze's frontier has passed the
+place; the reader makes the frontier pass it (`bronze.reader.carried_tables.Look.shapes_at`).
 
 A look records the shape first and the storage afterwards. After a kill in between, the next look does both
 again. When the shape does not stand any more, or the lock is not granted, the look records neither.

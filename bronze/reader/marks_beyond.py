@@ -2,7 +2,7 @@
 
 A release that did not compare the servers let a shell with the DSN of another server set such a mark. Until
 the log comes that far, each snapshot lies before the mark, so the table is copied at every look and joins no
-cut (`bronze.store.resnapshot`).
+cut (`bronze.store.gaps`).
 """
 
 from __future__ import annotations

@@ -49,7 +49,6 @@ from bronze.postgres.error_rules import REFUSALS, UNCONVERTIBLE
 from bronze.postgres.liveness import Liveness, walsender_liveness
 from bronze.progress import Growth, Progress
 from bronze.reader.copies import InitialCopies
-from bronze.reader.nudge import Nudge
 from bronze.reader.recovery import is_starting_over, start_over
 from bronze.reader.session_decoder import session_decoder
 from bronze.reader.session_start import SessionStart
@@ -59,6 +58,7 @@ from bronze.store.relations import ShapeLog
 from bronze.store.sink import DeltaSink
 from bronze.stream.encodings import ConvertingDecoder
 from bronze.stream.memory import configure_allocators
+from bronze.stream.receiver import Nudge
 from bronze.stream.session import Stream
 
 if TYPE_CHECKING:

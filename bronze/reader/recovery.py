@@ -7,7 +7,7 @@ silver holds, rows that were deleted in between included. So:
 1. The publication is made first, where it is missing: a slot decodes with the catalog of its own time.
 2. The slot is dropped where it is of no use, and recreated. Its consistent point is C.
 3. **One commit** on `bronze.changes` moves bronze's place to (C - 1, C). It marks every table of bronze that
-   the source still has with a gap and a request at C - 1 (`bronze.store.gaps`, `bronze.store.resnapshot`).
+   the source still has with a gap and a request at C - 1 (`bronze.store.gaps`, `bronze.store.gaps`).
 
 **Killed before the commit**: bronze's place is the old one, the slot is missing or begins later, and the next
 start stops with the error of before (``slot-lost``, ``slot-gap``). Asked again, a slot that was made
@@ -56,7 +56,7 @@ from bronze.reader.session_start import SessionStart
 from bronze.setup.create_slot import STARTING_OVER, ensure_slot, is_comparing
 from bronze.setup.publication import ensure_publication
 from bronze.setup.slot import read_slot, slot_problem
-from bronze.store.commits import commit_marks, lake_in_use
+from bronze.store.changes_table import commit_marks, lake_in_use
 from bronze.store.contract import CHANGES
 from bronze.store.gaps import gap_marks
 from bronze.store.marks import STARTING_OVER_APP, TIMELINE_APP

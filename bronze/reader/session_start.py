@@ -35,11 +35,11 @@ from bronze.postgres.liveness import walsender_liveness
 from bronze.setup.create_slot import ensure_slot
 from bronze.setup.slot import read_slot
 from bronze.setup.slot_mark import mark_slot
-from bronze.store.commits import moved_meanwhile
+from bronze.store.changes_table import moved_meanwhile
 from bronze.store.contract import CHANGES
+from bronze.store.gaps import request_snapshots
 from bronze.store.position import Position, same_position
 from bronze.store.relations import read_relations
-from bronze.store.resnapshot import request_snapshots
 from bronze.stream.continuity import check_start, refuse_behind, slot_gone
 from bronze.stream.evidence import counting_relations, newest_counting
 from bronze.stream.receiver import Receiver

@@ -9,6 +9,11 @@ A copy that fails once more is recorded anew only where a newer request was made
 is to see that this attempt failed, too.
 
 What one look opens is one commit, and so is what it closes.
+
+Tables whose changes the stream cannot read, for a reason that no rule knows.
+
+Each is left out and tells so as an error of its own, so that the others go on. After a pause, a longer one
+each time, it is carried again, by a new session, and a snapshot heals what is missing.
 """
 
 from __future__ import annotations
@@ -18,11 +23,13 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from bronze.backoff import Pause
+from bronze.catalog.problems import unreadable
 from bronze.lake.control import OpenError
-from bronze.reader.pauses import Pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from bronze.config.timing import Timing
     from bronze.errors import TableError
@@ -30,8 +37,66 @@ if TYPE_CHECKING:
     from bronze.lake.control_tables import ControlTables
     from bronze.lsn import Lsn
 
-_LOGGER = logging.getLogger("deltasmelt.reader")
 
+class UnreadableTables:
+    """The tables that are left out, and until when.
+
+    Threads: the stream's thread calls `add`, looks call the rest; one lock holds both fields.
+
+    Args:
+        timing: how long a table is left out.
+    """
+
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
+        self._lock = threading.Lock()
+        self._errors: dict[TableName, TableError] = {}
+        self._pauses: dict[TableName, Pause] = {}
+
+    def add(self, table: TableName, lsn: Lsn, error: Exception) -> bool:
+        """Leave a table out.
+
+        Args:
+            table: which.
+            lsn: commit LSN of the first of the changes that are left out.
+            error: what nobody foresaw.
+
+        Returns:
+            Whether that is news.
+        """
+        problem = unreadable(table, f"its changes from {lsn} on cannot be read", error)
+        with self._lock:
+            if table in self._errors:
+                return False
+            self._errors[table] = problem
+            self._pauses[table] = Pause.after(
+                self._pauses.get(table), first=self._timing.look, longest=self._timing.longest_pause
+            )
+            return True
+
+    def release(self, selected: AbstractSet[TableName], carried: Mapping[TableName, bool]) -> None:
+        """Forget those whose pause is over, and those that are selected no longer.
+
+        Args:
+            selected: the tables that are selected now.
+            carried: which tables the last look carries. One that it does carry stays: only a table that a
+                look has left out is read by a new session.
+        """
+        with self._lock:
+            for table in list(self._errors):
+                over = carried.get(table) is False and self._pauses[table].is_over
+                if over or table not in selected:
+                    del self._errors[table]
+            for table in self._pauses.keys() - selected:
+                del self._pauses[table]
+
+    def errors(self) -> dict[TableName, TableError]:
+        """The error of each table that is left out."""
+        with self._lock:
+            return dict(self._errors)
+
+
+_LOGGER = logging.getLogger("deltasmelt.reader")
 SOURCE_CODES: Final = frozenset(
     {
         "character-not-convertible",
@@ -66,8 +131,6 @@ SOURCE_CODES: Final = frozenset(
     }
 )
 """Errors of a table that are found at the source; the others are silver's to close."""
-
-
 _OF_COPIES: Final = frozenset(
     {
         "character-not-convertible",
@@ -81,8 +144,6 @@ _OF_COPIES: Final = frozenset(
     }
 )
 """Errors that end a copy. A look that does not find one proves nothing while the table is not copied."""
-
-
 _RESTATED: Final = frozenset(
     {
         "identity-generated",
@@ -102,7 +163,7 @@ class _Failure:
 
     Attributes:
         pause: after which it is tried again.
-        mark: its resnapshot mark when it was tried (`bronze.store.resnapshot`).
+        mark: its resnapshot mark when it was tried (`bronze.store.gaps`).
     """
 
     pause: Pause
@@ -232,7 +293,11 @@ class TableErrors:
 
     def _note(self, table: TableName, mark: Lsn | None) -> None:
         before = self._failed.get(table)
-        pause = Pause.after(None if before is None else before.pause, self._timing)
+        pause = Pause.after(
+            None if before is None else before.pause,
+            first=self._timing.look,
+            longest=self._timing.longest_pause,
+        )
         self._failed[table] = _Failure(pause, mark)
 
 

@@ -40,7 +40,7 @@ from pyarrow.fs import FileSelector
 
 from bronze.doors import Door, through
 from bronze.errors import DefiniteError, TableError, TransientError
-from bronze.lake.folders import local_folder
+from bronze.lake.location import local_folder
 from bronze.lake.parquet import delete_files, file_system
 from bronze.postgres.connection import connect, translated
 from bronze.postgres.conninfo import address_of

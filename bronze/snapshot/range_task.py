@@ -5,7 +5,7 @@ lives, and the ranges are the task's. So a second attempt reads the very same ro
 LSN and `seq`. It writes them to files of its own, for a file's name ends in a random number. No version names
 a file before the reader commits, and it commits the files of the one attempt whose results it was given. What
 another attempt left is removed when the tables are done (`bronze.snapshot.elsewhere`), or by the next reader
-(`bronze.store.leftovers`).
+(`bronze.store.changes_table`).
 
 **What ends an attempt.** What concerns the table (a privilege, a partition that was rewritten) is a result,
 since trying again would meet it again. So is a snapshot that is gone, and what this executor lacks. What may

@@ -15,8 +15,7 @@ from bronze.postgres.connection import within
 from bronze.postgres.error_translation import table_error
 from bronze.postgres.liveness import CopyLine
 from bronze.postgres.lock_holders import END_HOLDER
-from bronze.snapshot.copy_out import copy_blocks
-from bronze.snapshot.copy_text import cells_of
+from bronze.snapshot.copy_out import cells_of, copy_blocks
 from bronze.snapshot.rows import SEQ_OF_CHUNK
 
 if TYPE_CHECKING:

@@ -7,6 +7,13 @@ size follows the tables that there are, and not the time or the tables that ther
 A record that fails may be in the table all the same; it is not known here then and is recorded again, which
 says the same twice. A process that dies before the files are joined leaves the records of a forgotten table;
 the next process reads them and forgets the table again.
+
+`control.storage`: what looks at the catalog saw of each table's storage (`bronze.drift.looks`).
+
+The order of the writers makes it right. A copy records first what was seen *before* it took its locks, then
+commits its rows; a crash in between leaves a table that still needs its copy. A look that finds a reason for
+a new snapshot makes the resnapshot mark durable and records nothing, so that the reason stays until the copy.
+A look that finds a harmless difference records it. So what is recorded is never newer than the rows.
 """
 
 from __future__ import annotations
@@ -18,17 +25,19 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import pyarrow as pa
 
+from bronze.drift.looks import Looked
 from bronze.identifiers import TableName
 from bronze.lake import delta, disk
-from bronze.lake.compaction import COMPACT_ABOVE, compact, rewrite
-from bronze.lake.named.place import is_named
-from bronze.lake.retention import RETENTION, tidy
+from bronze.lake.compaction import COMPACT_ABOVE, RETENTION, compact, rewrite, tidy
+from bronze.lake.location import is_named
 from bronze.lake.torn_log import set_torn_aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from deltalake import DeltaTable
+
+    from bronze.lsn import Lsn
 
 _Seen = TypeVar("_Seen")
 _TICK: Final = timedelta(microseconds=1)
@@ -189,3 +198,24 @@ def records(table: DeltaTable, kind: Kind[_Seen]) -> list[tuple[TableName, datet
         (TableName(row["table_schema"], row["table_name"]), row["recorded_at"], kind.read(row[kind.column]))
         for row in delta.sorted_by(rows, "recorded_at").to_pylist()
     ]
+
+
+STORAGE: Final = "storage"
+_KIND: Final = Kind(
+    STORAGE, "What the catalog said of each table's storage", Looked.from_json, Looked.to_json
+)
+
+
+class StorageLog(CatalogLog[Looked]):
+    """What is known of each table; see `CatalogLog`.
+
+    Args:
+        uri: location of the table, which is made when something is recorded first.
+    """
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri, _KIND)
+
+    def settles(self, before: Lsn, frontier: Lsn) -> bool:
+        """Whether a look is worth while, since the stream came from one place to another."""
+        return any(looked.settles(before, frontier) for looked in self.all_known())

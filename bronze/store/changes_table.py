@@ -15,6 +15,22 @@ that was tried counts until a commit of ours has come about after it. The thread
 next to commit may be another than the one that failed: it looks first, or Delta would refuse it because of a
 commit of our own. A failed commit's files are removed only after a later commit of ours, which has the number
 that the lost one could still have got; and only those that no version names.
+
+Files of `bronze.changes` that no version names, removed by the lake's new reader.
+
+A process that is killed while it writes leaves them: up to the whole of a table that was being copied.
+Nothing else removes them, because vacuum cannot tell them from files that are still to be named
+(`bronze.lake.compaction`).
+
+Why it is safe: it runs right after the reader's claim (`bronze.store.sink`), before it writes anything
+itself. From then on no commit of an earlier reader comes about, so no file that is not named now will ever
+be. Files that were compacted are named as removed; they stay until `bronze.lake.compaction` takes
+them, for an older version may be being read. Only files whose names the reader gives are touched.
+
+Commits to `bronze.changes`: the files of rows, if any, and the marks that say what they mean, at once.
+
+Marks alone and none of the ids that stream and snapshots write: such a commit Delta lets pass beside theirs,
+from any process (`bronze.store.gaps`, `bronze.store.gaps`, `bronze.stream.timeline`).
 """
 
 from __future__ import annotations
@@ -22,19 +38,20 @@ from __future__ import annotations
 import secrets
 import threading
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
+from pyarrow.fs import FileSelector
 
+from bronze.doors import Door, through
+from bronze.errors import DefiniteError, TransientError
 from bronze.lake import delta, disk
 from bronze.lake.client import CommitFailedError, Transaction
 from bronze.lake.failures import lake_failures
-from bronze.lake.parquet import delete_files
+from bronze.lake.parquet import delete_files, file_system
 from bronze.lake.torn_log import set_torn_aside
 from bronze.lake.transactions import transaction_version
-from bronze.store.commits import commit_changes, lake_in_use, moved_meanwhile, own_commit_late
-from bronze.store.contract import CHANGES_SCHEMA
-from bronze.store.lake_format import require_format
+from bronze.store.contract import CHANGES_SCHEMA, require_format
 from bronze.store.marks import READER_APP
 from bronze.store.ownership import foreign
 from bronze.store.position import Position, position_of, same_position
@@ -45,7 +62,94 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction
 
-    from bronze.errors import DefiniteError
+
+PREFIXES: Final = ("stream-", "snapshot-")
+"""What the names of the reader's files begin with."""
+
+
+def remove_leftovers(changes: DeltaTable) -> int:
+    """Remove what no version names; how many files that were.
+
+    Args:
+        changes: `bronze.changes` at its newest version, claimed.
+
+    Raises:
+        DeltaError, OSError: the lake cannot be read or written.
+    """
+    uri = changes.table_uri
+    found = through(Door.LIST_FILES, uri, lambda: file_system(uri).get_file_info(FileSelector("")))
+    names = {file.base_name for file in found if file.base_name.startswith(PREFIXES)}
+    if not names:
+        return 0
+    names -= set(delta.paths_of(changes))
+    if names:
+        names -= set(_joined(changes))
+    delete_files(uri, sorted(names))
+    return len(names)
+
+
+def _joined(changes: DeltaTable) -> list[str]:
+    """Files that the log names as removed, and that are still there."""
+    return through(
+        Door.LIST_FILES,
+        changes.table_uri,
+        lambda: changes.vacuum(0, dry_run=True, enforce_retention_duration=False, full=False),
+    )
+
+
+def commit_changes(changes: DeltaTable, parts: Sequence[AddAction], marks: Sequence[Transaction]) -> None:
+    """Write one commit; the handle stays at the version before it, and nothing is flushed yet.
+
+    Raises:
+        CommitFailedError: one of these ids was written since the handle's version.
+    """
+    delta.commit(changes, parts, CHANGES_SCHEMA, marks)
+
+
+def commit_marks(changes: DeltaTable, uri: str, marks: Sequence[Transaction]) -> None:
+    """Write marks alone, in one commit, durably; the handle is at the newest version then.
+
+    Raises:
+        CommitFailedError: as `commit_changes`.
+    """
+    before = changes.version()
+    commit_changes(changes, [], marks)
+    disk.flush_commits(uri, before, delta.refresh(changes, after=before))
+    delta.checkpoint_if_due(changes, before)
+    delta.state_marks(changes)
+
+
+def own_commit_late(uri: str) -> TransientError:
+    """The error ``lake-unwritable``: Delta refused a commit because of an earlier one of the same process."""
+    return TransientError(
+        "a commit that was given up came about after all, while the next one was tried",
+        code="lake-unwritable",
+        where=uri,
+        remedy="nothing to do: the stream goes on from that commit",
+    )
+
+
+def moved_meanwhile(uri: str) -> TransientError:
+    """The error ``concurrent-change``: an earlier reader came further while the next one was starting."""
+    return TransientError(
+        "an earlier reader of this lake made its last commit while this one was starting",
+        code="concurrent-change",
+        where=uri,
+        remedy="nothing to do: the stream is started again, from that commit",
+    )
+
+
+def lake_in_use(uri: str, remedy: str) -> DefiniteError:
+    """The error ``lake-in-use``: Delta refused a commit, because another process wrote the same ids.
+
+    Args:
+        uri: location of `bronze.changes`.
+        remedy: which process to stop.
+    """
+    return DefiniteError(
+        "another process wrote to this table at the same time", code="lake-in-use", where=uri, remedy=remedy
+    )
+
 
 _T = TypeVar("_T")
 

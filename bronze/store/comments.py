@@ -35,7 +35,7 @@ from bronze.lake.client import DeltaError, Transaction
 from bronze.lake.kept import KeptTable
 from bronze.lake.transactions import transaction_version
 from bronze.store.catalog_log import CatalogLog, Kind, records
-from bronze.store.commits import commit_marks
+from bronze.store.changes_table import commit_marks
 from bronze.store.marks import COMMENTS_APP
 
 if TYPE_CHECKING:

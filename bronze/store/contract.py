@@ -9,21 +9,58 @@ bronze sees whole transactions.
 
 Where the stream stands, and each table, is said by marks (`bronze.store.marks`). Identity of the lake is in
 the table properties named below.
+
+The format of a lake: one number for all that is on disk besides the tables' own columns.
+
+It counts the meaning of marks (`bronze.store.marks`), of table properties, of control tables and of folders'
+names. A release that gives one of them another meaning raises it. The number is a property of
+`bronze.changes`, set when that table is made. A lake with another number is refused before a row of it is
+read or written, for a mark that is misread loses changes silently.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from bronze.errors import DefiniteError
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+FORMAT: Final = "1"
+"""What this release reads and writes."""
+FORMAT_PROPERTY: Final = "deltasmelt.format"
+"""Property of `bronze.changes` that holds it."""
+
+
+def require_format(changes: DeltaTable) -> None:
+    """Refuse a lake of another format.
+
+    Args:
+        changes: an open `bronze.changes`.
+
+    Raises:
+        DefiniteError: ``lake-format``.
+    """
+    found = changes.metadata().configuration.get(FORMAT_PROPERTY)
+    if found != FORMAT:
+        has = "no format number, as before the first release" if found is None else f"format {found}"
+        raise DefiniteError(
+            f"this lake has {has}; this deltasmelt reads and writes format {FORMAT}",
+            code="lake-format",
+            where=changes.table_uri,
+            remedy="use the release that made it; or give another lake.path and another source.slot, where "
+            "every table gets a new snapshot",
+        )
+
+
 CHANGES: Final = "changes"
 RELATIONS: Final = "relations"
-
 PIPELINE_PROPERTY: Final = "deltasmelt.pipeline"
 SYSTEM_PROPERTY: Final = "deltasmelt.system_identifier"
 DATABASE_PROPERTY: Final = "deltasmelt.database"
-
 OP_INSERT: Final = "insert"
 OP_UPDATE: Final = "update"
 OP_DELETE: Final = "delete"
@@ -31,9 +68,7 @@ OP_TRUNCATE: Final = "truncate"
 OP_SNAPSHOT: Final = "snapshot"
 OP_SNAPSHOT_END: Final = "snapshot_end"
 OP_MESSAGE: Final = "message"
-
 _TEXTS: Final = pa.list_(pa.field("element", pa.string()))
-
 CHANGES_SCHEMA: Final = pa.schema(
     [
         pa.field("commit_lsn", pa.int64()),
@@ -64,7 +99,6 @@ It is NULL (not an empty list) where there are none. For `truncate` one row per 
 less one), `seq` is unique per table and snapshot, `xid` is NULL; `snapshot_end` closes the snapshot of one
 table: every `snapshot` row with its `commit_lsn` and table belongs to it, and only then do they count.
 """
-
 RELATIONS_SCHEMA: Final = pa.schema(
     [
         pa.field("relation_id", pa.int64()),
@@ -112,23 +146,13 @@ empty when there is none; `key_unique` whether an index of the source holds it t
 format_type()'s text; `type_tree` the JSON of `bronze.shapes.PgType`; `missing` the text of the value that
 rows from before the column hold in it (ADD COLUMN … DEFAULT), NULL where they hold none or it is not known.
 """
-
-
 REPEATING: Final = ("op", "table_schema", "table_name", "columns.list.element", "unchanged.list.element")
 """Columns of `bronze.changes` whose values repeat; only these get a dictionary."""
-
-
 MEASURED: Final = ("commit_lsn", "seq", "table_schema", "table_name", "op")
 """Columns of `bronze.changes` whose least and greatest values go into Delta's statistics."""
-
-
 SAME_IN_A_SNAPSHOT: Final = ("commit_lsn", "lsn", "commit_ts", "relation_id", "ingested_at")
 """Columns that hold one value, or few, in all rows of a snapshot."""
-
-
 _SAME: Final = pa.dictionary(pa.int32(), pa.string())
-
-
 ROWS_SCHEMA: Final = pa.schema(
     [
         field.with_type({"columns": pa.list_(pa.field("element", _SAME))}.get(field.name, _SAME))

@@ -3,7 +3,7 @@
 **The mark.** A gap mark is an application transaction of `bronze.changes`, `gap_app(table)`, whose version is
 an LSN G: changes of this table with a commit LSN up to G may be missing. A snapshot after G (S > G) heals it,
 so the mark is never removed. Each gap mark is set together with a resnapshot mark
-(`bronze.store.resnapshot`), in one commit, so a gap that is known is also a gap that is being healed.
+(`bronze.store.gaps`), in one commit, so a gap that is known is also a gap that is being healed.
 
 **Why changes may be missing**:
 
@@ -13,7 +13,7 @@ so the mark is never removed. Each gap mark is set together with a resnapshot ma
 * PostgreSQL made them without an event (`bronze.drift.storage`);
 * it cannot be told which columns they mean (`bronze.pgoutput.relation_versions`);
 * their texts could not be converted (`bronze.stream.encodings`), or their shape not be read
-  (`bronze.reader.unreadable`), as that of a partition whose replica identity sends less than a key; of many
+  (`bronze.reader.table_errors`), as that of a partition whose replica identity sends less than a key; of many
   such changes the first opens the gap (`bronze.store.table_marks`);
 * the table was left out for an error, until a session read it again (`bronze.reader.carried_tables`).
 
@@ -23,6 +23,30 @@ says why nothing but a snapshot ends a gap.
 
 **When a process dies.** The commit holds marks alone and none of the ids that stream and snapshots write;
 Delta lets it pass beside theirs. `note` sets the fingerprint with the gap that it means.
+
+Tables that need a new snapshot: the resnapshot mark, which any process may set.
+
+A resnapshot mark is an application transaction of `bronze.changes`, `resnapshot_app(table)`, whose version is
+an LSN R. A table needs a snapshot when it has no complete one, or when R is at or past its newest one. R is
+the server's WAL position when the snapshot was asked for, so any snapshot that began afterwards (S > R)
+settles the mark, and nothing has to remove it: marks only grow.
+
+**A mark beyond the server's own log** was set by the LSN of another server. No snapshot settles such a mark
+before the log has come that far. The reader moves it back to the end of the log (`move_back`), which is a
+request as of now, since the mark may have covered an earlier request that is still open.
+
+Why another process may set it beside a running reader: the commit holds marks alone, no rows and none of the
+application ids that the stream or a snapshot writes. So Delta lets it pass beside their commits, and the
+sink, which compares the stream's position whenever it looks, finds that unmoved. Two requests for one table
+at the same moment are a conflict of the same id; the later one looks again and writes only what is still
+greater.
+
+A crash before the commit leaves nothing, after it a mark that the reader finds at its next look, also after a
+restart. A commit that fails leaves either; the caller gets the error and may ask again: the same request
+twice is one.
+
+From the mark on silver leaves the table out of its cuts, until the first snapshot after it
+(`bronze.store.gaps`).
 """
 
 from __future__ import annotations
@@ -34,7 +58,7 @@ from bronze.lake import delta
 from bronze.lake.client import Transaction
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
-from bronze.store.commits import commit_marks
+from bronze.store.changes_table import commit_marks
 from bronze.store.marks import (
     fingerprint_app,
     gap_app,
@@ -45,11 +69,73 @@ from bronze.store.marks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from deltalake import DeltaTable
 
     from bronze.identifiers import TableName
+
+
+def resnapshot_of(changes: DeltaTable, table: TableName) -> Lsn | None:
+    """R of a table, as an open `bronze.changes` says; None where it was never asked for."""
+    version = transaction_version(changes, resnapshot_app(table))
+    return None if version is None else Lsn(version)
+
+
+def needs_snapshot(changes: DeltaTable, table: TableName) -> bool:
+    """Whether an open `bronze.changes` lacks a snapshot of this table that is new enough."""
+    taken, wanted = snapshot_of(changes, table), resnapshot_of(changes, table)
+    return taken is None or (wanted is not None and wanted >= taken)
+
+
+@delta.retry_conflict
+def request_snapshots(uri: str, tables: Sequence[TableName], lsn: Lsn) -> None:
+    """Ask for snapshots of tables at a point after `lsn`; durable when this returns.
+
+    Args:
+        uri: location of `bronze.changes`.
+        tables: a table whose mark is at or past `lsn` already is left as it is.
+        lsn: the server's WAL position now.
+
+    Raises:
+        TableNotFoundError: there is no `bronze.changes`.
+        DeltaError, OSError: the lake cannot be written.
+    """
+    changes = delta.open_existing(uri)
+    marks = []
+    for table in tables:
+        known = resnapshot_of(changes, table)
+        if known is None or known < lsn:
+            marks.append(Transaction(resnapshot_app(table), int(lsn)))
+    if marks:
+        commit_marks(changes, uri, marks)
+
+
+@delta.retry_conflict
+def move_back(uri: str, seen: Mapping[TableName, Lsn], end: Lsn) -> list[TableName]:
+    """Move marks that lie beyond the server's log back to its end; durable when this returns.
+
+    A gap mark that lies beyond the log is moved with the request. A mark that another process set since it
+    was read is left to the next look.
+
+    Args:
+        uri: location of `bronze.changes`.
+        seen: resnapshot marks as they were read.
+        end: the server's WAL position, read after the marks.
+
+    Returns:
+        Tables whose marks were moved.
+
+    Raises:
+        DeltaError, OSError: the lake cannot be written.
+    """
+    changes = delta.open_existing(uri)
+    moved = [table for table, lsn in seen.items() if lsn > end and resnapshot_of(changes, table) == lsn]
+    apps = [app(table) for table in moved for app in (resnapshot_app, gap_app)]
+    marks = [Transaction(app, int(end)) for app in apps if (transaction_version(changes, app) or 0) > end]
+    if marks:
+        commit_marks(changes, uri, marks)
+    return moved
 
 
 def is_open(changes: DeltaTable, table: TableName) -> bool:

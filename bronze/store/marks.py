@@ -88,7 +88,7 @@ def snapshot_app(table: TableName) -> str:
 
 
 def resnapshot_app(table: TableName) -> str:
-    """A snapshot of the table at or before this LSN is not enough (`bronze.store.resnapshot`)."""
+    """A snapshot of the table at or before this LSN is not enough (`bronze.store.gaps`)."""
     return f"deltasmelt.resnapshot:{table.quoted}"
 
 

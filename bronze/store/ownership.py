@@ -12,8 +12,13 @@ from typing import TYPE_CHECKING, Final
 from bronze.errors import DefiniteError
 from bronze.lake import delta
 from bronze.lake.failures import lake_failures, lake_opened
-from bronze.store.contract import CHANGES, DATABASE_PROPERTY, PIPELINE_PROPERTY, SYSTEM_PROPERTY
-from bronze.store.lake_format import require_format
+from bronze.store.contract import (
+    CHANGES,
+    DATABASE_PROPERTY,
+    PIPELINE_PROPERTY,
+    SYSTEM_PROPERTY,
+    require_format,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -33,16 +33,17 @@ import pyarrow as pa
 
 from bronze.lake import delta
 from bronze.lake.client import DeltaError
-from bronze.lake.compaction import COMPACT_ABOVE, compact
+from bronze.lake.compaction import COMPACT_ABOVE, RETENTION, compact, tidy
 from bronze.lake.failures import lake_failures
 from bronze.lake.parquet import PartWriter
-from bronze.lake.retention import RETENTION, tidy
-from bronze.store.changes_table import ChangesTable
+from bronze.store.catalog_log import STORAGE, StorageLog
+from bronze.store.changes_table import ChangesTable, moved_meanwhile, remove_leftovers
 from bronze.store.comments import COMMENTS, KeptComments
-from bronze.store.commits import moved_meanwhile
 from bronze.store.contract import (
     CHANGES,
     CHANGES_SCHEMA,
+    FORMAT,
+    FORMAT_PROPERTY,
     MEASURED,
     RELATIONS,
     RELATIONS_SCHEMA,
@@ -50,12 +51,9 @@ from bronze.store.contract import (
     ROWS_SCHEMA,
     SAME_IN_A_SNAPSHOT,
 )
-from bronze.store.lake_format import FORMAT, FORMAT_PROPERTY
-from bronze.store.leftovers import remove_leftovers
 from bronze.store.ownership import owner_properties
 from bronze.store.position import same_position
 from bronze.store.relations import append_relations, relations_of
-from bronze.store.storage_log import STORAGE, StorageLog
 from bronze.store.streamed_log import PARTITIONS, StreamedLog
 from bronze.store.table_marks import TableMarks
 
@@ -234,7 +232,7 @@ class DeltaSink:
 
         Called by the process that holds the slot, before anything is written beside the stream. From then on
         an earlier reader commits nothing, whatever files it still writes; so they can be removed
-        (`bronze.store.leftovers`).
+        (`bronze.store.changes_table`).
 
         Args:
             position: from which the stream was started, if it was.

@@ -1,7 +1,7 @@
 """What bronze says of each table: its snapshot, what was asked for, its gap, how the source carries it.
 
 Every mark is read and set on `bronze.changes` (`bronze.store.marks` lists them). Marks that any process may
-set (`bronze.store.gaps`, `bronze.store.resnapshot`) are committed through a handle of their own, so they wait
+set (`bronze.store.gaps`, `bronze.store.gaps`) are committed through a handle of their own, so they wait
 for no commit of the stream. A snapshot's mark goes through the shared handle, together with its rows.
 
 **Changes that the stream leaves out**, batch after batch, need no commit each (`TableMarks.leave_out`). The
@@ -21,7 +21,7 @@ from bronze.errors import TransientError
 from bronze.lake.client import Transaction
 from bronze.lake.failures import lake_failures
 from bronze.lsn import ZERO, Lsn
-from bronze.store import gaps, resnapshot
+from bronze.store import gaps
 from bronze.store.comments import DAMAGED, comments_mark, set_mark
 from bronze.store.marks import snapshot_app, snapshot_of
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from bronze.drift.streamed import StreamedPart, StreamedParts
     from bronze.identifiers import TableName
     from bronze.shapes import Relation
+    from bronze.store.catalog_log import StorageLog
     from bronze.store.changes_table import ChangesTable
     from bronze.store.comments import KeptComments
-    from bronze.store.storage_log import StorageLog
     from bronze.store.streamed_log import StreamedLog
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
@@ -81,12 +81,12 @@ class TableMarks:
             TransientError: ``lake-unwritable``.
         """
         return self._changes.look(
-            lambda changes: {table for table in tables if resnapshot.needs_snapshot(changes, table)}
+            lambda changes: {table for table in tables if gaps.needs_snapshot(changes, table)}
         )
 
     def requests(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
         """Resnapshot marks of these tables, those that have one; raises as `needing_copy`."""
-        return self._each(tables, resnapshot.resnapshot_of)
+        return self._each(tables, gaps.resnapshot_of)
 
     def snapshots(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
         """LSN of the newest complete snapshot of these tables, those that have one; raises likewise."""
@@ -173,7 +173,7 @@ class TableMarks:
             TransientError: ``lake-unwritable``.
         """
         with lake_failures(self._changes.uri, "bronze"):
-            return resnapshot.move_back(self._changes.uri, seen, end)
+            return gaps.move_back(self._changes.uri, seen, end)
 
     def note_membership(
         self, seen: Mapping[TableName, int], left_out: Sequence[TableName], lsn: Lsn

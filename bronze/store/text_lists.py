@@ -1,7 +1,7 @@
 """Text in a buffer to rows of text: ``list<string>`` arrays without a Python object per cell.
 
 Bronze keeps a row as one list of its values, and both ways into it bring them row by row: the stream's tuples
-(`bronze.pgoutput.tuples`) and COPY's lines (`bronze.snapshot.copy_text`). The cells lie in ascending order in
+(`bronze.pgoutput.tuples`) and COPY's lines (`bronze.snapshot.copy_out`). The cells lie in ascending order in
 what was received. Take an Arrow array over that very buffer, with offsets start, end, start, end … It has the
 cells at its even places and the bytes between them at its odd ones. One `take` copies the former together.
 

@@ -36,9 +36,9 @@ from bronze.lake import delta
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from bronze.store.contract import OP_MESSAGE, OP_SNAPSHOT, OP_SNAPSHOT_END
+from bronze.store.gaps import needs_snapshot
 from bronze.store.marks import fingerprint_app, snapshot_of
 from bronze.store.position import SentTransaction
-from bronze.store.resnapshot import needs_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -18,6 +18,11 @@ An error of the connection is kept until the consumer has taken everything that 
 messages are good, and complete transactions among them need not be sent again.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-replication.html (Standby status update).
+
+Makes an idle stream reach a wanted position: by asking, then by a message of our own in the log.
+
+The server says how far it has read only now and then, and on an idle server its log may end exactly where it
+is wanted to pass.
 """
 
 from __future__ import annotations
@@ -32,14 +37,57 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import TransientError
+from bronze.postgres.connection import connect, translated
+from bronze.postgres.heartbeat import write_heartbeat
 from bronze.postgres.liveness import Liveness
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bronze.config.sections import SourceSettings
     from bronze.lsn import Lsn
     from bronze.pgoutput.framing import Block
     from bronze.stream.replication import Drained, Keepalive, ReplicationStream
+
+_FIRST_SECONDS: Final = 0.01
+_DOUBLINGS: Final = 16
+"""Bound of the growth of waits: a server that decodes for hours is pushed a million times."""
+
+
+class Nudge:
+    """What was done so far to make one session's stream go on.
+
+    The first waits are short. A server with nothing to send answers in a millisecond, and a job that finds
+    nothing to do ends that much earlier.
+
+    Args:
+        source: the server.
+        receiver: of the stream.
+    """
+
+    def __init__(self, source: SourceSettings, receiver: Receiver) -> None:
+        self._source = source
+        self._receiver = receiver
+        self._pushes = 0
+
+    @property
+    def patience(self) -> float:
+        """Seconds to wait for something to come before the next push."""
+        return min(self._source.timing.target_poll, _FIRST_SECONDS * 2.0 ** min(self._pushes, _DOUBLINGS))
+
+    def push(self) -> None:
+        """Ask for a keepalive; at the third time write a message, once.
+
+        Raises:
+            SmeltError: the server cannot be asked.
+        """
+        self._pushes += 1
+        if self._pushes == 3:  # asked twice in vain
+            patience = self._source.timing.watch_answer
+            with connect(self._source, patience=patience) as connection, translated(self._source):
+                write_heartbeat(connection, "until")
+        self._receiver.ask()
+
 
 _FULL_SECONDS: Final = 0.2
 """Until a full queue is looked at again; who takes from it wakes us sooner."""

@@ -12,19 +12,27 @@ depend on the size of a transaction.
 
 **When the slot is confirmed**: by `_commit` alone, after the sink says that its commit is durable. Writes and
 commits are handed over before it is known how those before them ended. After one that failed none is run
-(`bronze.stream.in_order`), and the sink refuses the rest of the session as well. The next session begins
+(`bronze.stream.session`), and the sink refuses the rest of the session as well. The next session begins
 where bronze ends.
 
 Positions without rows: `_keepalive`. Tables that go by another name for a while: `_record_shapes`.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-replication.html (XLogData, Primary
 keepalive message, Standby status update).
+
+Effects one after another on a thread of their own, where the first failure is the last effect.
+
+A commit speaks for the writes before it: it names their files and moves the position past their rows. So it
+must not run after one of them failed, nor may anything that was handed over meanwhile. The thread refuses
+every task after a failure, each with that failure as the cause; a new session begins with a new thread.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -34,7 +42,6 @@ from bronze.errors import DefiniteError
 from bronze.lsn import Lsn
 from bronze.pgoutput.relation_versions import breaks_with
 from bronze.store.position import Position, SentTransaction
-from bronze.stream.in_order import InOrder
 from bronze.stream.memory import release
 
 if TYPE_CHECKING:
@@ -50,16 +57,65 @@ if TYPE_CHECKING:
     from bronze.stream.receiver import Batch, Receiver
     from bronze.stream.replication import Keepalive
 
+
+class RefusedError(RuntimeError):
+    """A task was not run, because one before it failed."""
+
+
+class InOrder:
+    """Runs tasks in order until one fails.
+
+    Args:
+        name: of the thread.
+        pending: tasks that may wait; who hands over one more waits with it.
+    """
+
+    def __init__(self, name: str, *, pending: int) -> None:
+        self._pending = pending
+        self._thread = ThreadPoolExecutor(1, name)
+        self._tasks: deque[Future[None]] = deque()
+        self._failure: BaseException | None = None
+
+    def submit(self, task: Callable[[], None]) -> None:
+        """Hand over a task.
+
+        Raises:
+            BaseException: the failure of an earlier one; the task is not run then.
+        """
+        while len(self._tasks) >= self._pending:
+            self._tasks.popleft().result()
+        self._tasks.append(self._thread.submit(self._run, task))
+
+    def raise_failure(self) -> None:
+        """Raise the failure of a task that is over."""
+        while self._tasks and self._tasks[0].done():
+            self._tasks.popleft().result()
+
+    def finish(self) -> None:
+        """Wait for all tasks; raises as `submit`."""
+        while self._tasks:
+            self._tasks.popleft().result()
+
+    def close(self) -> None:
+        """End the thread after its present task."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def _run(self, task: Callable[[], None]) -> None:
+        if self._failure is not None:
+            raise RefusedError("a task before it failed") from self._failure
+        try:
+            task()
+        except BaseException as error:
+            self._failure = error
+            raise
+
+
 FEED_BYTES: Final = 4 * 1024 * 1024
 """Message bytes decoded at a time: enough for work by columns to pay, little enough for memory."""
-
 WRITE_BYTES: Final = 4 * 1024 * 1024
 """Arrow bytes written at a time; one row group."""
-
 _PENDING_WRITES: Final = 2
 _LONGEST_WAIT: Final = 0.5
-
-
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 

@@ -24,7 +24,7 @@ from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from bronze.postgres.conninfo import address_of
 from bronze.postgres.replication import ReplicationConnection
-from bronze.store.commits import commit_marks
+from bronze.store.changes_table import commit_marks
 from bronze.store.marks import SERVER_START_APP, TIMELINE_APP
 
 if TYPE_CHECKING:

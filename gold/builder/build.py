@@ -1,7 +1,13 @@
-"""What every build of a document works with, and what one build is about."""
+"""What every build of a document works with, and what one build is about.
+
+Rows of a session that are computed once for all their readers, under names.
+
+Silver's tables at a cut, or at the log's head, as views of one session.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,22 +15,91 @@ from bronze.identifiers import TableName
 from gold.builder.lost_values import lost_query, note
 from gold.compile.query import FLAGS
 from gold.tree.derived import may_be_lost
+from gold.tree.nodes import ascii_word
+from silver.run.masters import computed
+from silver.run.small_reads import table_at
+from silver.schema.live_rows import is_live, live_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
     from bronze.lake.control import Cut, Run
     from bronze.lake.location import Lake
     from gold.builder.gold_table import GoldTable
-    from gold.builder.kept import Kept
     from gold.builder.memory import Room
     from gold.builder.sizing import Sizing
     from gold.builder.widths import TableSizes
     from gold.compile.query import TableSql
     from gold.tree.nodes import Tree
+    from silver.fresh import Head
     from silver.run.table_log import SilverLog
+
+
+class Kept:
+    """The kept rows of one session.
+
+    Local checkpoints, not a cache: MERGE refuses a cached source, and Spark's cache is one for all sessions,
+    so a document that is done would take equal rows away from one that is not. Spark drops the rows when
+    nothing refers to them any longer.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._views: list[str] = []
+
+    def keep(self, query: str, view: str) -> None:
+        """Compute a query, under a name."""
+        computed(self._spark.sql(query)).createOrReplaceTempView(view)
+        self._views.append(view)
+
+    def forget(self) -> None:
+        """Forget all of them."""
+        for view in self._views:
+            self._spark.catalog.dropTempView(view)
+        self._views.clear()
+
+
+class CutViews:
+    """Views of silver's tables at a version. They stay between cycles: resolving a version lists the log."""
+
+    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._versions: dict[str, int] = {}
+
+    def at(self, tree: Tree, cut: Cut) -> Callable[[TableName], str]:
+        """Gives for each table of a document the view of its live rows at the cut."""
+        names: dict[TableName, str] = {}
+        for name, table in tree.tables().items():
+            view = view_of(name)
+            version = cut.tables[table.name]
+            if self._versions.get(view) != version:
+                rows = table_at(self._spark, self._lake, "silver", table.name, version)
+                live_rows(rows).createOrReplaceTempView(view)
+                self._versions[view] = version
+            names[name] = view
+        return names.__getitem__
+
+
+def views_at_head(spark: SparkSession, tree: Tree, head: Head) -> Callable[[TableName], str]:
+    """Gives for each table of a document the view of its live rows at the log's head.
+
+    Raises:
+        DefiniteError: one of them cannot be shown.
+    """
+    names: dict[TableName, str] = {}
+    for name, table in tree.tables().items():
+        rows = spark.sql(f"SELECT * FROM {head.view(table.name)} WHERE {is_live(table)}")
+        names[name] = view_of(name)
+        rows.createOrReplaceTempView(names[name])
+    return names.__getitem__
+
+
+def view_of(name: TableName) -> str:
+    """The view of a table, another one for each; ``"a.b"."c"`` and ``"a"."b.c"`` are two."""
+    return f"silver_{ascii_word(str(name))}_{hashlib.sha256(name.quoted.encode()).hexdigest()[:12]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,18 +24,16 @@ from typing import TYPE_CHECKING
 from bronze.lake.control import Run
 from bronze.lake.leases import commit_lost
 from bronze.lsn import ZERO
-from gold.builder.build import Build, Workplace
-from gold.builder.definition import PROVEN, described, digest_of, proof
+from gold.builder.build import Build, CutViews, Kept, Workplace
 from gold.builder.full import TableDefinition, build_full
 from gold.builder.incremental import IncrementalBuild
-from gold.builder.kept import Kept
 from gold.builder.sizing import Sizing
-from gold.builder.views import CutViews
+from gold.builder.standing import PROVEN, described, digest_of, proof
 from gold.compile.column_types import schema_of
 from gold.incremental.change_feed import ChangeFeedUnreadableError
 from silver.run.pinned import unpinned
 from silver.run.sessions import own_session
-from silver.schema.features import NTZ
+from silver.schema.ddl import NTZ
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

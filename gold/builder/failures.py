@@ -15,7 +15,7 @@ import re
 from typing import Final
 
 from bronze.errors import DefiniteError
-from silver.run.spark_errors import spark_errors
+from silver.run.outages import spark_errors
 
 SPARK_ERRORS: Final = spark_errors()
 """What a failed statement raises."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bronze.lake.leases import still_writing
-from bronze.lake.named.place import is_named
+from bronze.lake.location import is_named
 from bronze.lake.named.sql import make_schema
 from gold.builder.failures import SPARK_ERRORS
 from gold.builder.gold_table import DEFINITION_PROPERTY, is_small
@@ -43,8 +43,7 @@ from silver.fold.merge import prunable
 from silver.run.marks import Mark, write
 from silver.run.sessions import mark_settings
 from silver.run.spark_settings import FINE_PAGES, settings
-from silver.schema.ddl import MICROSECONDS, TIMESTAMPS
-from silver.schema.features import NTZ_FEATURE
+from silver.schema.ddl import MICROSECONDS, NTZ_FEATURE, TIMESTAMPS
 from silver.schema.fields import ddl_of
 from silver.sql import literal, quote
 

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 
 from bronze.lake import delta
 from bronze.lake.client import DeltaError
+from bronze.lake.delta import history
 from bronze.lake.foreign_commits import Commit, ForeignCommit, commit_of, entry_of, first_foreign, restored
-from bronze.lake.history import history
-from bronze.lake.named.owned import require_ours
-from bronze.lake.named.place import is_named
+from bronze.lake.location import is_named
+from bronze.lake.named.sql import require_ours
 from bronze.lake.torn_log import set_torn_aside
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 from bronze.lake.leases import still_writing
 from gold.builder.gold_table import is_small, size_of
 from gold.builder.spark_settings import GOLD_APP, HASH, LSN
-from gold.incremental.key_bitmap import MOST_KEYS, bitmap, in_bitmap
-from gold.incremental.key_lists import LOOKED_UP
+from gold.incremental.key_lists import LOOKED_UP, MOST_KEYS, bitmap, in_bitmap
 from silver.fold.merge import prunable
 from silver.run.key_ranges import key_ranges, share_of
 from silver.run.marks import Mark, telling

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
 
 from bronze.errors import DefiniteError
+from gold.compile.clauses import empty_table
 from gold.compile.compiler import compile_tree
-from gold.compile.empty import empty_table
 from gold.expressions.meetings import objection
 from gold.expressions.scanner import parts_sql
 from gold.language.types import map_key

@@ -5,7 +5,7 @@ that the parent finds them by (``k0, k1 …``). So it joins the parent by LEFT J
 changes the number of the parent's rows. There is no correlated subquery. Columns of different tables meet
 only under their own aliases, so names cannot clash.
 
-*Order.* ``collect_list`` has none: rows are numbered, or sorted by their key (`gold.compile.elements`).
+*Order.* ``collect_list`` has none: rows are numbered, or sorted by their key (`gold.compile.clauses`).
 
 *Nothing found.* A missing partner of a LEFT JOIN is NULL; `many` and `collect` turn it into an empty array,
 counts into 0.
@@ -14,16 +14,30 @@ counts into 0.
 from the roots. So an incremental run aggregates what belongs to its roots and nothing else. These row sets
 are separate steps, because each is read several times: by its node and by the nodes below.
 
-*Deterministic.* A rebuild gives the same last bit: `gold.compile.aggregates`.
+*Deterministic.* A rebuild gives the same last bit: `gold.compile.clauses`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gold.compile.aggregates import measured
-from gold.compile.clauses import CommonTable, either, equal, numbered, select, struct, subquery
-from gold.compile.elements import collected, collected_by_key, is_by_key, join_path, named, ordering, place_of
+from gold.compile.clauses import (
+    CommonTable,
+    collected,
+    collected_by_key,
+    either,
+    equal,
+    is_by_key,
+    join_path,
+    measured,
+    named,
+    numbered,
+    ordering,
+    place_of,
+    select,
+    struct,
+    subquery,
+)
 from gold.compile.flags import flagged, raised
 from gold.compile.query import KEY, Compiled, TableSql, flag_column
 from gold.compile.recursion import RecursionSteps

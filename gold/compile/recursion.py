@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from gold.compile.clauses import (
     CommonTable,
+    collected,
     either,
     filtered,
     numbered,
@@ -28,7 +29,6 @@ from gold.compile.clauses import (
     struct,
     subquery,
 )
-from gold.compile.elements import collected
 from gold.tree.nodes import Many, One
 from silver.sql import quote
 

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from bronze.lake import delta
-from bronze.lake.history import history
+from bronze.lake.delta import history
 from silver.run.commit_counts import rows_changed
 
 if TYPE_CHECKING:

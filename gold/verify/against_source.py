@@ -21,7 +21,7 @@ from gold.incremental.affected import SIDE, affected_roots
 from gold.reference.reading import Answers, Conversion, key_conversions, key_texts
 from gold.reference.values import at_source
 from gold.tree.derived import with_derived
-from gold.verify.differences import Difference, first_difference
+from gold.verify.verify import Difference, first_difference
 from silver.run.spark_settings import settings
 from silver.schema.catalog import UNREPRESENTABLE
 from silver.sql import as_json, literal, quote

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 from bronze.postgres.conninfo import address_of
 from pipelines.health.check import run_check
 from pipelines.terminal.failures import Failure
-from pipelines.terminal.output import counted
-from pipelines.terminal.waiting import ERROR, QUIET, WARNING
+from pipelines.terminal.output import ERROR, QUIET, WARNING, counted
 
 if TYPE_CHECKING:
     from pipelines.settings import Pipeline

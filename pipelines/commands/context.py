@@ -9,9 +9,8 @@ from bronze.config.suggestions import suggestion
 from bronze.errors import ConfigurationError, DefiniteError
 from bronze.lake.control_tables import ControlTables
 from pipelines.selected import selected, there_are
-from pipelines.spark.catalog_session import cancel, is_ours
+from pipelines.spark.held_session import cancel, is_ours, lent
 from pipelines.spark.jvm_death import death_told
-from pipelines.spark.lent_session import lent
 from pipelines.spark.remote import end_remote
 from pipelines.spark.session import active_session, spark_session, stop_session
 from pipelines.terminal.failures import without_secrets

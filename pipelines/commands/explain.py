@@ -1,4 +1,7 @@
-"""`smelt explain`: how changes reach a document, and the JSON Schemas of documents and their files."""
+"""`smelt explain`: how changes reach a document, and the JSON Schemas of documents and their files.
+
+`smelt explain-error`: the page about an error, also where only the wheel is installed.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from bronze.config.suggestions import suggestion
 from bronze.lake.control_tables import ControlTables
 from bronze.store.relations import read_relations
 from gold.builder.lost_values import LOST
@@ -13,8 +17,8 @@ from gold.explain import explain
 from gold.language.json_schema import document_schema, file_schema
 from gold.tree.check import resolved
 from pipelines.commands.context import documents_named, require_lake, spark_for
-from pipelines.terminal.output import seconds_text
-from pipelines.terminal.waiting import TITLE
+from pipelines.terminal.error_pages import codes, has_page, meaning, page
+from pipelines.terminal.output import TITLE, seconds_text
 from silver.schema.catalog import silver_catalog
 
 if TYPE_CHECKING:
@@ -23,6 +27,20 @@ if TYPE_CHECKING:
     from gold.tree.nodes import Tree
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
+
+
+def show_error(code: str, output: Output) -> str | None:
+    """Print the page about a code; returns what is wrong with the code where there is none."""
+    code = code.strip("[]")
+    if not has_page(code):
+        return f"no error has the code {code!r}{suggestion(code, codes())}"
+    output.markdown(page(code))
+    return None
+
+
+def list_errors(output: Output) -> None:
+    """Print every code and what it means."""
+    output.table(("code", "meaning"), [(code, meaning(code)) for code in codes()])
 
 
 def show_file_schema(output: Output) -> None:

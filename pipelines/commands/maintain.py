@@ -1,7 +1,7 @@
 """`smelt maintain`: maintenance of every table of silver and gold, now; one line for each.
 
 Beside a running pipeline it takes turns with the cycles, table by table. Bronze is maintained by its reader.
-Copies that killed comparisons left (`pipelines.proof.scratch`) are removed first.
+Copies that killed comparisons left (`pipelines.proof.source_copy`) are removed first.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from bronze.errors import SmeltError
 from bronze.lake.control_tables import ControlTables
 from pipelines.commands.context import documents_to_join, require_lake, spark_for
-from pipelines.proof.scratch import remove_left
+from pipelines.proof.source_copy import remove_left
 from pipelines.runtime.progress_text import maintenance_text
 from pipelines.runtime.stages import maintenance
 from pipelines.terminal.failures import TABLES_STOPPED, Failure, without_secrets

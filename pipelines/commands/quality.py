@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from bronze.checks.ownership import refuse_others
 from pipelines.commands.context import require_lake, spark_for
+from pipelines.private import require_report
 from pipelines.quality.engine import load_beside
 from pipelines.quality.run import run_quality
 from pipelines.terminal.failures import TABLES_STOPPED, Failure
 from pipelines.terminal.logs import log_folder
-from pipelines.terminal.waiting import ERROR, GOOD, WARNING
-from pipelines.writable import require_report
+from pipelines.terminal.output import ERROR, GOOD, WARNING
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -33,9 +33,9 @@ from pipelines.runtime.clustering import clustered
 from pipelines.runtime.locks import lake_lock, writing
 from pipelines.terminal.failures import TABLES_STOPPED, Failure, error_text
 from silver.errors import CODES, failure, table_error
-from silver.run.refusals import refused, same_names, there
 from silver.run.table_log import SilverLog
 from silver.run.troubles import answers
+from silver.run.worklist import refused, same_names, there
 from silver.schema.catalog import histories, silver_catalog
 
 if TYPE_CHECKING:

@@ -8,6 +8,8 @@ until they are interrupted.
 Documents and settings are read before anything starts, so that a mistake in the pipeline file costs no
 snapshot. A document that cannot be read is that document's error: it is said at the start, and the others are
 built.
+
+Where a run with an end ends: the source's log, bronze's frontier or silver's cut as it is now.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import DefiniteError
+from bronze.lake.control_tables import ControlTables
+from bronze.store.position import read_position
 from bronze.store.relations import read_relations
 from pipelines.commands.context import load_documents_of
 from pipelines.runtime.progress_text import ProgressReporter
 from pipelines.runtime.supervisor import Supervisor
-from pipelines.runtime.targets import head_of_source, stage_goal
 from pipelines.terminal.failures import Failure, tables_stopped
 from pipelines.terminal.interrupts import terminable
 
@@ -31,12 +34,60 @@ if TYPE_CHECKING:
 
     from bronze.errors import ConfigurationError
     from bronze.lake.location import Layer
+    from bronze.lsn import Lsn
     from gold.language.document import Document
     from pipelines.monitor.access import Shown
     from pipelines.monitor.watch import Watched
     from pipelines.quality.schedule import QualityBeside
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
+
+
+def head_of_source(pipeline: Pipeline) -> Lsn:
+    """The server's present WAL position.
+
+    Raises:
+        SmeltError: the server cannot be asked.
+    """
+    from bronze.postgres.connection import (  # noqa: PLC0415 - silver and gold need no server
+        connect,
+        standby_without_slot,
+        translated,
+        written_end,
+    )
+    from bronze.postgres.conninfo import address_of  # noqa: PLC0415
+
+    source = pipeline.source
+    with connect(source) as connection, translated(source):
+        row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
+        if row is not None and row[0]:
+            raise standby_without_slot(address_of(source))
+        return written_end(connection)
+
+
+def stage_goal(pipeline: Pipeline, layer: Layer) -> Lsn:
+    """What a single stage has to reach: silver what bronze holds now, gold what silver holds now.
+
+    Raises:
+        DefiniteError: the layer before has nothing yet.
+    """
+    lake = pipeline.lake_address()
+    if layer == "silver":
+        position = read_position(lake)
+        reached = None if position is None else position.frontier
+    else:
+        cut = ControlTables(lake).latest_cut("silver")
+        reached = None if cut is None else cut.commit_lsn
+    if reached is None:
+        before = "bronze" if layer == "silver" else "silver"
+        raise DefiniteError(
+            f"{layer} has nothing to read: {before} is empty",
+            code="layer-empty",
+            where=str(pipeline.path),
+            remedy=f"run `smelt {before} {pipeline.path.name} --until-caught-up` first, or `smelt run`",
+        )
+    return reached
+
 
 _LOOK_SECONDS: Final = {True: 0.05, False: 0.2}
 """Between two looks at the stages; by whether they end by themselves."""

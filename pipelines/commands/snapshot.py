@@ -2,7 +2,7 @@
 
 The order makes it safe. First the server, the slot and the lake are compared (`bronze.checks.ownership`):
 a mark by the LSN of another server would ask for a snapshot that never comes. Then the tables' resnapshot
-marks are made durable in bronze (`bronze.store.resnapshot`), at the server's present WAL position. From then
+marks are made durable in bronze (`bronze.store.gaps`), at the server's present WAL position. From then
 on any reader takes the snapshots, whatever happens to this command. The process that holds the lake's bronze
 stage does the work. A running reader notices the marks within seconds, and we wait for it. Where none runs,
 we are the reader until bronze is caught up. If a reader ends while we wait, we take over its work likewise.
@@ -33,8 +33,8 @@ from bronze.postgres.conninfo import address_of
 from bronze.reader.recovery import start_over
 from bronze.reader.table_errors import SOURCE_CODES
 from bronze.store.contract import CHANGES
+from bronze.store.gaps import request_snapshots
 from bronze.store.marks import snapshot_of
-from bronze.store.resnapshot import request_snapshots
 from pipelines.runtime.named_tables import named_tables
 from pipelines.runtime.progress_text import snapshot_text
 from pipelines.runtime.reached import read_until, reader_runs

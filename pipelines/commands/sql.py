@@ -15,10 +15,10 @@ from pipelines.commands.context import require_lake, spark_for
 from pipelines.spark.lake_sql import cut_of, parse_as_of
 from pipelines.spark.sql_writes import refuse_writing
 from pipelines.sql_shell.exports import Export, format_of
-from pipelines.sql_shell.row_format import RowFormat
 from pipelines.sql_shell.session import Display, SqlSession, moment_text
 from pipelines.sql_shell.splitting import split
 from pipelines.sql_shell.warm_spark import InTurn, WithoutSpark
+from pipelines.terminal.arguments import RowFormat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,12 +6,10 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from pipelines.health.slot_words import slot_text, slot_warnings
-from pipelines.health.status import StatusReader
+from pipelines.health.status import StatusReader, slot_text, slot_warnings
 from pipelines.health.status_json import plain_status, status_schema
 from pipelines.runtime.progress_text import snapshot_text
-from pipelines.terminal.output import bytes_text, counted, seconds_text
-from pipelines.terminal.waiting import ERROR, TITLE, WARNING
+from pipelines.terminal.output import ERROR, TITLE, WARNING, bytes_text, counted, seconds_text
 
 if TYPE_CHECKING:
     from pipelines.health.lake_half import TableStatus

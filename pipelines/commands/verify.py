@@ -1,4 +1,15 @@
-"""`smelt verify`: silver beside PostgreSQL, and gold beside a full rebuild."""
+"""`smelt verify`: silver beside PostgreSQL, and gold beside a full rebuild.
+
+`smelt verify --repair`: tables that differ are taken again, and carried to silver and gold.
+
+A resnapshot replaces a table's rows in one cut, also those that no longer exist, while the stream goes on.
+It is requested as by `smelt snapshot`. Where a pipeline runs, its stages carry the rows on. Where none
+does, this process runs them until they have.
+
+Of a table that keeps deleted rows or versions, a resnapshot ends what the source lacks and adds what differs.
+It cannot tell which of two rows of one key is wrong. Such tables are derived from bronze again
+(`smelt rebuild FILE silver TABLE`), as far as bronze reaches back.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +17,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
+from bronze.errors import DefiniteError
 from bronze.lsn import Lsn
 from pipelines.commands.comparing import Verified, compare, documents_like
 from pipelines.commands.context import require_lake, spark_for
-from pipelines.terminal.failures import Failure
-from pipelines.terminal.output import seconds_text
-from pipelines.terminal.waiting import ERROR, GOOD, WARNING
+from pipelines.commands.run import run_layers
+from pipelines.commands.snapshot import run_snapshot
+from pipelines.terminal.failures import TABLES_STOPPED, Failure
+from pipelines.terminal.output import ERROR, GOOD, WARNING, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,8 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bronze.identifiers import TableName
-    from gold.verify.differences import Difference
-    from gold.verify.verify import Verification
+    from bronze.lake.location import Layer
+    from gold.verify.verify import Difference, Verification
     from pipelines.commands.comparing import Compared
     from pipelines.proof.against_source import Proof
     from pipelines.proof.documents import ServerDocument
@@ -30,9 +43,39 @@ if TYPE_CHECKING:
     from pipelines.terminal.output import Output
     from silver.verify.compare import TableComparison, WrongRow
 
+
+def repair(pipeline: Pipeline, tables: Sequence[TableName], output: Output, *, command: str) -> None:
+    """Take tables again, and carry them on.
+
+    Args:
+        pipeline: the pipeline.
+        tables: of the source.
+        output: reports what happens.
+        command: who we are, for the lake's lock.
+
+    Raises:
+        SmeltError: the server or the lake cannot be reached.
+        Failure: some table cannot be taken.
+    """
+    # What is between double quotes means itself and is no pattern.
+    names = [table.quoted for table in tables]
+    run_snapshot(pipeline, names, output, every=False, wait=True, command=command)
+    layers: tuple[Layer, ...] = ("silver", "gold") if pipeline.gold.documents else ("silver",)
+    for layer in layers:
+        try:
+            run_layers(pipeline, output, layers=[layer], until_caught_up=True, command=command)
+        except Failure as failure:
+            if failure.exit_code != TABLES_STOPPED:
+                raise
+            output.say(str(failure))  # others may stand still; these are compared once more
+        except DefiniteError as error:
+            if error.code != "already-running":
+                raise
+            output.say(f"the running pipeline carries {', '.join(map(str, tables))} to {layer}")
+
+
 _SHOWN: Final = 5
 """Wrong documents that are shown."""
-
 _NAMED: Final = 10
 """Tables and documents that are named in one line."""
 
@@ -132,7 +175,6 @@ def _together(first: Verified, again: Verified) -> Verified:
 
 
 def _repair(pipeline: Pipeline, tables: Sequence[TableName], output: Output) -> None:
-    from pipelines.commands.repair import repair  # noqa: PLC0415 - only where something is wrong
 
     repair(pipeline, tables, output, command="smelt verify --repair")
     output.say(f"taken from the source again: {', '.join(map(str, tables))}")

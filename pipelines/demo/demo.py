@@ -23,10 +23,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from bronze.errors import ConfigurationError
 from bronze.lake.location import Lake
-from pipelines.conf_files import conf_folder
 from pipelines.demo.embedded_postgres import EmbeddedServer
 from pipelines.demo.show import show
 from pipelines.demo.summary import print_summary
+from pipelines.private import conf_folder
 from pipelines.runtime.locks import lake_lock
 from pipelines.settings import load_pipeline
 from pipelines.terminal.failures import Failure, without_secrets

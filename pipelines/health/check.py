@@ -26,7 +26,7 @@ from bronze.checks.ownership import require_own_slot
 from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TableError
 from bronze.lake.delta import open_table
 from bronze.lake.failures import lake_opened
-from bronze.lake.folders import local_folder
+from bronze.lake.location import local_folder
 from bronze.postgres.connection import connect, identify, primary_log_end, translated
 from bronze.postgres.conninfo import address_of, conninfo
 from bronze.reader.session_start import SessionStart
@@ -38,8 +38,8 @@ from bronze.store.contract import (
     PIPELINE_PROPERTY,
     RELATIONS,
     RELATIONS_SCHEMA,
+    require_format,
 )
-from bronze.store.lake_format import require_format
 from bronze.store.ownership import foreign, owner_properties
 from bronze.store.position import position_of
 from bronze.store.relations import read_relations
@@ -50,10 +50,10 @@ from gold.language.document import load_documents
 from gold.tree.check import checked_tree
 from gold.tree.text_order import text_orders
 from pipelines.health.numeric_digits import numeric_findings
+from pipelines.private import why_unwritable
 from pipelines.quality.cut import held_columns
 from pipelines.quality.masking import parse_masked
 from pipelines.quality.suite_files import check_suites
-from pipelines.writable import why_unwritable
 from silver.schema.catalog import check_table, histories, is_named, silver_table
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from bronze.errors import ConfigurationError
 from bronze.lake import delta
 from bronze.lake.client import DeltaError
-from bronze.lake.folders import local_folder
+from bronze.lake.location import local_folder
 from bronze.lake.parquet import file_system
 
 if TYPE_CHECKING:

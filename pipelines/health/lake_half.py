@@ -22,14 +22,14 @@ from bronze.lake import delta, parquet
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.failures import lake_opened, vanished
 from bronze.lake.kept import KeptTable
-from bronze.lake.named.place import is_named
+from bronze.lake.location import is_named
 from bronze.store.contract import CHANGES
 from bronze.store.marks import snapshot_of
 from bronze.store.ownership import refuse_foreign
 from bronze.store.position import position_of
 from bronze.store.relations import RelationsWatch
 from pipelines.health.clustering import clustering_hints
-from pipelines.runtime.maintenance_errors import stops
+from pipelines.runtime.maintenance import stops
 from pipelines.runtime.reader_progress import read_progress
 from silver.schema.decimals import UNREPRESENTABLE_ROWS
 

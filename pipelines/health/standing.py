@@ -25,7 +25,7 @@ from bronze.store.contract import CHANGES
 from bronze.store.gaps import is_left_out
 from bronze.store.marks import fingerprint_app, snapshot_of
 from bronze.store.relations import read_relations
-from pipelines.runtime.maintenance_errors import stops
+from pipelines.runtime.maintenance import stops
 from silver.schema.catalog import silver_catalog
 
 if TYPE_CHECKING:

@@ -12,6 +12,8 @@ How the ladder is measured, at each rung as exactly as its source allows:
   measured from when something was sent. So where much was not even received yet, or no reader is connected,
   it is the age of what bronze holds: what it lacks is no older. Where the server is down, nobody knows what
   bronze lacks; silver and gold have the age of what bronze holds and they lack, if there is any.
+
+The slot in words: how it is, and what threatens it. The same for `smelt status`, the page and alerts.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from bronze.checks.ownership import refuse_claims
+from bronze.checks.slot_risk import RiskLevel, SlotRisk, slot_risk
 from bronze.errors import SmeltError
 from bronze.postgres.conninfo import address_of
 from pipelines.health.half import PATIENCE, Half, words
@@ -38,6 +41,32 @@ if TYPE_CHECKING:
     from pipelines.health.lake_half import LakeHalf, TableStatus
     from pipelines.health.server_half import ServerHalf
     from pipelines.settings import Pipeline
+
+
+def slot_text(status: Status) -> str:
+    """The slot in one line."""
+    slot = status.slot
+    if slot is None:
+        return "unknown" if status.source_error else "not created yet"
+    read = f"read by backend {slot.active_pid}" if slot.active_pid is not None else "no reader"
+    text = f"{slot.name}: wal_status {slot.wal_status}, {read}"
+    if slot.invalidation:
+        text += f", invalidated ({slot.invalidation})"
+    return text
+
+
+def slot_warnings(status: Status) -> list[str]:
+    """What threatens the slot, before it is lost."""
+    danger = slot_danger(status)
+    return [danger.said] if danger.said else []
+
+
+def slot_danger(status: Status) -> SlotRisk:
+    """What threatens the slot; nothing where it is not known, or lost already."""
+    if status.slot is None or status.slot.wal_status == "lost":
+        return SlotRisk(RiskLevel.NONE)
+    copies_left = None if status.snapshot is None else status.snapshot.seconds_left
+    return slot_risk(status.slot, status.slot_seconds_left, copies_left, status.wal)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,7 @@ from gold.drafting.files import draft_text
 from gold.drafting.propose import propose
 from gold.language.json_schema import file_schema
 from pipelines.init.catalog import read_catalog
-from pipelines.init.dsn import without_password
-from pipelines.init.file import by_reason, left_out_text, pipeline_text, slot_name
+from pipelines.init.file import by_reason, left_out_text, pipeline_text, slot_name, without_password
 from pipelines.init.new_files import refuse_existing, write_new
 from pipelines.terminal.output import counted
 

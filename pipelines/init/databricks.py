@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bronze.config.yaml_file import YamlFile, read_yaml
 from bronze.errors import ConfigurationError
-from bronze.lake.folders import local_folder
-from pipelines.conf_files import conf_folder
+from bronze.lake.location import local_folder
 from pipelines.init.bundle import (
     OF_SCHEME,
     BundleChoices,
@@ -26,6 +25,7 @@ from pipelines.init.bundle import (
 )
 from pipelines.init.file import pipeline_name
 from pipelines.init.new_files import write_new
+from pipelines.private import conf_folder
 from pipelines.settings import WILDCARDS
 from pipelines.terminal.output import counted
 

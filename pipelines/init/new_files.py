@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import ConfigurationError, DefiniteError
-from pipelines.writable import why_unwritable
+from pipelines.private import why_unwritable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

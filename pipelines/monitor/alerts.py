@@ -2,12 +2,19 @@
 
 An alert fires when something becomes wrong, and is resolved when it no longer is. Lag that fired is resolved
 at half the limit, so that a layer at the limit does not fire again and again. A slot fires again when its
-level of danger rises, and is resolved after a time of calm (`pipelines.monitor.held_level`). What could not
+level of danger rises, and is resolved after a time of calm (`pipelines.monitor.alerts`). What could not
 be seen changes nothing: a server that is down says nothing of its slot, a lake that is away nothing of its
 errors. That a half cannot be seen is an alert of its own, after as long as a layer may be behind.
 
 An alert that could not be delivered counts as not fired: after a pause it fires, or is resolved, once more.
 A command knows nothing of the one before it, so what is wrong at its start fires once more.
+
+What page and alerts may show of a text: no password, no other sessions, no control characters.
+
+A slot's level of danger without flapping: it rises at once, and falls after a time of calm. Pure.
+
+The server frees WAL in steps, so a slot near a limit crosses it again and again. `bronze.reader.watch` tells
+the same in the log, where only a rise matters.
 """
 
 from __future__ import annotations
@@ -18,25 +25,70 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from bronze.checks.slot_risk import RiskLevel
+from bronze.checks.slot_risk import RiskLevel, stays_high
 from bronze.errors import SmeltError
-from pipelines.health.slot_words import slot_danger
-from pipelines.monitor.held_level import HeldLevel
-from pipelines.monitor.shown_text import shown_text
-from pipelines.terminal.failures import Failure, foreign_text
+from bronze.postgres.blockers import without_names
+from pipelines.health.status import slot_danger
+from pipelines.terminal.failures import Failure, foreign_text, without_secrets
 from pipelines.terminal.output import seconds_text
+from pipelines.terminal.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from bronze.checks.wal_budget import WalBudget
     from bronze.lake.control import OpenError
     from bronze.setup.slot import SlotState
     from pipelines.health.status import Rung, Status
     from pipelines.settings import AlertKind
 
+
+def shown_text(text: str) -> str:
+    """Return the visible text without passwords, and without roles and applications of other sessions."""
+    return visible(without_secrets(without_names(text)))
+
+
+CALM_SECONDS: Final = 300.0
+"""Time at lower levels after which the level falls to the highest of them."""
+TINY_SECONDS: Final = 3600.0
+"""The same for a limit that is passed in ordinary running, which may be once in many minutes."""
+
+
+class HeldLevel:
+    """The level that counts.
+
+    Attributes:
+        level: that counts now.
+    """
+
+    def __init__(self) -> None:
+        self.level = RiskLevel.NONE
+        self._since: float | None = None
+        self._highest = RiskLevel.NONE
+
+    def after(self, seen: RiskLevel, wal: WalBudget | None, now: float) -> RiskLevel:
+        """The level that counts after a look.
+
+        Args:
+            seen: the level that this look found.
+            wal: what the slot holds back; None where it is not known.
+            now: by the monotonic clock, in seconds.
+        """
+        if self.level >= RiskLevel.MUCH and stays_high(wal):
+            seen = max(seen, RiskLevel.MUCH)
+        if seen >= self.level:
+            self.level, self._since = seen, None
+            return self.level
+        if self._since is None:
+            self._since, self._highest = now, seen
+        self._highest = max(self._highest, seen)
+        if now - self._since >= (TINY_SECONDS if wal is not None and wal.tiny else CALM_SECONDS):
+            self.level, self._since = self._highest, None
+        return self.level
+
+
 AGAIN_SECONDS: Final = 300.0
 """After an alert that was not delivered, before it fires again: a receiver that refuses is not flooded."""
-
 AlertState: TypeAlias = Literal["firing", "resolved"]
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pipelines.health.slot_words import slot_text, slot_warnings
+from pipelines.health.status import slot_text, slot_warnings
+from pipelines.monitor.alerts import shown_text
 from pipelines.monitor.chart import HEIGHT, WIDTH, bytes_line, lag_chart, span_of
-from pipelines.monitor.shown_text import shown_text
 from pipelines.runtime.progress_text import snapshot_text
 from pipelines.terminal.output import bytes_text, seconds_text
 

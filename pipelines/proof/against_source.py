@@ -18,10 +18,13 @@ Both sides are compared by Spark (`silver.verify`): no row comes to this process
 
 Of each document, the server computes some in that snapshot (`pipelines.proof.documents`), and gold's compiler
 makes the same ones of silver's rows at S (`gold.verify.against_source`).
+
+Bronze, carried to where the source's rows are while these are read and Spark starts.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -35,14 +38,13 @@ from bronze.lake.named.session import is_local
 from bronze.postgres.connection import connect, translated
 from bronze.postgres.conninfo import address_of
 from bronze.progress import snapshot_view
-from pipelines.proof.catching_up import CatchingUp
 from pipelines.proof.documents import ServerDocument, ServerDocuments
 from pipelines.proof.load import Load
-from pipelines.proof.scratch import scratch_lake
 from pipelines.proof.sides import Sides, Unproven
-from pipelines.proof.source_copy import SourceCopy
+from pipelines.proof.source_copy import SourceCopy, scratch_lake
 from pipelines.runtime.named_tables import named_tables
 from pipelines.runtime.progress_text import snapshot_text
+from pipelines.runtime.reached import reach
 from pipelines.spark.remote import is_elsewhere
 from pipelines.terminal.output import counted
 from silver.run.masters import runs_locally
@@ -55,10 +57,57 @@ if TYPE_CHECKING:
 
     from bronze.catalog.source_table import SourceTable
     from bronze.identifiers import TableName
+    from bronze.lsn import Lsn
     from gold.language.document import Document
     from pipelines.settings import Pipeline
     from pipelines.terminal.output import Output
     from silver.verify.compare import TableComparison
+
+
+class CatchingUp(threading.Thread):
+    """Has bronze reach the first snapshot's LSN while its rows are read and Spark starts."""
+
+    def __init__(self, pipeline: Pipeline, copy: SourceCopy, output: Output, command: str) -> None:
+        super().__init__(name="smelt-verify-bronze", daemon=True)
+        self._pipeline = pipeline
+        self._copy = copy
+        self._output = output
+        self._command = command
+        self._failure: BaseException | None = None
+        self._stop_asked = threading.Event()
+
+    def run(self) -> None:
+        """Until it is there, or the copy has ended without a snapshot."""
+        try:
+            lsn = self._copy.exported(_LONG_SECONDS)
+            if lsn is not None:
+                self.reach(lsn)
+        except BaseException as error:  # noqa: BLE001 - raised by `check`
+            self._failure = error
+
+    def reach(self, lsn: Lsn) -> None:
+        """Return when bronze is there, or it was told to stop."""
+        reach(self._pipeline, lsn, self._output, self._command, self._stop_asked)
+
+    def stop(self) -> None:
+        """Have it end soon."""
+        self._stop_asked.set()
+
+    def check(self) -> None:
+        """Raise what ended it.
+
+        Raises:
+            SmeltError: what stopped the reader.
+        """
+        if self._failure is not None:
+            raise self._failure
+
+    def wait(self) -> None:
+        """Wait for its end; raises as `check`."""
+        while self.is_alive():
+            self.join(_LOOK_SECONDS)
+        self.check()
+
 
 _SAY_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.1

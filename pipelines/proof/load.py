@@ -1,10 +1,62 @@
-"""How much of a server a comparison may take, and how much of it is compared."""
+"""How much of a server a comparison may take, and how much of it is compared.
+
+A sample of a table's keys: the same keys on both sides, and each time. Pure text.
+
+The hash is MD5 of the key's text, which PostgreSQL and Spark compute alike. So the source sends only the rows
+of the sample, and a row that silver has too much is found, where its key is in the sample. That needs keys
+whose text is the same on both sides. Where a table's is not, all its rows are read and compared.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
+from bronze.identifiers import quote_identifier
 from pipelines.bounds import CONNECTIONS, RATE, SAMPLE
+from silver.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bronze.shapes import Relation
+
+_PARTS: Final = 1_000_000
+_SAME_TEXT: Final = frozenset({"int2", "int4", "int8", "text", "varchar", "uuid"})
+"""Types of PostgreSQL whose values have the same text in Spark. Not of ``char(n)``, which a cast trims."""
+_SEPARATOR: Final = "|"
+
+
+def has_sample(relation: Relation, types: Mapping[str, str]) -> bool:
+    """Whether a sample can be taken by the table's key.
+
+    Args:
+        relation: the table's shape.
+        types: the pipeline's overrides (`silver.types`): another type, another text.
+    """
+    columns = [relation.column(name) for name in relation.key]
+    overridden = any(f"{relation.table}.{column.name}" in types for column in columns)
+    return not overridden and all(
+        column.type.kind == "base" and column.type.name in _SAME_TEXT for column in columns
+    )
+
+
+def in_postgres(relation: Relation, fraction: float) -> str:
+    """The condition of the sample's rows at the source."""
+    text = f" || '{_SEPARATOR}' || ".join(f"{quote_identifier(name)}::text" for name in relation.key)
+    number = f"('x' || substr(md5(convert_to({text}, 'UTF8')), 1, 15))::bit(60)::bigint"
+    return f"{number} % {_PARTS} < {_most(fraction)}"
+
+
+def in_spark(relation: Relation, fraction: float) -> str:
+    """The condition of the sample's rows in silver."""
+    text = f", '{_SEPARATOR}', ".join(f"CAST({quote(name)} AS STRING)" for name in relation.key)
+    number = f"CAST(conv(substr(md5(concat({text})), 1, 15), 16, 10) AS BIGINT)"
+    return f"{number} % {_PARTS} < {_most(fraction)}"
+
+
+def _most(fraction: float) -> int:
+    return max(1, round(fraction * _PARTS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from bronze.lake.control_tables import ControlTables
 from bronze.store.relations import read_relations
-from gold.builder.views import views_at_head
+from gold.builder.build import views_at_head
 from gold.verify.against_source import lost_roots, lost_values, wrong_documents
-from pipelines.proof.sample import has_sample, in_spark
-from pipelines.runtime.maintenance_errors import stops
+from pipelines.proof.load import has_sample, in_spark
+from pipelines.runtime.maintenance import stops
 from silver.errors import failure, table_error
 from silver.fresh import FreshTables
 from silver.run.masters import is_remote

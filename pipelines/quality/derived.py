@@ -17,13 +17,22 @@ is not missing, so NOT NULL is asked of both. Sums and averages leave such value
 may not hold every numeric is expected to have none, and a value there is a warning.
 
 Soft-deleted rows are no rows of the source and are not checked.
+
+Whether gold's tables, as they were at the cut, were built by the documents' definitions as they are now.
+
+A definition may be newer than the cut: its file was edited, and gold has not been built by it yet. Its
+fields, its root and its `where` then say nothing of the documents that are there. The table itself names the
+definition that it was built by (`gold.builder.document`). So the two digests are compared.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from bronze.errors import SmeltError
+from bronze.lake.client import DeltaError
 from gold.compile.query import KEY
 from gold.tree.resolve import resolve
 from pipelines.quality.document_rows import of_tree
@@ -36,21 +45,77 @@ from silver.sql import literal, quote
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from bronze.identifiers import TableName
+    from bronze.lake.location import Lake
     from bronze.shapes import PgType
     from gold.language.document import Document
     from gold.tree.nodes import Tree
     from pipelines.quality.constraints import Constraints, ForeignKeyConstraint
+    from pipelines.quality.expectations import CutTable
     from silver.schema.catalog import SilverTable
+
+
+def differently_built(
+    spark: SparkSession,
+    lake: Lake,
+    tables: Iterable[CutTable],
+    documents: Iterable[Document],
+    catalogs: Iterable[Mapping[TableName, SilverTable]],
+) -> frozenset[str]:
+    """Names of the documents whose tables are not known to be built by their definitions.
+
+    Args:
+        spark: a session; types are asked of a new one beside it, with the settings of a build.
+        lake: where the tables lie.
+        tables: of the cut.
+        documents: gold's; one that cannot be resolved counts as different.
+        catalogs: silver's, of the cut and as it is now: gold builds by the newest one that it sees.
+    """
+    from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
+    from gold.builder.standing import described, digest_of  # noqa: PLC0415 - Spark is loaded by who needs it
+    from gold.compile.column_types import schema_of  # noqa: PLC0415
+    from silver.run.pinned import unpinned  # noqa: PLC0415
+    from silver.run.sessions import beside  # noqa: PLC0415
+
+    built = {table.name: _recorded(lake, table) for table in tables if table.layer == "gold"}
+    asked = [document for document in documents if document.name in built]
+    if not asked:
+        return frozenset()
+
+    def digests(session: SparkSession, document: Document) -> Iterator[str]:
+        settings = unpinned(session)
+        seen = set()
+        for catalog in catalogs:
+            tree, _ = resolve(document, catalog)
+            if tree is None or (description := described(document, tree, settings)) in seen:
+                continue
+            seen.add(description)
+            with suppress(*SPARK_ERRORS, SmeltError):  # it could not be built by it now
+                yield digest_of(description, schema_of(session, tree).simpleString())
+
+    with beside(spark) as session:
+        return frozenset(
+            document.name for document in asked if built[document.name] not in set(digests(session, document))
+        )
+
+
+def _recorded(lake: Lake, table: CutTable) -> str | None:
+    """The digest that a gold table names at its version; None where it names none."""
+    from gold.builder.gold_table import definition_at  # noqa: PLC0415
+
+    try:
+        return definition_at(lake.uri(table.layer, table.name), table.version)
+    except DeltaError:
+        return None
+
 
 NOT_NULL: Final = "expect_column_values_to_not_be_null"
 UNIQUE: Final = "expect_column_values_to_be_unique"
 COMPOUND_UNIQUE: Final = "expect_compound_columns_to_be_unique"
 IN_SET: Final = "expect_column_values_to_be_in_set"
 NULL: Final = "expect_column_values_to_be_null"
-
 _COMPARE: Final = {"citext": "ignore case", "bpchar": "ignore trailing spaces", "numeric": "as numbers"}
 """How PostgreSQL compares keys of these types, whose text alone does not tell."""
 _INEXACT: Final = frozenset({"float4", "float8"})
@@ -139,7 +204,7 @@ def from_documents(
         documents: the pipeline's.
         catalog: silver's tables.
         tables: columns of every table of the cut.
-        different: names of documents whose tables another definition built (`pipelines.quality.definitions`).
+        different: names of documents whose tables another definition built (`pipelines.quality.derived`).
     """
     expectations: list[Expectation] = []
     left_out: list[LeftOut] = []

@@ -15,7 +15,7 @@ get a plain name for the run.
 What it raises for one expectation (a text compared with a number) becomes that expectation's error; the
 others are not affected. Some arguments make it raise for the whole suite. Then each is asked alone.
 
-Rules in SQL are not asked here, but in `pipelines.quality.queries`.
+Rules in SQL are not asked here, but in `pipelines.quality.checks`.
 """
 
 from __future__ import annotations

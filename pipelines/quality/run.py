@@ -29,8 +29,7 @@ from pipelines.quality.constraints import (
     recorded_constraints,
 )
 from pipelines.quality.cut import quality_cut
-from pipelines.quality.definitions import differently_built
-from pipelines.quality.derived import from_catalog, from_documents
+from pipelines.quality.derived import differently_built, from_catalog, from_documents
 from pipelines.quality.engine import Engine, load
 from pipelines.quality.examples import Examples
 from pipelines.quality.expectations import Expectation, LeftOut, QualityResult, Result
@@ -38,7 +37,7 @@ from pipelines.quality.masking import masks_of
 from pipelines.quality.report import write_report
 from pipelines.quality.results import append_results, history
 from pipelines.quality.suite_files import load_suites
-from pipelines.runtime.maintenance_errors import stops
+from pipelines.runtime.maintenance import stops
 from silver.schema.catalog import silver_catalog
 
 if TYPE_CHECKING:

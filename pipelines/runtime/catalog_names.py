@@ -17,7 +17,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from bronze.errors import ConfigurationError
-from bronze.lake.folders import local_folder
+from bronze.lake.location import local_folder
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:

@@ -1,25 +1,35 @@
 """By which columns the rows of silver's tables are put together in files, and putting them so.
 
-The pipeline file says it (``silver.cluster``), or the documents do (`gold.language.joins`), or it is the key.
+The pipeline file says it (``silver.cluster``), or the documents do (their joins, read by
+`joined_columns`), or it is the key.
 It affects speed alone: reading a table without it gives the same rows.
 
 Delta keeps the columns in the table's log, and writes no row when they change. OPTIMIZE puts rows in
 another order, those of large files only as ``OPTIMIZE … FULL``. So only `smelt maintain` changes the columns
 of a table that is there: it writes the table again once, after which each run is cheap.
+
+By which columns documents find the rows of a table. Pure: definitions in, names out.
+
+An incremental run looks for the children of a few roots. Where these lie together in the files of a silver
+table, few pages are read (`gold.incremental.key_lists`). So these columns are what a table is best clustered
+by, if its own key is not among them: the foreign key of a `many` or an aggregate, and of a link table the
+columns that lead to the parent.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
 
-from gold.language.joins import join_columns
+from bronze.identifiers import TableName
+from gold.language.model import AggregateField, ManyField, ObjectField, OneField, entry_name
 from silver.schema.catalog import is_named, silver_catalog
 from silver.schema.clustering import INDEXED_COLUMNS, STATISTICS, cluster_actions, clustering_columns, is_wide
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
@@ -29,15 +39,52 @@ if TYPE_CHECKING:
     from silver.schema.catalog import SilverTable
     from silver.settings import SilverSettings
 
-_LOGGER: Final = logging.getLogger("deltasmelt.maintenance")
+_MOST: Final = 2
+"""Columns to cluster by: with each one more, rows of one value lie in more places."""
 
+
+def join_columns(documents: Iterable[Document]) -> dict[TableName, tuple[str, ...]]:
+    """For each table that documents find by other columns than of a `one`: the first two of these columns.
+
+    Args:
+        documents: in their order; a column that more of them join by does not count more.
+    """
+    found: defaultdict[TableName, dict[str, None]] = defaultdict(dict)
+    for document in documents:
+        for table, columns in _joins(document.definition.fields):
+            found[table].update(dict.fromkeys(columns))
+    return {table: tuple(columns)[:_MOST] for table, columns in found.items()}
+
+
+def _joins(entries: Iterable[str | dict[str, Any]]) -> Iterator[tuple[TableName, tuple[str, ...]]]:
+    for entry in entries:
+        spec = None if isinstance(entry, str) else entry[entry_name(entry)]
+        if isinstance(spec, ObjectField):
+            yield from _joins(spec.object)
+        elif isinstance(spec, OneField):
+            yield from _joins(spec.fields)
+        elif isinstance(spec, ManyField | AggregateField):
+            yield from _of(spec)
+
+
+def _of(spec: ManyField | AggregateField) -> Iterator[tuple[TableName, tuple[str, ...]]]:
+    for step in spec.join_path:
+        yield TableName.parse(step.table), tuple(step.on)
+    if spec.on is not None:
+        yield TableName.parse(spec.many) if isinstance(spec, ManyField) else spec.target[0], tuple(spec.on)
+    if isinstance(spec, ManyField):
+        if spec.recurse is not None:
+            yield TableName.parse(spec.many), tuple(spec.recurse.on)
+        yield from _joins(spec.fields or ())
+
+
+_LOGGER: Final = logging.getLogger("deltasmelt.maintenance")
 ORDERED_FILES: Final = {
     "spark.databricks.io.skipping.mdc.sortWithinFiles": "true",
     # Rows of one range stay as they come. A thousand ranges, Delta's default, are too coarse for millions.
     "spark.databricks.io.skipping.mdc.rangeId.max": "2000",
 }
 """Settings by which OPTIMIZE also orders the rows within a file, so that pages of it can be skipped."""
-
 OWED: Final = "deltasmelt.clusteringOwed"
 """Table property: its rows are not yet in the order of the columns that it is clustered by."""
 

@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import DefiniteError
 from bronze.lake.failures import lake_failures
-from bronze.lake.folders import local_folder
 from bronze.lake.leases import leased, watch, writing_of
+from bronze.lake.location import local_folder
 from pipelines.private import unread_folder
-from pipelines.terminal import lines
+from pipelines.terminal import output
 from pipelines.terminal.visible import visible
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def locks_folder(lake: Lake) -> Path | None:
 def _wait_told(said: str) -> None:
     """Also to who waits before a terminal: after a crash it is a minute or two."""
     _LOGGER.warning("%s", said)
-    if lines.as_json():
-        lines.say(said, level="warning")
+    if output.as_json():
+        output.say(said, level="warning")
     else:
         sys.stderr.write(f"{visible(said)}\n")
         sys.stderr.flush()

@@ -2,21 +2,106 @@
 
 Delta has no call for this. Log entries are removed here and not by Delta, which goes by their age alone
 (`pipelines.runtime.maintenance`).
+
+How long a table's properties say that removed files are kept.
+
+Every VACUUM uses that, also one by hand or of a nightly job, which does not look at the cuts. If gold has
+stopped, the time that is needed grows by the hour. So a day more is stated than is needed (`_AHEAD`), and
+stated again when more than half of it is used up. Any VACUUM within a day of maintenance, also one by hand,
+finds enough.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import TYPE_CHECKING, Final
 
 from pyarrow.fs import FileSelector, FileType
 
-from bronze.lake.named.place import is_named
+from bronze.lake import delta
+from bronze.lake.location import is_named
 from bronze.lake.parquet import file_system
+from bronze.lake.transactions import transaction_version
+from bronze.lsn import Lsn
+from gold.builder.spark_settings import GOLD_APP
+from silver.sql import literal
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+    from pyspark.sql import SparkSession
+
+    from bronze.lake.control_tables import ControlTables
+    from bronze.lake.location import Lake
+
+_KEPT: Final = "delta.deletedFileRetentionDuration"
+_LOG_KEPT: Final = "delta.logRetentionDuration"  # Delta wants it to be no less
+_CLEANUP: Final = "delta.enableExpiredLogCleanup"
+_HOURS: Final = re.compile(r"interval (\d+) hours")
+_AHEAD: Final = 24
+"""Hours that a table says more than is needed now: what is needed grows with the age of the oldest version
+that is named, and a VACUUM by hand, or of a nightly job, uses what was stated last."""
+_LEFT: Final = 12
+"""Hours of these that may be used up before the property is written again. Writing it is a commit, and a need
+that grows by the hour is not written each hour. Only maintenance that comes less often than twice a day
+writes it each time."""
+_LOG_AHEAD: Final = 30 * 24
+"""Hours more that a catalog's log is kept. There Delta removes entries by their age, at any commit. Where
+maintenance has not come for long, cuts that it would have removed still name old versions."""
+_ROUGHLY: Final = 24
+"""Hours that a table may say more than that."""
+
+
+def positions(lake: Lake, control: ControlTables) -> set[Lsn]:
+    """Return the LSNs from which documents may go on (`gold.builder.standing`).
+
+    These are the newest gold cut that names a document, and its table's mark.
+    """
+    found = set[Lsn]()
+    for name in control.names("gold"):
+        named, table = control.last_named("gold", name), delta.open_table(delta.location(lake, "gold", name))
+        mark = None if table is None else transaction_version(table, GOLD_APP)
+        found |= ({named.commit_lsn} if named else set()) | ({Lsn(mark)} if mark is not None else set())
+    return found
+
+
+def hours_to_state(needed: float, stated: int | None) -> int:
+    """How many hours a table should say that files which left it stay; `stated` while that is about right.
+
+    Args:
+        needed: seconds that they have to stay if VACUUM ran now.
+        stated: what it says.
+    """
+    hours = math.ceil(needed / 3600) + _AHEAD
+    return stated if stated is not None and hours - _LEFT <= stated <= hours + _ROUGHLY else hours
+
+
+def state_retention(spark: SparkSession, table: DeltaTable, address: str, seconds: float) -> None:
+    """Have a table say how long files that left it stay. RETAIN is ignored by newer VACUUMs.
+
+    Args:
+        spark: a session.
+        table: its log, read up to the newest version.
+        address: the table as SQL names it.
+        seconds: that they have to stay if VACUUM ran now.
+    """
+    known = table.metadata().configuration
+    stated = _HOURS.fullmatch(known.get(_KEPT, ""))
+    before = None if stated is None else int(stated[1])
+    hours = hours_to_state(seconds, before)
+    named = is_named(table.table_uri)
+    wanted = {
+        _KEPT: f"interval {hours} hours",
+        _LOG_KEPT: f"interval {hours + (_LOG_AHEAD if named else 0)} hours",
+        # What else would remove old entries of a catalog's log?
+        _CLEANUP: "true" if named else "false",
+    }
+    if hours == before and all(known.get(name) == value for name, value in wanted.items()):
+        return
+    properties = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in wanted.items())
+    spark.sql(f"ALTER TABLE {address} SET TBLPROPERTIES ({properties})")
+
 
 _VERSION: Final = re.compile(
     r"\.?(\d{20})\.(?:json|crc|checkpoint.*\.parquet|\d{20}\.compacted\.json)(?:\.crc)?"
@@ -43,7 +128,7 @@ def committed_at(table: DeltaTable, version: int) -> float | None:
 def cut_log(table: DeltaTable, oldest: int) -> int:
     """Remove the log before the last checkpoint from which version `oldest` can be read; returns how much.
 
-    Of a catalog's table Delta removes what is past its retention (`pipelines.runtime.stated_retention`).
+    Of a catalog's table Delta removes what is past its retention (`pipelines.runtime.log_entries`).
     """
     if is_named(table.table_uri):
         return 0

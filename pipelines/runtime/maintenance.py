@@ -13,15 +13,21 @@ end anywhere:
    again whose timestamps other readers mistake (`pipelines.runtime.old_timestamps`).
 
 In a lake without a path nobody else joins the small files of bronze, of the control tables and of quality
-(`pipelines.runtime.other_tables`). No cut names these tables: they keep what left them as long as they say.
+(`pipelines.runtime.table_files`). No cut names these tables: they keep what left them as long as they say.
 
 One writer per table: each table's work holds the layer's lock (`pipelines.runtime.locks.writing`) that a
 cycle also holds, so neither finds the table changed under it. VACUUM keeps files for more than a day. So it
 leaves alone what a cycle is writing, also where there are no such locks.
 
 **One table's trouble is never everyone's**, and no failure here ends a run. A failure is recorded for its
-table (`pipelines.runtime.maintenance_errors`). It is tried again after growing pauses between cycles, or by
+table (`pipelines.runtime.maintenance`). It is tried again after growing pauses between cycles, or by
 the next `smelt maintain`; the others have their turn.
+
+Errors of maintenance: tables that could not be maintained, in `control.errors`, until they could.
+
+A table that is not vacuumed or compacted is right all the same: it goes on, is named by cuts, and stops no
+run. So these errors have their own code. They carry the name of the table in the lake (`silver.orders`,
+`gold.customer`), not that of the source's table or of the document: the layers open and close those.
 """
 
 from __future__ import annotations
@@ -34,26 +40,26 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from bronze.errors import TransientError
+from bronze.backoff import Pauses
+from bronze.errors import SmeltError, TransientError
 from bronze.lake import delta
+from bronze.lake.control import OpenError
 from bronze.lake.leases import still_writing
-from bronze.lake.named.place import is_named
+from bronze.lake.location import is_named
 from bronze.store.contract import CHANGES
-from pipelines.runtime import maintenance_errors
 from pipelines.runtime.clustering import ORDERED_FILES, cluster_as_wanted, written_again
 from pipelines.runtime.locks import writing
-from pipelines.runtime.log_entries import committed_at, cut_log, data_files
+from pipelines.runtime.log_entries import committed_at, cut_log, data_files, positions, state_retention
 from pipelines.runtime.old_timestamps import renewed
-from pipelines.runtime.other_tables import OTHERS, is_young, others_of
-from pipelines.runtime.stated_retention import positions, state_retention
-from pipelines.runtime.table_files import FILE_BYTES, SMALL, Files, files_of
-from silver.run.pauses import Pauses
+from pipelines.runtime.table_files import FILE_BYTES, OTHERS, SMALL, Files, files_of, is_young, others_of
+from pipelines.terminal.failures import without_secrets
+from silver.errors import cause
 from silver.run.sessions import own_session
 from silver.run.spark_settings import FINE_PAGES, change
 from silver.run.troubles import answers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
@@ -62,13 +68,60 @@ if TYPE_CHECKING:
     from bronze.lake.location import Lake, Layer
     from silver.schema.catalog import SilverTable
 
+MAINTENANCE_FAILED: Final = "upkeep-failed"
+
+
+def stops(error: OpenError) -> bool:
+    """Whether an error stops its table or document."""
+    return error.code != MAINTENANCE_FAILED
+
+
+def record(control: ControlTables, name: str, error: Exception) -> None:
+    """Open the error of a table; one that is open with another cause is closed first.
+
+    Args:
+        control: where.
+        name: of the table with its layer.
+        error: what ended its maintenance.
+    """
+    said = error.message if isinstance(error, SmeltError) else cause(error)
+    message = without_secrets(f"maintenance failed: {said}")
+    control.restate_error(
+        OpenError(
+            "table",
+            name,
+            MAINTENANCE_FAILED,
+            message,
+            "its rows are right and continue to be updated; maintenance is retried automatically, after "
+            "growing pauses, or at once by: smelt maintain FILE",
+        )
+    )
+
+
+def close(control: ControlTables, name: str) -> None:
+    """Close the error of a table that has been maintained."""
+    control.close_errors("table", name, MAINTENANCE_FAILED)
+
+
+def close_others(control: ControlTables, layers: Collection[str], names: Collection[str]) -> None:
+    """Close the errors of tables that no cut names any longer: those are not maintained.
+
+    Args:
+        control: where.
+        layers: whose tables.
+        names: of the tables that are maintained, with their layers.
+    """
+    for known in control.open_errors():
+        layer = known.name.partition(".")[0]
+        if known.code == MAINTENANCE_FAILED and layer in layers and known.name not in names:
+            close(control, known.name)
+
+
 _T = TypeVar("_T")
 _LOGGER: Final = logging.getLogger("deltasmelt.maintenance")
-
 _CUTS: Final = "control.cuts"
 _TABLES: Final = "control.tables"
 """What concerns no single table is reported under these names; `control.tables` is no table."""
-
 _CLUSTER_BYTES: Final = 4 * FILE_BYTES
 """A cluster of this size is not written again when new files come; Delta would write all of up to 100 GB."""
 _COMMITS: Final = 20
@@ -81,7 +134,6 @@ _TURN: Final = 1.0
 """Seconds of maintenance, or one table, after which the next cycle has its turn."""
 _STARTS_WITHIN: Final = 60.0
 """Seconds until a VACUUM that was asked for reads the clock."""
-
 _SETTINGS: Final = {
     "spark.databricks.delta.optimize.maxFileSize": str(FILE_BYTES),
     "spark.databricks.delta.optimize.minFileSize": str(SMALL),
@@ -198,7 +250,7 @@ class Maintenance:
         try:
             done = work()
             if name in self._pauses or done is not None:
-                maintenance_errors.close(self._control, name)
+                close(self._control, name)
         except Exception as error:
             self._handles.pop(name, None)
             self.failed[name] = error
@@ -216,7 +268,7 @@ class Maintenance:
         if not answers(self._spark, after=error):
             return
         try:
-            maintenance_errors.record(self._control, name, error)
+            record(self._control, name, error)
         except Exception:
             _LOGGER.warning("the failure could not be recorded", exc_info=True)
 
@@ -232,7 +284,7 @@ class Maintenance:
             found += others_of(self._spark, self._lake, self._passed_over)
         named = {f"{layer}.{name}" for layer, name in found}
         others = OTHERS if self._lake.path is None else ()
-        maintenance_errors.close_others(self._control, (*self._layers, *others), named | {_CUTS, _TABLES})
+        close_others(self._control, (*self._layers, *others), named | {_CUTS, _TABLES})
         return found
 
     def _look_after(self, layer: Layer, name: str) -> MaintenanceResult | None:
@@ -319,7 +371,7 @@ class Maintenance:
         that commit. So did the changes that gold reads between two of them. It does not matter why a version
         is old: an idle table, a long cycle, or a gold far behind, whose cut of silver is kept.
 
-        How long files are kept is in the table's properties (`pipelines.runtime.stated_retention`).
+        How long files are kept is in the table's properties (`pipelines.runtime.log_entries`).
         Maintenance that fails before that leaves the older statement, and removes nothing.
         """
         committed, named = committed_at(table, oldest), is_named(table.table_uri)

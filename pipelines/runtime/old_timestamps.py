@@ -38,7 +38,7 @@ import pyarrow.parquet as pq
 from bronze.doors import Door, through
 from bronze.lake import delta
 from bronze.lake.foreign_commits import added_by_others, entry_of
-from bronze.lake.named.place import is_named
+from bronze.lake.location import is_named
 from bronze.lake.parquet import file_system
 from silver.run.pinned import writes_microseconds
 from silver.schema.clustering import cluster_by, may_cluster

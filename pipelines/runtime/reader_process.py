@@ -29,7 +29,7 @@ from typing import Any, Final, TextIO
 from bronze.errors import SmeltError
 from bronze.lsn import Lsn
 from pipelines import databricks_secrets
-from pipelines.terminal import lines
+from pipelines.terminal import output
 from pipelines.terminal.failures import without_secrets
 from pipelines.terminal.logs import open_log
 from pipelines.without_pandas import load_pyarrow
@@ -55,7 +55,7 @@ def main() -> int:
             os.dup2(log.fileno(), number)
     databricks_secrets.give(orders["secrets"])
     if orders.get("json"):
-        lines.write_json()
+        output.write_json()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -108,7 +108,7 @@ def _read(file: str, text: str, until: Lsn | None, stop: threading.Event, events
 
     pipeline = load_pipeline(file, text)
     if pipeline.lake.path is None:
-        from pipelines.spark.catalog_session import serve_catalog  # noqa: PLC0415 - no other reader needs Spark
+        from pipelines.spark.held_session import serve_catalog  # noqa: PLC0415 - no other reader needs Spark
         from pipelines.spark.remote import require_server  # noqa: PLC0415
 
         require_server(pipeline.spark, code="catalog-session", where="lake", otherwise="give lake.path")

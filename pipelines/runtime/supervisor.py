@@ -12,25 +12,33 @@ Who does what, and why nothing hangs:
   stopped under the cycle, while a reader that is slow ends. Together they take `END_SECONDS` at most; job
   definitions give that much. Every commit is atomic and carries its own position, so an interrupted cycle is
   repeated.
+
+Whether a job has little to carry: then the JVM compiles quickly and does not optimise.
+
+Most of what a short job costs is compiling code that runs a few times. A JVM with its quick compiler alone
+needs a fifth less CPU for it (`docs/performance.md`). Over some million rows its code would be slower. So
+what counts is the size of all that could be read: the lake, the database, and the log that the slot holds
+back. Where one of them cannot be had, the job counts as a large one.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from bronze.errors import SmeltError
 from bronze.lake.leases import still_holding
+from bronze.lake.location import local_folder
 from bronze.store.position import PositionWatch
 from pipelines.runtime.locks import lake_lock
 from pipelines.runtime.reader_supervision import STOP_SECONDS, TOLD_SECONDS, ReaderProcess
-from pipelines.runtime.volume import is_little
-from pipelines.spark.catalog_session import cancel
+from pipelines.spark.held_session import cancel, lent
 from pipelines.spark.jvm_death import death_told
-from pipelines.spark.lent_session import lent
-from pipelines.spark.meaning import meaning
+from pipelines.spark.launch import meaning
 from pipelines.spark.session import SPARK_STOP_SECONDS, active_session, spark_session, stop_session
 from pipelines.terminal.jvm_errors import in_words
 from pipelines.terminal.logs import spark_log
@@ -38,18 +46,88 @@ from silver.run.lazy_session import LazySession, lazily
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
     from types import TracebackType
 
     from pyspark.sql import SparkSession
 
-    from bronze.errors import SmeltError
+    from bronze.config.sections import SourceSettings
     from bronze.lake.control import Cut, Run
     from bronze.lake.location import Layer
     from bronze.lsn import Lsn
     from gold.language.document import Document
     from pipelines.runtime.stages import Stages
     from pipelines.settings import Pipeline
+
+LITTLE: Final = 64 * 2**20
+"""Bytes of a lake, and of a database with what its slot holds back."""
+_FILES: Final = 5_000
+"""Files of a lake that are looked at; more of them are a large lake."""
+_BYTES: Final = """
+SELECT pg_database_size(current_database()) + coalesce(max(pg_wal_lsn_diff(
+  CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END,
+  confirmed_flush_lsn)), 0)
+FROM pg_replication_slots WHERE slot_name = %s
+"""
+
+
+def is_little(pipeline: Pipeline, layers: Collection[Layer]) -> bool:
+    """Whether neither the lake nor, where it is read, the source holds more than `LITTLE`.
+
+    Of a lake in an object store, and of a server that does not answer, that is not known: then not.
+    """
+    path = pipeline.lake_address().path
+    folder = None if path is None else local_folder(path)
+    try:
+        if folder is None or _exceeds(folder):
+            return False
+    except OSError:  # stages that read the lake report what is wrong with it
+        return False
+    return "bronze" not in layers or _to_read(pipeline.source) <= LITTLE
+
+
+def _exceeds(folder: Path) -> bool:
+    """Whether the files of a folder are more than `LITTLE`; the rest is not looked at."""
+    total = 0
+    for number, size in enumerate(_sizes(folder), start=1):
+        total += size
+        if total > LITTLE or number > _FILES:
+            return True
+    return False
+
+
+def _sizes(folder: Path) -> Iterator[int]:
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                yield os.stat(os.path.join(place, name)).st_size  # noqa: PTH116, PTH118 - of thousands of files
+            except FileNotFoundError:  # the reader renames and removes files meanwhile
+                continue
+
+
+def _to_read(source: SourceSettings) -> float:
+    """Bytes of the database and of the log after its slot; infinity where the server does not say.
+
+    The reader will report why.
+    """
+    from bronze.postgres.connection import (  # noqa: PLC0415 - silver and gold need no server
+        connect,
+        translated,
+        within,
+    )
+
+    try:
+        with (
+            connect(source) as connection,
+            translated(source),
+            within(source.timing.session_settings, connection),
+        ):
+            row = connection.execute(_BYTES, [source.slot]).fetchone()
+    except SmeltError:
+        return float("inf")
+    return float("inf") if row is None else float(row[0])
+
 
 _CYCLE_SECONDS: Final = 3.0
 _WORKER_SECONDS: Final = 20.0

@@ -49,7 +49,7 @@ from pipelines.terminal.failures import foreign_text, without_secrets
 from pipelines.terminal.jvm_errors import in_words, spark_message
 from pipelines.terminal.logs import spark_log
 from silver.run.masters import is_remote
-from silver.run.spark_errors import of_grpc
+from silver.run.outages import of_grpc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

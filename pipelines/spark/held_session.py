@@ -7,7 +7,25 @@ A session that has ended is forgotten as soon as a statement finds that out (`to
 another one. Of somebody else's there may be no other; then it is found ended again.
 
 **A lake in a catalog** is looked at through Spark alone. Whatever looks at it within `told` does so through a
-session beside this one, as the commands do (`pipelines.spark.catalog_session`); it ends with `close`.
+session beside this one, as the commands do (`pipelines.spark.held_session`); it ends with `close`.
+
+The session through which the tables of a catalog are opened, for a lake without a path.
+
+Commands look at the lake before they know whether they need Spark. Of a catalog's tables nothing can be seen
+without it. So the first look starts the session, or takes the one that is there, and whatever the command
+does afterwards finds it as the active one. One that was started here ends with the process (`is_ours`).
+
+The tables are opened in a session beside it (`silver.run.sessions.own_session`). An owner's own settings may
+change what is written; its own mark would have Delta skip all commits but the first.
+
+A session of somebody else's (a notebook's, Databricks') while work of ours runs in it.
+
+Its statements mean what they mean in our own: what decides that is set, and put back. How they are run is
+left to the session's owner. A setting that the session guards stays as it is.
+
+**At a Spark Connect server** the work runs in a clone. The owner's settings stay as they are meanwhile. When
+the block ends, however it does, the server ends the clone and all that was made beside it. So nothing is left
+that still writes once the lake's lock is given back, and no view is left.
 """
 
 from __future__ import annotations
@@ -15,24 +33,155 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bronze.lake.named.session import serve
 from pipelines.spark.guest_sql import Views, old_versions
 from pipelines.spark.jvm_death import death
-from pipelines.spark.lent_session import lent
+from pipelines.spark.launch import refused
+from pipelines.spark.remote import REMOTE
 from pipelines.spark.session import active_session, spark_session, stop_session
+from pipelines.terminal.interrupts import Terminated
+from pipelines.terminal.jvm_errors import spark_message
 from pipelines.terminal.logs import spark_log
 from silver.run.masters import is_remote
 from silver.run.sessions import own_session, release, work_beside
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from pipelines.settings import Pipeline
+
+_LOCK: Final = threading.Lock()
+_CANCEL_SECONDS: Final = 5.0
+_SESSION_LOGGER = logging.getLogger("deltasmelt.run")
+_started: str | None = None
+"""What was started here (`_name_of`)."""
+_beside: tuple[str, SparkSession] | None = None
+"""What is active, and a session beside it."""
+
+
+def serve_catalog(pipeline: Pipeline) -> None:
+    """Have the tables of a lake without a path opened through a session of this process.
+
+    Args:
+        pipeline: of any lake; one with a path needs none.
+    """
+    lake = pipeline.lake_address()
+    if lake.catalog is None:
+        return
+
+    def session() -> SparkSession:
+        from pipelines.spark.session import active_session, spark_session  # noqa: PLC0415 - loads Spark
+        from pipelines.terminal.logs import spark_log  # noqa: PLC0415
+        from silver.run.sessions import own_session  # noqa: PLC0415
+
+        global _started, _beside  # noqa: PLW0603 - of the process, as Spark's active session is
+        with _LOCK:  # of two threads that look first, one starts it
+            found = active_session()
+            if found is None:
+                found = spark_session(pipeline.spark, log=spark_log(pipeline.pipeline))
+                _started = _name_of(found)
+            if _beside is None or _beside[0] != _name_of(found):
+                _beside = _name_of(found), own_session(found)
+            return _beside[1]
+
+    serve(lake.catalog, session)
+
+
+def _name_of(session: SparkSession) -> str:
+    """Names an application, or a session at a server; PySpark gives another object for it each time."""
+    from silver.run.masters import is_remote  # noqa: PLC0415 - loads Spark
+
+    remote: Any = session
+    return str(remote.session_id if is_remote(session) else session.sparkContext.applicationId)
+
+
+def is_ours(session: SparkSession) -> bool:
+    """Whether a session was started here, and is nobody else's."""
+    return _started is not None and _name_of(session) == _started
+
+
+def cancel(session: SparkSession, work: SparkSession) -> None:
+    """Have a session that was started here run nothing any more, and of another nothing of ours at a server.
+
+    A thread of its own asks for it: the caller's may have been interrupted within a call of Spark.
+
+    Args:
+        session: the session.
+        work: in which our work runs (`pipelines.spark.held_session`): itself, or at a server one beside it.
+    """
+    if not is_ours(session) and work is session:
+        return
+    asking = threading.Thread(target=_cancel, args=(session, work), name="smelt-cancel", daemon=True)
+    asking.start()
+    asking.join(_CANCEL_SECONDS)
+
+
+def _cancel(session: SparkSession, work: SparkSession) -> None:
+    from silver.run.masters import is_remote  # noqa: PLC0415 - loads Spark
+    from silver.run.sessions import interrupt_clones  # noqa: PLC0415
+
+    try:
+        if not is_ours(session):
+            interrupt_clones(work)
+        elif is_remote(session):
+            session.interruptAll()
+            interrupt_clones()
+        else:
+            session.sparkContext.cancelAllJobs()
+    except Exception as error:  # noqa: BLE001 - this process ends anyhow
+        _SESSION_LOGGER.info("what still runs could not be cancelled: %s", error)
+
+
+@contextmanager
+def lent(session: SparkSession, given: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session for work of ours that interprets statements as our own would.
+
+    Args:
+        session: theirs; as it was before, once the block ends.
+        given: the pipeline file's `spark` section.
+    """
+    if is_remote(session):
+        with work_beside(session) as ours:  # which has what decides that
+            _set(ours, {name: value for name, value in given.items() if name != REMOTE})
+            yield ours
+        return
+    from silver.run.pinned import PINNED, legacy, pin  # noqa: PLC0415 - the reader must not load Spark
+    from silver.run.spark_settings import put_back  # noqa: PLC0415
+
+    before = _before(session, {**PINNED, **legacy(session), **given})
+    try:
+        pin(session)
+        _set(session, {name: value for name, value in given.items() if name in before})
+        yield session
+    except (KeyboardInterrupt, Terminated):
+        raise  # the connection to the JVM is in the middle of a call, and would take its answer for another's
+    except BaseException:
+        put_back(session, before)
+        raise
+    put_back(session, before)
+
+
+def _set(session: SparkSession, given: Mapping[str, str]) -> None:
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
+
+    from silver.run.spark_settings import change  # noqa: PLC0415
+
+    for name, value in given.items():
+        try:
+            change(session, name, value)
+        except PySparkException as error:
+            raise refused(name, spark_message(error).partition("\n")[0]) from None
+
+
+def _before(session: SparkSession, names: Iterable[str]) -> dict[str, str | None]:
+    """Settings that may be set, as they are."""
+    return {name: session.conf.get(name, None) for name in names if session.conf.isModifiable(name)}
+
 
 _LOGGER: Final = logging.getLogger("deltasmelt.session")
 

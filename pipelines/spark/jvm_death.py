@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bronze.errors import DefiniteError, SmeltError, causes
 from pipelines.spark.remote import address_of, host_of, lost_server
 from pipelines.spark.session import DEFAULT_HEAP, jvm_process
-from silver.run.spark_errors import is_lost
+from silver.run.outages import is_lost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

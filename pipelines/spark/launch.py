@@ -7,20 +7,29 @@ Settings go to the JVM in a file that only its account may read, and that is rem
 `launch_gateway` would put each on the command line, which every account of the machine can list, and keys of
 object stores are among them. Options of the JVM itself (`spark.driver.extraJavaOptions`) do stand there; Java
 takes them nowhere else. The environment is ours, without the secrets of the source (`secret_variables`).
+
+How a session that would be started here understands statements, told without starting it.
+
+The types of a document's columns follow from this and from its query (`gold.builder.standing`). Where
+something else starts the session, or it is not local, only the session itself can tell.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import signal
 import threading
 from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import ConfigurationError, DefiniteError
-from pipelines.conf_files import conf_folder
+from bronze.lake.named.session import is_local
+from pipelines.private import conf_folder
 from pipelines.secret_variables import without_secret_variables
 from pipelines.spark import local_folder
 from pipelines.terminal.interrupts import held_back
@@ -28,9 +37,39 @@ from pipelines.terminal.logs import open_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from pyspark import SparkConf, SparkContext
+
+_PACKAGES: Final = ("pyspark", "delta-spark")
+_ELSEWHERE: Final = (
+    "DATABRICKS_RUNTIME_VERSION", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE"
+)  # fmt: skip
+"""Variables by which another program decides what is started."""
+_REACHED: Final = "spark.hadoop."
+"""Settings that say how files are reached. They change no type, and credentials among them change often."""
+
+
+def meaning(settings: Mapping[str, str]) -> str | None:
+    """Versions and settings of a local session as a text; None where these do not say all.
+
+    Args:
+        settings: the pipeline file's `spark` section.
+    """
+    local = is_local(settings.get("spark.master", "local")) and "spark.remote" not in settings
+    if not local or any(os.environ.get(name) for name in _ELSEWHERE):
+        return None
+    home, folder = os.environ.get("SPARK_HOME"), os.environ.get("SPARK_CONF_DIR")
+    folder = folder or (str(Path(home, "conf")) if home else None)
+    if folder is not None and Path(folder, "spark-defaults.conf").exists():
+        return None
+    try:
+        versions = [metadata.version(name) for name in _PACKAGES]
+    except metadata.PackageNotFoundError:
+        return None
+    given = {name: value for name, value in settings.items() if not name.startswith(_REACHED)}
+    jars = sorted(path.name for path in Path(home, "jars").glob("*.jar")) if home else []
+    return json.dumps([versions, home, jars, given], sort_keys=True)
+
 
 JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
 # A JVM that lives for some statements spends most of its time compiling what it will not run again.

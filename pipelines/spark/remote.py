@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bronze.errors import ConfigurationError, DefiniteError, causes
 from pipelines.terminal.jvm_errors import spark_message
-from silver.run.keep_alive import keep_alive
 from silver.run.masters import is_remote
-from silver.run.sessions import interrupt_clones, release_all
-from silver.run.spark_errors import of_grpc
+from silver.run.outages import of_grpc
+from silver.run.sessions import interrupt_clones, keep_alive, release_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

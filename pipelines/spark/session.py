@@ -1,7 +1,7 @@
 """The Spark session: Delta's jars, quiet logs, and the settings that small windows need.
 
 A session that already exists (Databricks, a notebook) is used. The settings that decide what statements mean
-are set on it while a command runs, and put back (`pipelines.spark.lent_session`). Where a Spark Connect
+are set on it while a command runs, and put back (`pipelines.spark.held_session`). Where a Spark Connect
 server is named, or Databricks runs this, the session is one of theirs (`pipelines.spark.remote`). Elsewhere a
 local one is started. Settings and their reasons:
 
@@ -42,7 +42,7 @@ from pipelines.spark.java import check_java
 from pipelines.spark.launch import JVM_OPTIONS, jvm_options, launch, log_settings, option, refused
 from pipelines.spark.remote import REMOTE, is_elsewhere, remote_session
 from pipelines.terminal.jvm_errors import spark_message
-from pipelines.terminal.waiting import waiting
+from pipelines.terminal.output import waiting
 from silver.run.masters import all_settings, cores_of, is_remote
 from silver.run.sessions import end, release_all
 

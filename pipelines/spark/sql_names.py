@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from bronze.lake.folders import folder_name
+from bronze.lake.location import folder_name
 from silver.sql import quote
 
 if TYPE_CHECKING:

@@ -2,6 +2,8 @@ r"""What the shell knows of the lake's tables at a cut: for ``\d`` and for compl
 
 Names and versions come from the cut. Columns come from Delta's log at that version, PostgreSQL's types and
 keys from the newest shapes in `bronze.relations` that begin at or before the cut.
+
+What ``\d`` shows of tables, as cells. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +37,50 @@ if TYPE_CHECKING:
     from bronze.lake.location import Layer
     from pipelines.settings import Pipeline
     from silver.schema.catalog import SilverTable
+
+
+class Cells(NamedTuple):
+    """A table to be printed.
+
+    Attributes:
+        right: the columns that are flush right.
+        head: a line before it.
+    """
+
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    right: tuple[str, ...] = ()
+    head: str = ""
+
+
+def tables_listed(tables: Iterable[tuple[TableInfo, int | None]]) -> Cells:
+    """Tables with their numbers of columns and rows; a number of rows that is not known is ``?``."""
+    rows = [
+        (table.layer, table.name, str(len(table.columns)), "?" if count is None else f"{count:,}")
+        for table, count in tables
+    ]
+    return Cells(("layer", "table", "columns", "rows"), rows, right=("columns", "rows"))
+
+
+def columns_listed(table: TableInfo) -> Cells:
+    """The columns of a table; of a table of the source also what they are there."""
+    shown = "as it is now" if table.version is None else f"version {table.version}"
+    if table.source is None:
+        rows = [(column.name, column.spark_type) for column in table.columns]
+        return Cells(("column", "type"), rows, head=f"{table.sql_name}, {shown}")
+    of_source = [
+        (column.name, column.spark_type, column.source_type or "", _constraint(column))
+        for column in table.columns
+    ]
+    head = f"{table.sql_name}, {shown}, from {table.source}"
+    return Cells(("column", "type", "PostgreSQL", "there"), of_source, head=head)
+
+
+def _constraint(column: ColumnInfo) -> str:
+    if column.in_key:
+        return "key"
+    return "not null" if column.not_null else ""
+
 
 _AT_ONCE: Final = 16
 """Logs that are read side by side; in an object store each takes some round trips."""

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.parquet as pq
 
 from bronze.errors import ConfigurationError, DefiniteError
-from bronze.lake.folders import local_folder
+from bronze.lake.location import local_folder
 from pipelines.sql_shell.results import STREAMED, running
-from pipelines.sql_shell.row_format import RowFormat
+from pipelines.terminal.arguments import RowFormat
 from pipelines.terminal.output import counted
 
 if TYPE_CHECKING:

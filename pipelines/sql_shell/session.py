@@ -19,13 +19,11 @@ from typing import TYPE_CHECKING, Final
 from bronze.errors import ConfigurationError
 from pipelines.spark.lake_sql import LakeSql, cut_of, parse_as_of
 from pipelines.sql_shell import meta_commands as meta
-from pipelines.sql_shell.catalog import CutCatalog, is_list
-from pipelines.sql_shell.describing import Cells, columns_listed, tables_listed
-from pipelines.sql_shell.layout import fits, one_value_a_line
+from pipelines.sql_shell.catalog import Cells, CutCatalog, columns_listed, is_list, tables_listed
 from pipelines.sql_shell.paging import Paged, pager_command
-from pipelines.sql_shell.results import STREAMED, Shown, first_rows
-from pipelines.sql_shell.row_format import RowFormat
+from pipelines.sql_shell.results import STREAMED, Shown, first_rows, fits, one_value_a_line
 from pipelines.sql_shell.warm_spark import CancelledError
+from pipelines.terminal.arguments import RowFormat
 from pipelines.terminal.output import counted
 from pipelines.terminal.visible import visible
 

@@ -3,13 +3,17 @@ r"""The shell: reads statements at a terminal, and runs them on a Spark session 
 Spark starts while the first statement is typed; a line below the prompt says so until it is there. What needs
 no Spark (``\d``, ``\cut``, completion) works at once. An error of a statement is printed and the shell goes
 on. It ends at Ctrl-D, or when there is no Spark to go on with.
+
+Where the shell keeps what was typed: a file of the user's state folder that nobody else can read.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from prompt_toolkit import PromptSession
@@ -25,9 +29,9 @@ from pygments.lexers.sql import SqlLexer
 from pygments.styles.default import DefaultStyle
 
 from bronze.errors import SmeltError
+from pipelines.private import own_folder
 from pipelines.sql_shell.catalog import names_of
 from pipelines.sql_shell.completion import LakeCompleter, Names
-from pipelines.sql_shell.history import history_file
 from pipelines.sql_shell.meta_commands import plain_word
 from pipelines.sql_shell.session import SqlSession, moment_text
 from pipelines.sql_shell.splitting import split
@@ -42,6 +46,21 @@ if TYPE_CHECKING:
     from pipelines.sql_shell.session import Display
     from pipelines.sql_shell.splitting import Statement
     from pipelines.terminal.output import Output
+
+
+def history_file(pipeline: str) -> Path | None:
+    """The file of a pipeline's history, made if it is not there; None where no private folder can be had."""
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    folder = Path(base) / "deltasmelt" / "sql-history"
+    if not own_folder(folder):
+        return None
+    file = folder / pipeline
+    try:
+        file.touch(mode=0o600)
+    except OSError:  # a full disk, a folder in its place
+        return None
+    return file
+
 
 _LOGGER = logging.getLogger("deltasmelt.sql")
 _STYLE: Final = Style([*style_from_pygments_cls(DefaultStyle).style_rules, ("bottom-toolbar", "noreverse")])

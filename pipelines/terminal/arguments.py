@@ -1,4 +1,7 @@
-"""Arguments and options of the commands, each with its help text and what the shell completes for it."""
+"""Arguments and options of the commands, each with its help text and what the shell completes for it.
+
+The forms that rows of `smelt sql` take.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,16 @@ import typer
 
 from pipelines.bounds import CONNECTIONS, RATE, SAMPLE
 from pipelines.terminal import completion
-from pipelines.terminal.lines import LogFormat
-from pipelines.terminal.output import Format
+from pipelines.terminal.output import Format, LogFormat
+
+
+class RowFormat(StrEnum):
+    """What `smelt sql --output` takes."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
 
 
 class Cloud(StrEnum):

@@ -30,12 +30,12 @@ from rich.text import Text
 
 from bronze.errors import SmeltError, TransientError
 from bronze.lake.stores import without_keys
-from pipelines.terminal import lines
+from pipelines.terminal import output
 from pipelines.terminal.error_pages import has_page
 from pipelines.terminal.interrupts import Terminated, interruption_behind
 from pipelines.terminal.jvm_errors import SparkFailure
+from pipelines.terminal.output import ERROR, QUIET, TITLE, messages
 from pipelines.terminal.visible import plain, visible
-from pipelines.terminal.waiting import ERROR, QUIET, TITLE, messages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -154,8 +154,8 @@ def report(error: BaseException, *, debug: bool = False, log: Path | None = None
         _say(str(error))
         return error.exit_code
     if isinstance(error, SmeltError):
-        if lines.as_json():
-            lines.say(without_secrets(error.message), level="error", error=error)
+        if output.as_json():
+            output.say(without_secrets(error.message), level="error", error=error)
         else:
             _say(error_text(error))
         return STOPPED
@@ -167,12 +167,12 @@ def report(error: BaseException, *, debug: bool = False, log: Path | None = None
 def error_text(error: SmeltError) -> str:
     """One of our errors as text: where, what and its code, remedy, and how to read the page about it."""
     said, *more = without_secrets(str(error)).splitlines() or [""]
-    lines = [f"error: {said} [{error.code}]", *more]
+    output = [f"error: {said} [{error.code}]", *more]
     if isinstance(error, TransientError):
-        lines.append("this error is usually temporary: run the command again")
+        output.append("this error is usually temporary: run the command again")
     if has_page(error.code):
-        lines.append(f"more: smelt explain-error {error.code}")
-    return "\n".join(lines)
+        output.append(f"more: smelt explain-error {error.code}")
+    return "\n".join(output)
 
 
 def _foreign(error: BaseException) -> str:
@@ -187,8 +187,8 @@ def _foreign(error: BaseException) -> str:
 
 def _say(text: str) -> None:
     """Print to standard error; on a terminal the words that begin a line are marked by colour."""
-    if lines.as_json():
-        lines.say(text, level="error")
+    if output.as_json():
+        output.say(text, level="error")
         return
     console, text = messages(), visible(text)
     if not console.is_terminal:

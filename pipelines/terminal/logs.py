@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from pipelines.private import own_folder, unread_folder
-from pipelines.terminal import lines
+from pipelines.terminal import output
 from pipelines.terminal.failures import without_secrets
 from pipelines.terminal.visible import visible
 
@@ -152,14 +152,14 @@ class _JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         trace = self.formatException(record.exc_info) if record.exc_info else None
         message = without_secrets(record.getMessage())
-        return lines.logged(record, message, None if trace is None else without_secrets(trace))
+        return output.logged(record, message, None if trace is None else without_secrets(trace))
 
 
 def start_logging(pipeline: str) -> Path:
     """Send Python's logging to the pipeline's `smelt.log`; returns that file."""
     path = log_folder(pipeline) / "smelt.log"
     handler = SharedLog(path)
-    handler.setFormatter(_JsonLines() if lines.as_json() else _WithoutSecrets(_FORMAT))
+    handler.setFormatter(_JsonLines() if output.as_json() else _WithoutSecrets(_FORMAT))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.WARNING)

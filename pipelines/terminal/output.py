@@ -4,6 +4,18 @@ On a terminal text is rich (colours, boxed tables, highlighted JSON). Elsewhere 
 the same whatever the width, so that a log or a pipe can be read and compared. There rich is not even loaded.
 Data goes to standard output, progress and messages to standard error: `smelt sql … > rows.txt` holds rows
 alone.
+
+``--log-format json``: what a long run says and logs, one JSON object a line.
+
+A collector of logs reads them without a pattern. Every object has ``time`` (UTC), ``level``, ``logger``,
+``process`` and ``message``; an error of ours also has ``code``, ``where`` and ``remedy``, a traceback is
+``traceback``. Standard error has what the command says, `smelt.log` what is logged. The choice is the
+process's own, made before it says anything; the reader's process is told of it with its orders.
+
+The terminal's standard error: its styles, and a line that moves while something takes long.
+
+Colours follow the terminal and its user, by rich's own rules: none where standard error is a file or a pipe,
+``NO_COLOR`` is set or ``TERM=dumb``; ``FORCE_COLOR`` asks for them anyway.
 """
 
 from __future__ import annotations
@@ -12,23 +24,121 @@ import json
 import os
 import re
 import sys
+import threading
 import uuid
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from pipelines.terminal import lines
 from pipelines.terminal.visible import visible
-from pipelines.terminal.waiting import messages, waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    import logging
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from rich.console import Console
+
+    from bronze.errors import SmeltError
+
+_chosen: list[bool] = []
+_SAID_BY: Final = "smelt"
+
+
+class LogFormat(StrEnum):
+    """What `--log-format` takes."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def write_json() -> None:
+    """From now on this process says and logs JSON."""
+    _chosen.append(True)
+
+
+def as_json() -> bool:
+    """Whether this process says and logs JSON."""
+    return bool(_chosen)
+
+
+def say(message: str, *, level: str = "info", error: SmeltError | None = None) -> None:
+    """Print one line to standard error; the message holds no password."""
+    record = _record(datetime.now(UTC), level, _SAID_BY, message)
+    if error is not None:
+        record |= {"code": error.code, "where": error.where, "remedy": error.remedy}
+    sys.stderr.write(visible(json.dumps(record, ensure_ascii=False)) + "\n")
+    sys.stderr.flush()
+
+
+def logged(record: logging.LogRecord, message: str, traceback: str | None) -> str:
+    """A record of Python's logging as one line."""
+    when = datetime.fromtimestamp(record.created, UTC)
+    found = _record(when, record.levelname.lower(), record.name, message)
+    if traceback:
+        found["traceback"] = traceback
+    return visible(json.dumps(found, ensure_ascii=False))
+
+
+def _record(when: datetime, level: str, logger: str, message: str) -> dict[str, object]:
+    return {
+        "time": when.isoformat(timespec="milliseconds"),
+        "level": level,
+        "logger": logger,
+        "process": os.getpid(),
+        "message": message,
+    }
+
+
+ERROR: Final = "bold red"
+WARNING: Final = "yellow"
+GOOD: Final = "green"
+TITLE: Final = "bold"
+QUIET: Final = "dim"
+"""Styles; every command takes them from here."""
+
+
+@cache
+def messages() -> Console:
+    """The console of standard error. There is one, so that a message and a moving line never mix."""
+    from rich.console import Console  # noqa: PLC0415 - most commands never print in colours
+
+    return Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+@contextmanager
+def waiting(text: str, announce: Callable[[str], None] | None) -> Iterator[None]:
+    """Show what is waited for, and for how long, until the block ends; then the line is gone.
+
+    Messages that are printed meanwhile stand above it; results are printed after the block. Beside the main
+    thread no line moves: there somebody else draws, as a prompt or a live view.
+
+    Args:
+        text: what takes long, e.g. ``starting Spark``.
+        announce: is told once where no line can move; None: nothing is shown anywhere.
+    """
+    beside = threading.current_thread() is not threading.main_thread()
+    if announce is None or beside or not sys.stderr.isatty() or messages().is_dumb_terminal:
+        if announce is not None:
+            announce(f"{text} …")
+        yield
+        return
+    from rich.progress import (  # noqa: PLC0415 - on a terminal alone
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    columns = SpinnerColumn(), TextColumn("{task.description} …", markup=False), TimeElapsedColumn()
+    with Progress(*columns, console=messages(), transient=True, redirect_stdout=False) as progress:
+        progress.add_task(text, total=None)
+        yield
+
 
 _ASKS_FOR_COLOURS: Final = ("FORCE_COLOR", "TTY_COMPATIBLE")
 """Variables by which rich takes what is no terminal for one."""
@@ -73,8 +183,8 @@ class Output:
 
     def say(self, text: str, *, style: str | None = None) -> None:
         """Print progress or a message; it is not part of the data."""
-        if lines.as_json():
-            lines.say(text)
+        if as_json():
+            say(text)
         elif _has_colours() and messages().is_terminal:
             _print(messages(), text, style)
         else:

@@ -34,9 +34,8 @@ from silver.schema.catalog import history_of, silver_table
 if TYPE_CHECKING:
     from bronze.shapes import Relation
     from silver.fold.window import Window
-    from silver.plan.activity import Activity
+    from silver.plan.activity import Activity, Work
     from silver.plan.steps import Mode
-    from silver.plan.work import Work
     from silver.schema.catalog import SilverTable
 
 

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bronze.shapes import Relation
-    from silver.plan.activity import Activity
-    from silver.plan.work import Work
+    from silver.plan.activity import Activity, Work
     from silver.schema.catalog import SilverTable
 
 Mode: TypeAlias = Literal["load", "append", "merge", "versions", "alter", "describe"]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from bronze.identifiers import TableName
     from bronze.lake.control import Run
     from bronze.lsn import Lsn
-    from silver.plan.work import Work
+    from silver.plan.activity import Work
     from silver.run.troubles import Troubles
 
 LONG: Final = 1_000_000

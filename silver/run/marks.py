@@ -30,8 +30,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from bronze.lake.location import address_of, is_named
 from bronze.lake.named import said
-from bronze.lake.named.place import address_of, is_named
 from silver.fold.upsert import as_merge
 from silver.run.sessions import mark_settings
 from silver.run.spark_settings import change, put_back, settings

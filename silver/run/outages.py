@@ -11,22 +11,62 @@ when the command started (`bronze.lake.failures.lake_opened`).
 
 On a cluster, executors are lost with the rows that they kept, and a statement that needs them fails. That
 says nothing of a table either, and is told apart from the storage (`lost_executor`): its remedy is another.
-Nor does a request to a Spark Connect server that fails on its way (`silver.run.spark_errors`).
+Nor does a request to a Spark Connect server that fails on its way (`silver.run.outages`).
+
+What a failed statement of Spark raises, with a JVM of ours and without one.
+
+PySpark turns only some of a JVM's exceptions into its own; the others are those of Py4J. A session at a Spark
+Connect server raises PySpark's alone, and the client may come without Py4J.
 """
 
 from __future__ import annotations
 
 import errno
 import re
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+import sys
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from bronze.errors import TransientError, causes
 from bronze.lake.client import DeltaError, TableNotFoundError
 from bronze.lake.failures import lacks_bucket, words_of
-from silver.run.spark_errors import of_grpc
+from bronze.lake.named.session import SESSION_ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
+
+_CONNECT: Final = "pyspark.errors.exceptions.connect"
+"""Module of the exceptions of Spark Connect."""
+_GRPC: Final = "grpc."
+"""Module of what the client leaves as it is: the error of a request to clone a session."""
+_OF_GRPC: Final = re.compile(r'RPC that terminated with:\s+status = (\S+)\s+details = "([^"\n]*)')
+
+
+def spark_errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
+    """The classes of what a failed statement raises, and `more`."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - a cycle that folds nothing loads no Spark
+
+    py4j: Any = sys.modules.get("py4j.protocol")  # pyspark loads it, where it has it
+    return (PySparkException, *more) if py4j is None else (PySparkException, py4j.Py4JJavaError, *more)
+
+
+def of_grpc(error: BaseException) -> tuple[str, str] | None:
+    """Status and words of a request to a server that failed on its way; None where Spark has answered."""
+    found = _OF_GRPC.search(str(error)) if type(error).__module__.startswith((_CONNECT, _GRPC)) else None
+    return None if found is None else (found[1].removeprefix("StatusCode."), found[2])
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether an error, or one that it came from, says that the server no longer has its session."""
+    found: list[Any] = [*causes(error, hidden=True)]
+    of_connect = (one for one in found if type(one).__module__.startswith(_CONNECT))
+    return any((one.getCondition() or "").startswith(SESSION_ENDED) for one in of_connect)
+
+
+def is_out_of_reach(error: BaseException) -> bool:
+    """Whether the server has lost the session, or could not be reached as long as the client tried."""
+    of_request = of_grpc(error)
+    return is_lost(error) or (of_request is not None and of_request[0] == "UNAVAILABLE")
+
 
 _ERRNOS: Final = frozenset(
     {
@@ -36,7 +76,6 @@ _ERRNOS: Final = frozenset(
         errno.ESTALE, errno.ETIMEDOUT,
     }
 )  # fmt: skip
-
 _CLASSES: Final = frozenset(
     {
         # java.net, javax.net.ssl, java.io
@@ -55,7 +94,6 @@ _CLASSES: Final = frozenset(
     }
 )  # fmt: skip
 """Simple names of Java's exceptions that say by themselves that the store, or the network to it, is down."""
-
 _GENERAL: Final = frozenset(
     {
         "AWSClientIOException", "AWSRedirectException", "AWSS3IOException", "AWSServiceIOException",
@@ -65,7 +103,6 @@ _GENERAL: Final = frozenset(
     }
 )  # fmt: skip
 """Those whose message says it."""
-
 _SAID: Final = re.compile(
     r"""no\ space\ left|disk\ quota\ exceeded|input/output\ error|stale\ (?:nfs\ )?file\ handle
     |too\ many\ open\ files|transport\ endpoint\ is\ not\ connected
@@ -78,23 +115,18 @@ _SAID: Final = re.compile(
     |request\ limit|server\ is\ (?:currently\ )?busy|ServerBusy|OperationTimedOut""",
     re.IGNORECASE | re.VERBOSE,
 )
-
 _RAISED: Final = re.compile(r"^(?:Caused by: |: )?(?:[a-z]\w*\.)+(?:\w+\$)*(\w+)(?:: (.*))?$", re.MULTILINE)
 """A line of Java's that names an exception, with its message; frames begin with a tab."""
-
 _LOST: Final = re.compile(
     r"ExecutorLostFailure \(executor |\[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND\]|FetchFailed\(BlockManagerId"
     r"|spark\.shuffle\.\w*FetchFailedException|\) has failed the maximum allowable number of times"
 )
 """What Spark says where an executor, or what it kept, is gone."""
-
 LOST: Final = "an executor of Spark was lost: "
 """What `outage` says begins so where that is the cause."""
-
 _LENGTH: Final = 300
 _CYCLES: Final = 5
 """That failures of the storage may end; with the pauses between them half a minute."""
-
 _Key = TypeVar("_Key", bound="Hashable")
 
 

@@ -7,41 +7,134 @@ that to our commits, and skip all but the first of them.
 
 **At a Spark Connect server** a new session is a clone of another, with its settings and its temporary views.
 It is released once nobody uses it, or the server would hold it for an hour. Until then it is kept alive, or
-the server would end it after an hour without work (`silver.run.keep_alive`).
+the server would end it after an hour without work (`silver.run.sessions`).
 
 **A view that several sessions read** (`share`) is a global one where the session is a JVM's: of one
 application, and of one name that nobody else gives. A server has other users, and serverless compute refuses
 global views. There it is a view of one session, and those that read it are cloned from that one afterwards.
+
+Sessions at a Spark Connect server are asked something now and then, or the server would end them.
+
+It ends a session that nothing was asked of for a while, by default for an hour (`_TIMEOUT`). A continuous run
+has sessions that rest for longer: the one beside which the others are made, that of maintenance, that of a
+document whose tables do not change. Their views and settings would be gone, and with them the run.
+
+One thread asks each of them for that setting, which costs the server no job, and so learns how often it has
+to. It holds no session: one that was released, or that the server has lost, is left out. If the server does
+not answer, whoever has a statement there says so.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import tempfile
 import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 from bronze.errors import DefiniteError
 from bronze.lake.foreign_commits import SIGNATURE
 from bronze.lake.named.said import USER_METADATA
-from silver.run.keep_alive import keep_alive, let_end
 from silver.run.lazy_session import lazily
 from silver.run.masters import all_settings, is_remote, runs_locally
+from silver.run.outages import is_lost, of_grpc, spark_errors
 from silver.run.pinned import PINNED, pin
-from silver.run.spark_errors import of_grpc, spark_errors
 from silver.run.spark_settings import LEAN_COMMITS, change, inherit, tune
 from silver.schema import ddl
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
     from bronze.lsn import Lsn
     from silver.run.lazy_session import LazySession
+
+_SESSION_LOGGER: Final = logging.getLogger("deltasmelt.session")
+_TIMEOUT: Final = "spark.connect.session.manager.defaultSessionTimeout"
+"""Setting of Spark's server; one that has another rule does not tell it."""
+_LONGEST: Final = 300.0
+"""Seconds between two rounds, where the server does not ask for more."""
+_SHORTEST: Final = 0.5
+_ROUNDS: Final = 4
+"""Within the time after which the server would end a session: a round may be late, or fail."""
+_UNITS: Final = {"": 0.001, "us": 1e-6, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+"""Of Spark's times, in seconds; this one is in milliseconds where it names none."""
+_sessions: WeakSet[SparkSession] = WeakSet()
+_changed: Final = threading.Condition()
+_thread: threading.Thread | None = None
+
+
+def keep_alive(session: SparkSession) -> bool:
+    """Ask a session something from now on; returns whether that is new.
+
+    Args:
+        session: one at a server.
+    """
+    global _thread  # noqa: PLW0603 - one for the process
+    with _changed:
+        if session in _sessions:
+            return False
+        _sessions.add(session)
+        if _thread is None:
+            _thread = threading.Thread(target=_work, name="smelt-keep-alive", daemon=True)
+            _thread.start()
+        return True
+
+
+def let_end(session: SparkSession) -> None:
+    """Ask a session nothing more; any other is left as it is."""
+    with _changed:
+        _sessions.discard(session)
+        _changed.notify_all()
+
+
+def pause_of(timeout: str) -> float:
+    """Seconds between two rounds, so that a session outlives them.
+
+    Args:
+        timeout: how long the server lets a session rest, as Spark writes times; empty where that is not told.
+    """
+    found = re.fullmatch(r"(\d+)\s*([a-z]*)", timeout.strip().lower())
+    if found is None or found[2] not in _UNITS:  # also of a server that ends none: -1
+        return _LONGEST
+    return min(_LONGEST, max(_SHORTEST, int(found[1]) * _UNITS[found[2]] / _ROUNDS))
+
+
+def _work() -> None:
+    global _thread  # noqa: PLW0603
+    pause = _LONGEST
+    while True:
+        with _changed:
+            sessions = list(_sessions)
+        pause = _round(sessions, pause)
+        del sessions  # whoever drops one is not to find it held here
+        with _changed:
+            _changed.wait_for(lambda: not _sessions, pause)
+            if not _sessions:
+                _thread = None
+                return
+
+
+def _round(sessions: Iterable[SparkSession], before: float) -> float:
+    """Ask each once; returns the seconds until the next round."""
+    pause = _LONGEST
+    for session in sessions:
+        try:
+            pause = min(pause, pause_of(session.conf.get(_TIMEOUT, "") or ""))
+        except Exception as error:  # noqa: BLE001 - whoever has a statement there is told
+            if is_lost(error):
+                _SESSION_LOGGER.info("a session has ended: %s", error)
+                let_end(session)
+                continue
+            _SESSION_LOGGER.debug("a session was not asked, or not told: %s", error)
+            if of_grpc(error) is not None:  # a server that keeps the setting to itself was asked all the same
+                return before
+    return pause
 
 
 _LOGGER: Final = logging.getLogger("deltasmelt.silver")
@@ -114,7 +207,6 @@ def unshare(session: SparkSession, name: str) -> None:
 
 _cloned: Final[dict[SparkSession, object]] = {}
 """Sessions of ours at a server that were not released, and the work that each is for (`work_beside`)."""
-
 _NO_WORK: Final = object()
 """For sessions that end with the command."""
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from bronze.lake import delta
 from bronze.lake.client import DeltaError
-from bronze.lake.folders import local_folder
+from bronze.lake.location import local_folder
 from bronze.lake.parquet import file_system
 from silver.run.masters import is_remote
 from silver.sql import quote

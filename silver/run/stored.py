@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from bronze.lake.disk import entry_path
-from bronze.lake.folders import local_folder
-from bronze.lake.named.owned import require_ours
+from bronze.lake.location import local_folder
+from bronze.lake.named.sql import require_ours
 from bronze.lake.transactions import transaction_version
 from bronze.lsn import Lsn
 from silver.schema.ddl import FEED, RELATION_PROPERTY
@@ -35,7 +35,7 @@ class Stored:
         mark: LSN of the newest window in it; None where none is.
         fields: its columns, own ones included.
         files: number of data files.
-        relation: id of the relation whose rows it holds (`silver.schema.recreated`); None of a table that was
+        relation: id of the relation whose rows it holds (`silver.schema.ddl`); None of a table that was
             made before that was kept.
         description: its own comment; empty where it has none.
         properties: table properties, by name.

@@ -27,12 +27,11 @@ import pyarrow.compute as pc
 
 from bronze.lake import delta
 from bronze.lake.client import DeltaError, TableNotFoundError
-from bronze.lake.folders import local_folder
+from bronze.lake.delta import history
 from bronze.lake.foreign_commits import Commit, ForeignCommit, commit_of, entry_of, first_foreign, restored
-from bronze.lake.history import history
 from bronze.lake.kept import LISTED_AFTER, SELDOM
 from bronze.lake.leases import put_back
-from bronze.lake.named.place import is_named
+from bronze.lake.location import is_named, local_folder
 from bronze.lake.tail import Tail, advance, has_entry, tail_of
 from bronze.lake.torn_log import set_torn_aside
 from bronze.lsn import Lsn

@@ -19,6 +19,7 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from bronze.backoff import Pauses
 from bronze.errors import SmeltError, TransientError
 from bronze.lake.control import OpenError
 from bronze.lake.delta import location, open_existing
@@ -28,9 +29,7 @@ from bronze.store.gaps import is_left_out
 from bronze.store.marks import snapshot_of
 from silver.errors import CODES, cause, failure, table_error
 from silver.run.lazy_session import LazySession, lazily
-from silver.run.outages import LOST, Patience, outage
-from silver.run.pauses import Pauses
-from silver.run.spark_errors import is_lost, is_out_of_reach
+from silver.run.outages import LOST, Patience, is_lost, is_out_of_reach, outage
 from silver.run.spark_settings import GUARDED
 
 if TYPE_CHECKING:

@@ -6,20 +6,24 @@ the next cycle continues where the last one stopped.
 A column that came with a value for the rows before it is added with that value in its comment. Then all rows
 get it, and then the comment is only the attnum. Killed in between, the next cycle finds the value there. No
 row that was written with the column is in the table before all of that is done.
+
+Type changes that Delta makes in place. Pure.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from bronze.errors import TableError, resnapshot_remedy
 from bronze.identifiers import folded
 from silver.schema.catalog import DELETED, OWN_COLUMNS, UNREPRESENTABLE
 from silver.schema.clustering import cluster_actions, clustering_columns, is_wide, recluster_for_drop
-from silver.schema.ddl import FEED, feedable
-from silver.schema.features import (
+from silver.schema.ddl import (
+    FEED,
     NTZ_FEATURE,
     enabled,
+    feedable,
     wants_local_times,
     wants_mapping,
     with_features,
@@ -27,7 +31,6 @@ from silver.schema.features import (
 from silver.schema.fields import DeltaColumn, believed, comment_of, definition, former_name, free_name
 from silver.schema.live_rows import is_live
 from silver.schema.unrepresentable import lost_values
-from silver.schema.widening import widens
 from silver.sql import literal, quote
 
 if TYPE_CHECKING:
@@ -35,6 +38,27 @@ if TYPE_CHECKING:
 
     from silver.schema.catalog import SilverColumn, SilverTable
     from silver.settings import SilverSettings
+
+_DECIMAL: Final = re.compile(r"DECIMAL\((\d+),(\d+)\)")
+_WIDER: Final = {
+    "SMALLINT": ("INT", "BIGINT", "DOUBLE"),
+    "INT": ("BIGINT", "DOUBLE"),
+    "FLOAT": ("DOUBLE",),
+    "DATE": ("TIMESTAMP_NTZ",),
+}
+_DIGITS: Final = {"SMALLINT": 10, "INT": 10, "BIGINT": 20}
+"""Digits before the point that a DECIMAL needs for Delta to widen such a column to it."""
+
+
+def widens(narrow: str, wide: str) -> bool:
+    """Whether Delta changes the type in place, and stored values then are what PostgreSQL has."""
+    before, after = _DECIMAL.fullmatch(narrow), _DECIMAL.fullmatch(wide)
+    if before is not None and after is not None:
+        more_scale = int(after[2]) - int(before[2])
+        return more_scale >= 0 and int(after[1]) - int(before[1]) >= more_scale
+    if after is not None and narrow in _DIGITS:
+        return int(after[1]) - int(after[2]) >= _DIGITS[narrow]
+    return wide in _WIDER.get(narrow, ())
 
 
 def steps(

@@ -30,7 +30,7 @@ import psycopg
 from deltalake import DeltaTable
 
 from bronze.doors import Door
-from bronze.lake.folders import local_folder
+from bronze.lake.location import local_folder
 from bronze.lsn import ZERO, Lsn
 from bronze.pgoutput.framing import Block
 from bronze.store.marks import CONFIRM_APP

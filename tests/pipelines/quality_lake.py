@@ -15,10 +15,9 @@ from bronze.lake.control import Cut
 from bronze.lake.control_tables import ControlTables
 from bronze.lsn import Lsn
 from bronze.shapes import Column, PgType, Relation
-from bronze.store.contract import CHANGES_SCHEMA, RELATIONS_SCHEMA
-from bronze.store.lake_format import FORMAT, FORMAT_PROPERTY
+from bronze.store.contract import CHANGES_SCHEMA, FORMAT, FORMAT_PROPERTY, RELATIONS_SCHEMA
 from bronze.store.relations import append_relations
-from gold.builder.definition import described, digest_of
+from gold.builder.standing import described, digest_of
 from gold.language.document import load_documents
 from gold.tree.resolve import resolve
 from pipelines.settings import Pipeline, load_pipeline

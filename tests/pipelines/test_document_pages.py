@@ -14,8 +14,8 @@ from bronze.config.yaml_file import parse_yaml
 from bronze.postgres.connection import connect
 from gold.language.document import parse_document
 from gold.tree.check import checked_tree
-from pipelines.conf_files import conf_folder
 from pipelines.init.catalog import read_catalog
+from pipelines.private import conf_folder
 from tests.docs.blocks import ROOT, blocks
 
 DOCS = ROOT / "docs"

@@ -23,10 +23,16 @@ from bronze.lake.named import commits as named
 from bronze.lake.named.table import NamedTable
 from bronze.lsn import Lsn
 from bronze.shapes import Column, PgType, Relation
-from bronze.store.commits import commit_marks
-from bronze.store.contract import CHANGES, CHANGES_SCHEMA, RELATIONS, RELATIONS_SCHEMA
+from bronze.store.changes_table import commit_marks
+from bronze.store.contract import (
+    CHANGES,
+    CHANGES_SCHEMA,
+    FORMAT,
+    FORMAT_PROPERTY,
+    RELATIONS,
+    RELATIONS_SCHEMA,
+)
 from bronze.store.gaps import gap_marks
-from bronze.store.lake_format import FORMAT, FORMAT_PROPERTY
 from bronze.store.marks import CONFIRM_APP, STREAM_APP, fingerprint_app, snapshot_app
 from bronze.store.relations import append_relations
 from silver.sql import literal, quote

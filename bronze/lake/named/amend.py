@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from bronze.lake.location import address_of, quoted
 from bronze.lake.named.commits import plain
-from bronze.lake.named.place import address_of
 from bronze.lake.named.sql import failures, session_for
-from bronze.lake.spark_text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

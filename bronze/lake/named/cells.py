@@ -24,12 +24,11 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from bronze.lake.client import CommitFailedError, TableNotFoundError
-from bronze.lake.conditional import Found
+from bronze.lake.lease_objects import Found
+from bronze.lake.location import literal
 from bronze.lake.named import commits
-from bronze.lake.named.owned import MADE_PROPERTY, require_ours
-from bronze.lake.named.sql import failures, run
+from bronze.lake.named.sql import MADE_PROPERTY, failures, require_ours, run
 from bronze.lake.named.table import NamedTable
-from bronze.lake.spark_text import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import Row

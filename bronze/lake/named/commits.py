@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from bronze.lake.client import CommitFailedError
+from bronze.lake.location import address_of, literal, quoted
 from bronze.lake.named import said
-from bronze.lake.named.place import address_of
 from bronze.lake.named.session import is_local
 from bronze.lake.named.sql import (
     TableBeingMadeError,
@@ -39,7 +39,6 @@ from bronze.lake.named.sql import (
     run,
     session_for,
 )
-from bronze.lake.spark_text import literal, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

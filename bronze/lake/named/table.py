@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from bronze.errors import DefiniteError
+from bronze.lake.location import address_of, layer_of, literal, quoted
 from bronze.lake.named import said
-from bronze.lake.named.place import address_of, layer_of
 from bronze.lake.named.sql import failures, run
-from bronze.lake.spark_text import literal, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +89,7 @@ class NamedTable:
     """A table at a version.
 
     Args:
-        uri: its location (`bronze.lake.named.place`).
+        uri: its location (`bronze.lake.location`).
         version: which; None: the newest.
 
     Attributes:

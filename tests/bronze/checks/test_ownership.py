@@ -12,8 +12,7 @@ from bronze.identifiers import TableName
 from bronze.lake import delta
 from bronze.lsn import Lsn
 from bronze.setup.slot_mark import lakes_of_slots
-from bronze.store.gaps import open_gaps
-from bronze.store.resnapshot import move_back, needs_snapshot, request_snapshots, resnapshot_of
+from bronze.store.gaps import move_back, needs_snapshot, open_gaps, request_snapshots, resnapshot_of
 from tests.bronze.replaying import bronze_rows, execute, fetch, read_all, source_of
 from tests.bronze.store.test_sink import open_sink
 

@@ -13,8 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bronze.lake.folders import LONGEST, folder_name, local_folder, misread, table_name
-from bronze.lake.location import Lake
+from bronze.lake.location import LONGEST, Lake, folder_name, local_folder, misread, table_name
 from bronze.lake.parquet import file_system
 
 ODD = [

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from bronze.lake import delta
-from bronze.lake.history import history
+from bronze.lake.delta import history
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,13 +14,13 @@ from bronze.doors import Door, guarded
 from bronze.errors import DefiniteError, TransientError
 from bronze.identifiers import TableName
 from bronze.lake import delta, torn_log
+from bronze.lake.compaction import tidy
 from bronze.lake.control import OpenError
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.delta import open_existing
 from bronze.lake.location import Lake
-from bronze.lake.retention import tidy
 from bronze.lake.torn_log import set_torn_aside
-from bronze.store.commits import commit_changes
+from bronze.store.changes_table import commit_changes
 from bronze.store.marks import gap_app
 from bronze.store.relations import RelationsWatch
 from silver.run.stored import SILVER_APP

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import bronze.pgoutput.shape_versions
+import bronze.pgoutput.relation_versions
 from bronze.identifiers import TableName
 from bronze.lsn import Lsn
 from bronze.pgoutput.decoder import StreamDecoder
@@ -29,7 +29,7 @@ def unforeseen(monkeypatch: pytest.MonkeyPatch) -> None:
             raise KeyError("a shape of tomorrow")
         return relation_version(announced, from_lsn, **more)
 
-    monkeypatch.setattr(bronze.pgoutput.shape_versions, "relation_version", fails)
+    monkeypatch.setattr(bronze.pgoutput.relation_versions, "relation_version", fails)
 
 
 def decoder(told: Told, *, knows: bool = False) -> StreamDecoder:

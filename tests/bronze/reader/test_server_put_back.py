@@ -25,11 +25,11 @@ from bronze.lake.delta import open_existing
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from bronze.reader.recovery import start_over
-from bronze.store.commits import commit_marks
+from bronze.store.changes_table import commit_marks
+from bronze.store.gaps import request_snapshots, resnapshot_of
 from bronze.store.marks import snapshot_app
 from bronze.store.position import read_position
 from bronze.store.relations import read_relations
-from bronze.store.resnapshot import request_snapshots, resnapshot_of
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     assert_each_change_once,

@@ -22,9 +22,8 @@ from bronze.progress import Progress
 from bronze.reader.carried_tables import CarriedTables
 from bronze.reader.copies import InitialCopies
 from bronze.reader.look import Look
-from bronze.reader.table_errors import TableErrors
+from bronze.reader.table_errors import TableErrors, UnreadableTables
 from bronze.reader.trouble import PipelineErrors
-from bronze.reader.unreadable import UnreadableTables
 from bronze.store.gaps import is_open
 from tests.bronze.replaying import (
     assert_bronze_equals_source,

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from deltalake.exceptions import DeltaError
 
+from bronze import backoff
 from bronze.config.sections import SnapshotSettings
 from bronze.config.timing import Timing
 from bronze.doors import Door, guarded
@@ -23,7 +24,6 @@ from bronze.lake.delta import open_existing
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from bronze.progress import Progress
-from bronze.reader import pauses
 from bronze.reader.copies import InitialCopies
 from bronze.reader.look import Look
 from bronze.reader.table_errors import TableErrors
@@ -198,7 +198,7 @@ def test_two_hours_of_a_table_that_cannot_be_copied_are_few_attempts_and_one_row
     lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
-    monkeypatch.setattr(pauses, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(backoff, "time", SimpleNamespace(monotonic=lambda: now))
     errors, attempts = TableErrors(ControlTables(Lake(lake_path)), Timing()), 0
     while now < TWO_HOURS:
         if errors.may_be_tried(A, Lsn(5), by_stream=False):

@@ -45,7 +45,7 @@ class Unforeseen:
 @pytest.fixture
 def unforeseen(monkeypatch: pytest.MonkeyPatch) -> Unforeseen:
     shape = Unforeseen("odd")
-    monkeypatch.setattr("bronze.pgoutput.shape_versions.relation_version", shape)
+    monkeypatch.setattr("bronze.pgoutput.relation_versions.relation_version", shape)
     return shape
 
 

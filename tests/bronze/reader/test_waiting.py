@@ -17,7 +17,7 @@ from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from bronze.postgres.connection import connect
 from bronze.postgres.replication import ReplicationConnection
-from bronze.reader.nudge import Nudge
+from bronze.stream.receiver import Nudge
 from pipelines.demo.embedded_postgres import EmbeddedServer
 from pipelines.runtime.progress_text import reader_text
 from tests.bronze.replaying import (

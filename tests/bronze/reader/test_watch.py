@@ -17,7 +17,6 @@ from bronze.checks.slot_risk import RiskLevel
 from bronze.checks.wal_budget import WalBudget
 from bronze.config.sections import BronzeSettings
 from bronze.config.timing import Timing
-from bronze.drift.fingerprint import ColumnsFingerprint, catalog_fingerprint
 from bronze.identifiers import TableName
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.delta import open_existing
@@ -26,7 +25,7 @@ from bronze.lsn import Lsn
 from bronze.postgres.connection import connect
 from bronze.progress import Progress
 from bronze.reader.trouble import PipelineErrors, Trouble
-from bronze.reader.watch import SlotWatch, Watch
+from bronze.reader.watch import ColumnsFingerprint, SlotWatch, Watch, catalog_fingerprint
 from bronze.setup.slot import SlotState, read_slot
 from bronze.store.gaps import is_open
 from bronze.store.table_marks import TableMarks

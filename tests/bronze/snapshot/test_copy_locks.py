@@ -21,7 +21,7 @@ from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.lsn import ZERO
 from bronze.shapes import Relation
-from bronze.snapshot.copy_text import cells_of
+from bronze.snapshot.copy_out import cells_of
 from bronze.snapshot.locks import groups
 from bronze.snapshot.table_copy import Outcome
 from tests.bronze.replaying import (

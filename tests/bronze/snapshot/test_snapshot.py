@@ -21,9 +21,9 @@ from bronze.postgres.connection import connect, identify
 from bronze.setup.publication import ensure_publication
 from bronze.shapes import same_shape
 from bronze.snapshot.snapshot import Snapshot
+from bronze.store.gaps import request_snapshots
 from bronze.store.landing import Landing
 from bronze.store.relations import ShapeLog, read_relations
-from bronze.store.resnapshot import request_snapshots
 from bronze.store.sink import DeltaSink
 from tests.bronze.replaying import (
     assert_bronze_equals_source,

@@ -27,8 +27,7 @@ from bronze.store.landing import Landing
 from bronze.store.position import read_position
 from bronze.store.relations import ShapeLog
 from bronze.store.sink import DeltaSink
-from bronze.stream.in_order import InOrder, RefusedError
-from bronze.stream.session import Stream
+from bronze.stream.session import InOrder, RefusedError, Stream
 from tests.bronze.faults import Fault, Faults
 from tests.bronze.store.test_sink import at, contents, open_sink, rows
 from tests.bronze.written_log import (

@@ -12,11 +12,21 @@ from bronze.identifiers import TableName
 from bronze.lake import delta
 from bronze.lsn import Lsn
 from bronze.postgres.connection import connect
-from bronze.store.commits import commit_marks
+from bronze.store.changes_table import commit_marks
 from bronze.store.contract import CHANGES_SCHEMA
-from bronze.store.gaps import gap_marks, healed_at, healing, is_left_out, is_open, is_whole, note, open_gaps
+from bronze.store.gaps import (
+    gap_marks,
+    healed_at,
+    healing,
+    is_left_out,
+    is_open,
+    is_whole,
+    needs_snapshot,
+    note,
+    open_gaps,
+    request_snapshots,
+)
 from bronze.store.marks import gap_app, snapshot_app
-from bronze.store.resnapshot import needs_snapshot, request_snapshots
 from bronze.stream.timeline import parting
 from tests.bronze.replaying import execute, source_of
 

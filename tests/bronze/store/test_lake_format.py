@@ -9,8 +9,7 @@ import pytest
 from bronze.errors import DefiniteError
 from bronze.lake import delta
 from bronze.lake.location import Lake
-from bronze.store.contract import CHANGES_SCHEMA
-from bronze.store.lake_format import FORMAT, FORMAT_PROPERTY
+from bronze.store.contract import CHANGES_SCHEMA, FORMAT, FORMAT_PROPERTY
 from bronze.store.ownership import require_own_lake
 from tests.bronze.store.test_sink import open_sink
 

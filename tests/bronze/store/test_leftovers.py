@@ -23,11 +23,11 @@ from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from bronze.reader.changed_tables import ask_for_unpublished
+from bronze.store.catalog_log import StorageLog
 from bronze.store.contract import ROWS_SCHEMA
 from bronze.store.gaps import is_open
 from bronze.store.landing import Landing
 from bronze.store.relations import ShapeLog, read_relations
-from bronze.store.storage_log import StorageLog
 from tests.bronze.faults import Fault, Faults
 from tests.bronze.replaying import assert_bronze_equals_source, execute, read_all, source_of
 from tests.bronze.store.test_sink import at, contents, open_sink, rows, shape

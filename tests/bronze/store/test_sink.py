@@ -17,9 +17,8 @@ from deltalake.exceptions import CommitFailedError
 from bronze.errors import ConfigurationError, DefiniteError, TransientError
 from bronze.identifiers import TableName
 from bronze.lake import compaction
-from bronze.lake.compaction import SmallFile, compact
+from bronze.lake.compaction import SmallFile, compact, tidy
 from bronze.lake.location import Lake
-from bronze.lake.retention import tidy
 from bronze.lsn import Lsn
 from bronze.postgres.connection import ServerIdentity
 from bronze.shapes import Column, PgType, Relation

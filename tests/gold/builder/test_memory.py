@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from bronze.config.yaml_file import parse_yaml
 from bronze.identifiers import TableName
+from gold.builder.build import Kept
 from gold.builder.growth import Growth, growth_query
-from gold.builder.kept import Kept
 from gold.builder.memory import Machine, Room, Sizes, assembly_plan, bytes_of
 from gold.builder.sizing import LARGEST, Sizing
 from gold.builder.spark_settings import LEAN

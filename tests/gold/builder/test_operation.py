@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from bronze.errors import SmeltError
 from gold.builder import gold_table, incremental
 from gold.builder.spark_settings import GOLD_APP
-from gold.verify.differences import Difference
+from gold.verify.verify import Difference
 from pipelines.commands.maintain import run_maintain
 from pipelines.commands.rebuild import run_rebuild
 from pipelines.runtime.stages import Stages

@@ -19,13 +19,12 @@ from bronze.lake.control import Cut, OpenError, Run
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from gold.builder.definition import PROVEN, proof
 from gold.builder.gold_table import DEFINITION_PROPERTY
 from gold.builder.spark_settings import GOLD_APP
-from gold.builder.standing import Standing
+from gold.builder.standing import PROVEN, Standing, proof
 from gold.cycle import Gold
 from gold.tree.check import resolved
-from pipelines.runtime.stated_retention import positions
+from pipelines.runtime.log_entries import positions
 from silver.run.lazy_session import LazySession
 from silver.run.table_log import SilverLog
 from tests.gold.shop import catalog

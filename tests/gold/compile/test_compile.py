@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.identifiers import TableName
-from gold.builder.views import view_of
+from gold.builder.build import view_of
 from gold.compile.clauses import with_steps
 from gold.compile.compiler import compile_tree
 from gold.compile.counting import count_flagged

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bronze.identifiers import TableName
-from gold.language.joins import join_columns
-from pipelines.runtime.clustering import clustered
+from pipelines.runtime.clustering import clustered, join_columns
 from silver.settings import SilverSettings
 from tests.gold.shop_documents import COUNTRY, CUSTOMER, FAMILY, document
 

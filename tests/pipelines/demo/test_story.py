@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from bronze.lsn import Lsn
-from pipelines.conf_files import conf_folder
 from pipelines.demo.live import Preparation, change_text
 from pipelines.demo.story import Story
+from pipelines.private import conf_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

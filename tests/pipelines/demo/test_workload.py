@@ -6,8 +6,8 @@ import threading
 import psycopg
 import pytest
 
-from pipelines.conf_files import conf_folder
 from pipelines.demo.workload import ACTIONS, Shop, run_workload
+from pipelines.private import conf_folder
 
 
 @pytest.fixture

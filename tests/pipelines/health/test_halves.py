@@ -23,9 +23,8 @@ from pipelines.health.lake_half import Backlog
 from pipelines.health.status import StatusReader, read_status
 from pipelines.health.status_json import plain_status, status_schema
 from pipelines.monitor.page import render
-from pipelines.monitor.readiness import why_not_ready
 from pipelines.monitor.samples import Samples
-from pipelines.monitor.watch import watched
+from pipelines.monitor.watch import watched, why_not_ready
 from pipelines.runtime.stages import Stages
 from pipelines.settings import load_pipeline
 from pipelines.terminal.failures import STOPPED

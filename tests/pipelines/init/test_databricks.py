@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from databricks.bundles.jobs import Job
 
-from pipelines.conf_files import conf_folder
 from pipelines.init.bundle import CLOUDS, BundleChoices, Cloud, bundle_files, variables_in, without_variables
+from pipelines.private import conf_folder
 from tests.pipelines.in_process import smelt_here
 from tests.pipelines.jobs import bundle
 

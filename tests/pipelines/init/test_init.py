@@ -22,12 +22,11 @@ from bronze.errors import ConfigurationError, SmeltError
 from bronze.identifiers import TableName, pattern_of
 from bronze.postgres.connection import connect
 from gold.language.document import load_documents
-from pipelines.conf_files import conf_folder
 from pipelines.health.check import run_check
 from pipelines.init.command import run_init
-from pipelines.init.dsn import without_password
-from pipelines.init.file import item_text, pipeline_name, slot_name, value_text
+from pipelines.init.file import item_text, pipeline_name, slot_name, value_text, without_password
 from pipelines.init.new_files import write_new
+from pipelines.private import conf_folder
 from pipelines.settings import Pipeline, load_pipeline
 from pipelines.terminal.output import Output
 from tests.pipelines.in_process import smelt_here

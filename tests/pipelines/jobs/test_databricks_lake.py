@@ -24,7 +24,7 @@ from pyspark.errors import PySparkException
 from bronze.config.sections import SnapshotSettings
 from bronze.lake.control import OpenError
 from bronze.lake.control_tables import ControlTables
-from pipelines.conf_files import conf_folder
+from pipelines.private import conf_folder
 from pipelines.quality.results import RESULTS_SCHEMA
 from pipelines.settings import load_pipeline
 from pipelines.spark.guest_sql import OLD_VERSIONS

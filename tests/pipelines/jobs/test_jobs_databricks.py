@@ -22,7 +22,7 @@ from databricks.bundles.schemas import Schema
 from databricks.bundles.volumes import Volume
 
 from pipelines.cli import app
-from pipelines.conf_files import conf_folder
+from pipelines.private import conf_folder
 from tests.pipelines.jobs import bundle
 
 BUNDLE: Final = conf_folder() / "databricks"

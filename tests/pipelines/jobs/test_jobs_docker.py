@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from pipelines.conf_files import conf_folder
 from pipelines.monitor.access import Address
+from pipelines.private import conf_folder
 from tests.pipelines.jobs.command_lines import parsed, probed
 
 ROOT = Path(__file__).parents[3]

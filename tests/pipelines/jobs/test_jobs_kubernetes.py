@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 
 from bronze.config.sections import parse_size
 from gold.language.document import load_documents
-from pipelines.conf_files import conf_folder
+from pipelines.private import conf_folder
 from pipelines.runtime import reader_supervision
 from pipelines.settings import load_pipeline
 from tests.pipelines.jobs.command_lines import parsed, probed

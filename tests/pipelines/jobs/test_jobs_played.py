@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
-from pipelines.conf_files import conf_folder
 from pipelines.monitor import watch
+from pipelines.private import conf_folder
 from pipelines.runtime.supervisor import END_SECONDS
 from tests.bronze.replaying import execute, source_of
 from tests.pipelines.jobs.test_jobs_kubernetes import READER, container, pods

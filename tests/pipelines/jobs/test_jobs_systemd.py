@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from pipelines.conf_files import conf_folder
+from pipelines.private import conf_folder
 from pipelines.terminal import failures
 from tests.pipelines.jobs.command_lines import parsed
 

@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from ruamel.yaml import YAML
 
 from pipelines.monitor.metrics import exposition
-from pipelines.monitor.readiness import why_not_ready
 from pipelines.monitor.samples import Samples
+from pipelines.monitor.watch import why_not_ready
 from tests.docs.blocks import ROOT
 
 if TYPE_CHECKING:

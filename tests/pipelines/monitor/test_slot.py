@@ -11,9 +11,9 @@ from bronze.checks.slot_risk import RiskLevel
 from bronze.checks.wal_budget import WalBudget
 from bronze.lsn import Lsn
 from bronze.reader.watch import SlotWatch
-from pipelines.health.slot_words import slot_danger
+from pipelines.health.status import slot_danger
 from pipelines.monitor.alerts import Alerts
-from pipelines.monitor.slot_trend import SlotTrend
+from pipelines.monitor.metrics import SlotTrend
 from tests.pipelines.monitor.statuses import HEAD, WELL
 
 if TYPE_CHECKING:

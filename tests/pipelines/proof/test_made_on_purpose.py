@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gold.compile import aggregates, clauses, elements
+from gold.compile import clauses
 from gold.tree import derived
 from pipelines.commands.context import load_documents_of, open_gold
 from silver.sql import quote
@@ -198,7 +198,7 @@ def damage(source: Source) -> None:
 
 def break_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have gold order, join and compare by text; each fault shows in a document of its own."""
-    plain_measure, plain_order = aggregates._measure, clauses.ordered
+    plain_measure, plain_order = clauses._measure, clauses.ordered
 
     def measure(function: str, value: str, only: str, ddl: str) -> str:
         if function == "max" and ddl.startswith("DECIMAL"):
@@ -217,10 +217,10 @@ def break_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
             if isinstance(one, derived.Derived)
         ]
 
-    monkeypatch.setattr(aggregates, "_measure", measure)
+    monkeypatch.setattr(clauses, "_measure", measure)
     monkeypatch.setattr(derived, "computed", by_text)
     monkeypatch.setattr(
-        elements, "ordered", lambda wanted, value: plain_order(wanted, f"CAST({value} AS STRING)")
+        clauses, "ordered", lambda wanted, value: plain_order(wanted, f"CAST({value} AS STRING)")
     )
 
 

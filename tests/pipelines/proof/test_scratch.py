@@ -13,8 +13,8 @@ import pytest
 from bronze.lake import objects
 from bronze.lake.location import Lake
 from bronze.lake.stores import register
-from pipelines.proof import scratch as scratches
-from pipelines.proof.scratch import remove_left, scratch_lake
+from pipelines.proof import source_copy as scratches
+from pipelines.proof.source_copy import remove_left, scratch_lake
 from silver.fresh import _remove
 from silver.rebuild import SCRATCH, remove_scratch
 from tests.object_store import Faults

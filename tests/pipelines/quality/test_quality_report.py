@@ -12,9 +12,8 @@ import pytest
 
 from bronze.lsn import Lsn
 from pipelines.quality.expectations import CutTable, Expectation, LeftOut, QualityResult, Result
-from pipelines.quality.report import render, write_report
+from pipelines.quality.report import render, sparkline, write_report
 from pipelines.quality.results import History, PastRun, Point, identity
-from pipelines.quality.sparkline import sparkline
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.errors import ConfigurationError
-from pipelines.conf_files import conf_folder
+from pipelines.private import conf_folder
 from pipelines.quality import check_suites
 from pipelines.quality.suite_files import load_suite
 

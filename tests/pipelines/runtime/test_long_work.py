@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bronze import backoff
 from bronze.errors import TableError, TransientError
 from bronze.identifiers import TableName
 from bronze.lake.control_tables import ControlTables
@@ -18,7 +19,7 @@ from pipelines.runtime.locks import locks_folder
 from pipelines.runtime.stages import Stages
 from pipelines.settings import load_pipeline
 from silver.cycle import Silver
-from silver.run import bronze_window, long_work, pauses
+from silver.run import bronze_window, long_work
 from tests.bronze.running import wait_for
 from tests.fix_spark import rows_of
 from tests.gold.shop_documents import document
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from bronze.lake.location import Layer
     from gold.language.document import Document
     from pipelines.settings import Pipeline
-    from silver.plan.work import Work
+    from silver.plan.activity import Work
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -77,7 +78,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     monkeypatch.setattr(long_work, "LONG_STREAM", MANY)
     monkeypatch.setattr(long_work, "GRACE_SECONDS", 0.1)
     monkeypatch.setattr(bronze_window, "_ROWS", 0)
-    monkeypatch.setattr(pauses, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(backoff, "FIRST_SECONDS", 0.0)
     yield found
     found.open.set()
 

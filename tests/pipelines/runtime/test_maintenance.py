@@ -15,6 +15,7 @@ from unittest.mock import patch
 import pytest
 from deltalake import DeltaTable
 
+from bronze import backoff
 from bronze.errors import DefiniteError
 from bronze.lake.control import Cut
 from bronze.lake.control_tables import ControlTables
@@ -35,7 +36,6 @@ from pipelines.terminal.failures import Failure
 from pipelines.terminal.output import Output
 from silver.cycle import Silver
 from silver.rebuild import SCRATCH
-from silver.run import pauses
 from silver.settings import SilverSettings
 from tests.fix_spark import rows_of, signed
 from tests.pipelines.aged import age
@@ -296,7 +296,7 @@ def test_a_rebuild_heals_a_damaged_table_wherever_it_ended_before(shop: Shop) ->
 def test_upkeep_of_one_table_that_fails_ends_neither_the_others_nor_the_run_and_is_tried_again(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(pauses, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(backoff, "FIRST_SECONDS", 0.0)
     monkeypatch.setattr(maintenance, "_LOOK_EVERY", 0.0)
     shop.step()
     upkeep = shop.maintenance(0.0)

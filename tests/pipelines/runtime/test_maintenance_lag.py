@@ -16,9 +16,8 @@ from bronze.lake.control import Cut, Run
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from pipelines.runtime.log_entries import cut_log
+from pipelines.runtime.log_entries import cut_log, hours_to_state, positions
 from pipelines.runtime.maintenance import Maintenance, expired
-from pipelines.runtime.stated_retention import hours_to_state, positions
 from tests.pipelines.aged import age
 from tests.pipelines.runtime.test_maintenance import DAY, Shop
 

@@ -15,8 +15,7 @@ from bronze.lake.stores import register
 from bronze.lsn import Lsn
 from bronze.progress import Progress, snapshot_view
 from bronze.setup.slot import SlotState
-from pipelines.health.slot_words import slot_warnings
-from pipelines.health.status import Status
+from pipelines.health.status import Status, slot_warnings
 from pipelines.runtime.progress_text import snapshot_text
 from pipelines.runtime.reader_progress import OBJECT, StoredProgress, read_progress, write_progress
 from tests.bronze.running import wait_for

@@ -10,7 +10,7 @@ import pytest
 
 from bronze.lsn import Lsn
 from pipelines import databricks_secrets
-from pipelines.runtime.reader_spawn import reader_at_hand, send_orders, spawn
+from pipelines.runtime.reader_supervision import reader_at_hand, send_orders, spawn
 
 pytestmark = pytest.mark.process
 

@@ -22,8 +22,8 @@ from pipelines.commands.explain import show_document_schema, show_explanation
 from pipelines.commands.preview import preview_document
 from pipelines.commands.run import run_layers
 from pipelines.commands.verify import run_verify
-from pipelines.conf_files import conf_folder
 from pipelines.health.status import read_status
+from pipelines.private import conf_folder
 from pipelines.settings import load_pipeline
 from pipelines.spark.lake_sql import LakeSql, cut_of
 from pipelines.spark.launch import JVM_OPTIONS, jvm_options

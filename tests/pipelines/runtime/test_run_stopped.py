@@ -16,13 +16,13 @@ from bronze.lake.control import Cut, OpenError
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.store.commits import commit_marks
+from bronze.store.changes_table import commit_marks
 from bronze.store.contract import CHANGES
 from bronze.store.marks import fingerprint_app
 from pipelines.commands.run import run_layers
 from pipelines.health.standing import Standing, standing_still, stopped_names
 from pipelines.runtime import stages
-from pipelines.runtime.maintenance_errors import MAINTENANCE_FAILED
+from pipelines.runtime.maintenance import MAINTENANCE_FAILED
 from pipelines.runtime.stages import Stages, record_definitions
 from pipelines.settings import load_pipeline
 from pipelines.terminal.failures import Failure, tables_stopped

@@ -10,8 +10,7 @@ import pytest
 
 from bronze.lsn import Lsn
 from pipelines.runtime import supervisor
-from pipelines.runtime.supervisor import Supervisor
-from pipelines.runtime.volume import LITTLE, is_little
+from pipelines.runtime.supervisor import LITTLE, Supervisor, is_little
 from pipelines.settings import Pipeline, load_pipeline
 
 if TYPE_CHECKING:

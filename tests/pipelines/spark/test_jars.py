@@ -13,8 +13,16 @@ import pytest
 from bronze.errors import ConfigurationError, DefiniteError
 from bronze.lake.stores import AZURE, GOOGLE, S3, SCHEMES
 from pipelines.spark import jars
-from pipelines.spark.jar_sets import CLIENTS, DELTA_VERSION, LINES, JarSet, delta_set, store_set
-from pipelines.spark.jars import jars_of, store_jars
+from pipelines.spark.jars import (
+    CLIENTS,
+    DELTA_VERSION,
+    LINES,
+    JarSet,
+    delta_set,
+    jars_of,
+    store_jars,
+    store_set,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

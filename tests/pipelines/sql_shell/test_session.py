@@ -11,12 +11,11 @@ from bronze.errors import ConfigurationError, DefiniteError
 from pipelines.commands.sql import Asked, run_sql
 from pipelines.settings import load_pipeline
 from pipelines.spark.lake_sql import cut_of
-from pipelines.sql_shell.history import history_file
-from pipelines.sql_shell.row_format import RowFormat
 from pipelines.sql_shell.session import Display, SqlSession
-from pipelines.sql_shell.shell import is_complete
+from pipelines.sql_shell.shell import history_file, is_complete
 from pipelines.sql_shell.splitting import split
 from pipelines.sql_shell.warm_spark import WithoutSpark
+from pipelines.terminal.arguments import RowFormat
 from pipelines.terminal.output import Output
 from tests.pipelines.sql_shell.small_lake import make_small_lake
 

@@ -14,7 +14,7 @@ import pytest
 
 from bronze.errors import ConfigurationError, DefiniteError
 from pipelines.sql_shell.exports import Export
-from pipelines.sql_shell.row_format import RowFormat
+from pipelines.terminal.arguments import RowFormat
 from silver.run.spark_settings import settings
 from tests.pipelines.processes import task_seconds, until
 from tests.pipelines.sql_shell.pseudo_terminal import ROOT, Terminal

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bronze.errors import DefiniteError
-from pipelines.terminal import lines
+from pipelines.terminal import output
 from pipelines.terminal.failures import report
 from pipelines.terminal.logs import start_logging
 from pipelines.terminal.output import Output
@@ -23,7 +23,7 @@ SECRET = "hunter2hunter2"
 
 @pytest.fixture(autouse=True)
 def json_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "_chosen", [True])
+    monkeypatch.setattr(output, "_chosen", [True])
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:

@@ -17,12 +17,11 @@ from bronze.lake.control import OpenError
 from pipelines.monitor.alerts import Alerts
 from pipelines.monitor.metrics import exposition
 from pipelines.monitor.page import render
-from pipelines.monitor.readiness import why_not_ready
 from pipelines.monitor.samples import Samples
-from pipelines.monitor.watch import Watched
+from pipelines.monitor.watch import Watched, why_not_ready
 from pipelines.settings import ALERT_KINDS, load_pipeline
-from pipelines.sql_shell.layout import one_value_a_line
-from pipelines.terminal import failures, lines, logs
+from pipelines.sql_shell.results import one_value_a_line
+from pipelines.terminal import failures, logs, output
 from pipelines.terminal.output import Output
 from pipelines.terminal.visible import in_a_line, plain, visible
 from tests.docs.blocks import ROOT
@@ -124,7 +123,7 @@ def test_errors_and_lines_of_json_are_harmless(
         for debug in (False, True):
             failures.report(error, debug=debug)
             require_harmless(capsys.readouterr().err)
-    monkeypatch.setattr(lines, "_chosen", [True])
+    monkeypatch.setattr(output, "_chosen", [True])
     failures.report(ours)
     said = capsys.readouterr().err
     require_harmless(said)

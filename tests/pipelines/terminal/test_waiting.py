@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 WAITS = (
     "import time; from pipelines.terminal.output import Output\n"
-    "from pipelines.terminal.waiting import waiting\n"
+    "from pipelines.terminal.output import waiting\n"
     "output = Output()\n"
     "with waiting('starting Spark', output.say):\n"
     "    time.sleep(0.4); output.say('a message meanwhile'); output.line('a row'); time.sleep(0.4)\n"

@@ -19,7 +19,7 @@ from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.postgres.connection import connect, log_end
 from bronze.store.contract import CHANGES
-from bronze.store.resnapshot import request_snapshots
+from bronze.store.gaps import request_snapshots
 from pipelines.demo.embedded_postgres import EmbeddedServer
 from pipelines.health.check import run_check
 from pipelines.health.status import read_status

@@ -12,7 +12,7 @@ import pytest
 
 from bronze.identifiers import TableName
 from bronze.lake.control_tables import ControlTables
-from bronze.lake.folders import folder_name, table_name
+from bronze.lake.location import folder_name, table_name
 from bronze.setup.slot import read_slot
 from pipelines.commands.context import open_gold
 from pipelines.commands.drop import run_drop

@@ -13,7 +13,7 @@ import pytest
 
 from bronze.identifiers import TableName
 from bronze.postgres.connection import connect
-from bronze.store.resnapshot import request_snapshots
+from bronze.store.gaps import request_snapshots
 from tests.bronze.replaying import current_lsn
 from tests.bronze.shape_histories import stories
 from tests.fix_postgres import drop_database, make_database

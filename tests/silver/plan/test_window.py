@@ -11,10 +11,9 @@ from bronze.errors import TableError
 from bronze.identifiers import TableName
 from bronze.lsn import ZERO, Lsn
 from silver.fold.window import Barrier, Facts
-from silver.plan.activity import Activity, activity_query
+from silver.plan.activity import Activity, Work, activity_query
 from silver.plan.history_steps import halves, plan_versions
 from silver.plan.steps import Step, plan
-from silver.plan.work import Work
 from silver.schema.catalog import silver_table
 from silver.settings import SilverSettings
 from tests.silver.histories import INT, TEXT, relation

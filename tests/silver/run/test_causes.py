@@ -21,9 +21,9 @@ from bronze.store.contract import CHANGES
 from silver.errors import CODES, cause, failure, marker, table_error
 from silver.plan.activity import Activity
 from silver.run.outages import outage
-from silver.run.refusals import check_relation
 from silver.run.stored import Stored
 from silver.run.troubles import Troubles
+from silver.run.worklist import check_relation
 from silver.schema.catalog import silver_table
 from silver.settings import SilverSettings
 from tests.silver.histories import INT, BronzeWriter, relation

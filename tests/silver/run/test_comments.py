@@ -13,7 +13,7 @@ from bronze.identifiers import TableName
 from bronze.lake.location import Lake
 from bronze.store.comments import commented
 from bronze.store.relations import read_relations
-from silver.run.descriptions import Descriptions
+from silver.run.step_runner import Descriptions
 from silver.run.table_log import SilverLog
 from silver.schema.catalog import silver_catalog
 from silver.schema.fields import is_of_source

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from bronze.comments import Comments
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from silver.run.descriptions import Descriptions
+from silver.run.step_runner import Descriptions
 from silver.run.stored import Stored
 from silver.run.table_log import SilverLog
 from silver.schema.catalog import silver_catalog

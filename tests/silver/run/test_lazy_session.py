@@ -19,7 +19,7 @@ from bronze.lake.control import Cut
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
-from bronze.store.commits import commit_marks
+from bronze.store.changes_table import commit_marks
 from bronze.store.contract import CHANGES
 from bronze.store.marks import STREAM_APP
 from silver.cycle import Silver

@@ -17,7 +17,7 @@ from bronze.lake.leases import held, leased, writing_of
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from silver.run import table_log
-from silver.run.descriptions import Descriptions
+from silver.run.step_runner import Descriptions
 from silver.run.stored import SILVER_APP
 from silver.run.table_log import SilverLog
 from silver.schema.catalog import silver_table

@@ -9,7 +9,7 @@ from bronze.lake.named import said
 from bronze.lsn import Lsn
 from silver.errors import table_error
 from silver.run.marks import KNOWN_AFTER, Mark, Telling
-from silver.run.refusals import alike
+from silver.run.worklist import alike
 from silver.schema.catalog import histories, silver_table
 from silver.settings import SilverSettings
 from tests.silver.histories import INT, relation

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import Transaction
 
+from bronze import backoff
 from bronze.drift.membership import NOT_CARRIED
 from bronze.lake import delta
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.shapes import PgType, Relation
-from bronze.store.commits import commit_marks
+from bronze.store.changes_table import commit_marks
 from bronze.store.contract import CHANGES
 from bronze.store.marks import fingerprint_app
 from silver.cycle import Silver
-from silver.run import pauses
 from silver.settings import SilverSettings
 from tests.fix_spark import rows_of
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
@@ -181,7 +181,7 @@ class Outcome:
 def outcome(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     found = Outcome(Stage(spark, str(tmp_path_factory.mktemp("lake")), list(TROUBLES)), [], [])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pauses, "FIRST_SECONDS", 0.0)
+        patch.setattr(backoff, "FIRST_SECONDS", 0.0)
         for window in (found.stage.first, found.stage.second, found.stage.third):
             cut = window()
             assert cut is not None

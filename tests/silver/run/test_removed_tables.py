@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bronze import backoff
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.lsn import Lsn
 from pipelines.runtime.locks import writing
 from silver.cycle import Silver
-from silver.run import pauses
 from silver.settings import SilverSettings
 from tests.fix_spark import rows_of
 from tests.gold.catalog_world import CATALOG, lake_in_catalog
@@ -40,7 +40,7 @@ def ins(shape: Relation, *cells: str) -> dict[str, Any]:
 def test_tables_that_were_removed_or_put_back_catch_up_in_the_same_process(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pauses, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(backoff, "FIRST_SECONDS", 0.0)
     lake = Lake(path=str(tmp_path / "lake"))
     bronze, control = BronzeWriter(lake), ControlTables(lake)
     silver = Silver(spark, lake, SilverSettings(), control)

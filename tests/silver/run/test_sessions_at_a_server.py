@@ -12,9 +12,8 @@ from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableI
 from pyspark.sql.connect.session import SparkSession
 
 from bronze.errors import DefiniteError
-from silver.run.keep_alive import pause_of
-from silver.run.sessions import _clone, end
-from silver.run.spark_errors import is_lost
+from silver.run.outages import is_lost
+from silver.run.sessions import _clone, end, pause_of
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from silver.settings import SilverSettings
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-    from silver.plan.work import Work
+    from silver.plan.activity import Work
 
 
 def test_no_table_is_at_work_any_more_when_a_cycle_is_left_early(lake_path: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from bronze.lake.location import Lake
 from silver.run.small_reads import plain_files, table_at
 from silver.run.spark_settings import settings
-from silver.schema import ddl, features
+from silver.schema import ddl
 from tests.fix_spark import rows_of
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-_WITH_ALL = {**ddl.PROPERTIES, features.MAPPING: features.BY_NAME, features.WIDENING: "true"}
+_WITH_ALL = {**ddl.PROPERTIES, ddl.MAPPING: ddl.BY_NAME, ddl.WIDENING: "true"}
 _PROPERTIES = ", ".join(f"'{name}' = '{value}'" for name, value in _WITH_ALL.items())
 _COLUMNS = """
   id BIGINT COMMENT 'attribute 1', `odd ``name.x` STRING, at TIMESTAMP, local TIMESTAMP_NTZ, day DATE,

@@ -13,8 +13,8 @@ from bronze.identifiers import TableName
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from bronze.postgres.connection import connect
+from bronze.store.gaps import request_snapshots
 from bronze.store.position import read_position
-from bronze.store.resnapshot import request_snapshots
 from silver.cycle import Silver
 from silver.settings import SilverSettings
 from tests.bronze.replaying import current_lsn, execute, read_snapshot, source_of

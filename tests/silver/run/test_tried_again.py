@@ -12,14 +12,14 @@ from unittest.mock import patch
 import pytest
 from pyspark.sql import SparkSession
 
+from bronze import backoff
 from bronze.doors import Door, guarded
 from bronze.errors import TransientError
 from bronze.lake.control_tables import ControlTables
 from bronze.lake.location import Lake
 from silver.cycle import Silver
-from silver.run import pauses
 from silver.run.bronze_window import Source
-from silver.schema.features import BY_NAME, MAPPING
+from silver.schema.ddl import BY_NAME, MAPPING
 from silver.settings import SilverSettings
 from tests.fix_spark import rows_of
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
@@ -125,7 +125,7 @@ def out_of_reach(door: Door, where: str, effect: Callable[[], Any]) -> Any:
 @pytest.fixture(scope="module")
 def tried(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
     with pytest.MonkeyPatch.context() as monkey:
-        monkey.setattr(pauses, "FIRST_SECONDS", 0.0)
+        monkey.setattr(backoff, "FIRST_SECONDS", 0.0)
         found = Tried(spark, str(tmp_path_factory.mktemp("tried")))
         play(found)
         yield found

@@ -10,11 +10,10 @@ import pytest
 
 from bronze.errors import TableError
 from bronze.shapes import PgType
-from silver.schema.alter import is_due, kept, steps
+from silver.schema.alter import is_due, kept, steps, widens
 from silver.schema.catalog import SilverTable, silver_table
 from silver.schema.ddl import create
 from silver.schema.fields import DeltaColumn, fields_of
-from silver.schema.widening import widens
 from silver.settings import SilverSettings
 from tests.silver.histories import INT, NUMERIC, TEXT, relation
 

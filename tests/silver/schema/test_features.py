@@ -7,9 +7,8 @@ import pytest
 from bronze.shapes import PgType
 from silver.schema.alter import steps
 from silver.schema.catalog import SilverTable, silver_table
-from silver.schema.ddl import create
+from silver.schema.ddl import adopted, create
 from silver.schema.fields import DeltaColumn
-from silver.schema.recreated import adopted
 from silver.settings import SilverSettings
 from tests.silver.histories import INT, TEXT, relation
 

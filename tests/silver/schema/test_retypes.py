@@ -12,11 +12,10 @@ import pytest
 from bronze.errors import TableError
 from bronze.retypes import same_text
 from bronze.shapes import PgType
-from silver.schema.alter import steps
+from silver.schema.alter import steps, widens
 from silver.schema.catalog import silver_table
 from silver.schema.fields import DeltaColumn
 from silver.schema.types import reading
-from silver.schema.widening import widens
 from silver.settings import SilverSettings
 from tests.silver.histories import INT, relation
 from tests.silver.retypes import SCHEMA, kinds

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.errors import DefiniteError, TransientError
-from bronze.lake.conditional import Found
+from bronze.lake.lease_objects import Found
 from bronze.lake.leases import leased, object_of, still_holding, still_writing, writing_of
 from bronze.lake.named import cells
 from tests.fix_spark import rows_of

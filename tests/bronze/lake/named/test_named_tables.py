@@ -13,9 +13,9 @@ from bronze.lake import delta, named_files
 from bronze.lake.client import CommitFailedError
 from bronze.lake.control import Cut, OpenError
 from bronze.lake.control_tables import ControlTables
+from bronze.lake.location import SCRATCH
 from bronze.lake.named import commits, said
 from bronze.lake.named.aside import aside
-from bronze.lake.named.place import SCRATCH
 from bronze.lake.named.sql import TableChangedError, failures, run
 from bronze.lake.named.table import NamedTable
 from bronze.lsn import Lsn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bronze.errors import DefiniteError
-from bronze.lake.named.owned import MADE_PROPERTY, require_ours
+from bronze.lake.named.sql import MADE_PROPERTY, require_ours
 
 
 def test_a_table_without_our_property_is_anothers() -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bronze.lake.location import address_of, is_named, location_of, parts_of
 from bronze.lake.named import said
-from bronze.lake.named.place import address_of, is_named, location_of, parts_of
 
 APPS = st.text(min_size=1, max_size=20).filter(lambda name: name != said.AS_OF)
 MARKS = st.dictionaries(APPS, st.integers(0, 2**63 - 1), max_size=4)

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bronze.lake.location import Lake
+from bronze.lake.location import Lake, layer_of
 from bronze.lake.named import said
-from bronze.lake.named.place import layer_of
 from bronze.lake.scratch import scratch_of
 
 APPS = st.sampled_from(["a", "b", "c"])
