@@ -94,15 +94,15 @@ lock: .uv-present  ## Compile both locks again from pyproject.toml
 	  --generate-hashes --no-emit-index-url --no-emit-find-links --upgrade --custom-compile-command "make lock" -o requirements-docs.lock
 
 java: python
-	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pipelines.spark.java
+	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m deltasmelt.pipelines.spark.java
 
 # Spark starts in two thirds of the CPU time with it; without it (no network yet, say) everything works.
 archive: java $(VENV)/.ready
-	@$(BIN)/python -m pipelines.spark.archive_training "Making an archive of Spark's classes (once)"
+	@$(BIN)/python -m deltasmelt.pipelines.spark.archive_training "Making an archive of Spark's classes (once)"
 
 # Each process that a test starts would compile what it imports where PYTHONDONTWRITEBYTECODE is set.
 compiled: $(VENV)/.ready
-	@$(BIN)/python -m compileall -q bronze silver gold pipelines deltasmelt _deltasmelt tests
+	@$(BIN)/python -m compileall -q deltasmelt tests
 
 .PHONY: python .uv-present archive compiled
 python:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bronze.shapes import PgType
+from deltasmelt.bronze.shapes import PgType
 
 # name: (oid, oid of its array, format_type's spelling where it differs from the name)
 _BASE: Final = {

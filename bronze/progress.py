@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.lsn import ZERO, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

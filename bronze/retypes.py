@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bronze.builtin_types import decimal_of, numeric_modifier
+from deltasmelt.bronze.builtin_types import decimal_of, numeric_modifier
 
 if TYPE_CHECKING:
-    from bronze.shapes import PgType
+    from deltasmelt.bronze.shapes import PgType
 
 SAME_TEXT = frozenset({"varchar", "text"})
 

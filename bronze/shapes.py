@@ -11,13 +11,13 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
 
-from bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.lsn import ZERO, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bronze.comments import Comments
-    from bronze.identifiers import TableName
+    from deltasmelt.bronze.comments import Comments
+    from deltasmelt.bronze.identifiers import TableName
 
 TypeKind: TypeAlias = Literal["base", "array", "composite", "domain", "enum", "range", "multirange", "pseudo"]
 

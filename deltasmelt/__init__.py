@@ -18,12 +18,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from _deltasmelt.ours import PackageShadowedError, require_ours
-
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
+    from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
     from deltasmelt.lake import Moment, OpenLake
 
 __all__ = [
@@ -31,18 +29,17 @@ __all__ = [
     "DefiniteError",
     "Moment",
     "OpenLake",
-    "PackageShadowedError",
     "SmeltError",
     "TransientError",
     "open",
 ]
 
-require_ours()
-
 _HOMES: Final = {
     "Moment": "deltasmelt.lake",
     "OpenLake": "deltasmelt.lake",
-    **dict.fromkeys(("ConfigurationError", "DefiniteError", "SmeltError", "TransientError"), "bronze.errors"),
+    **dict.fromkeys(
+        ("ConfigurationError", "DefiniteError", "SmeltError", "TransientError"), "deltasmelt.bronze.errors"
+    ),
 }
 
 

@@ -12,20 +12,20 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from bronze.checks.ownership import refuse_others
-from bronze.store.ownership import require_own_lake
-from pipelines.commands.comparing import compare, documents_like
-from pipelines.commands.context import documents_named, require_lake
-from pipelines.commands.preview import preview_document
-from pipelines.health.check import run_check
-from pipelines.health.status import read_status
-from pipelines.private import require_report
-from pipelines.proof.load import Load
-from pipelines.settings import load_pipeline
-from pipelines.spark.guest_sql import GuestSql
-from pipelines.spark.held_session import HeldSession
-from pipelines.spark.lake_sql import cut_of, moment_of
-from pipelines.terminal.output import Unheard
+from deltasmelt.bronze.checks.ownership import refuse_others
+from deltasmelt.bronze.store.ownership import require_own_lake
+from deltasmelt.pipelines.commands.comparing import compare, documents_like
+from deltasmelt.pipelines.commands.context import documents_named, require_lake
+from deltasmelt.pipelines.commands.preview import preview_document
+from deltasmelt.pipelines.health.check import run_check
+from deltasmelt.pipelines.health.status import read_status
+from deltasmelt.pipelines.private import require_report
+from deltasmelt.pipelines.proof.load import Load
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.spark.guest_sql import GuestSql
+from deltasmelt.pipelines.spark.held_session import HeldSession
+from deltasmelt.pipelines.spark.lake_sql import cut_of, moment_of
+from deltasmelt.pipelines.terminal.output import Unheard
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from bronze.checks.finding import Finding
-    from bronze.lsn import Lsn
-    from pipelines.commands.comparing import Verified
-    from pipelines.health.status import Status
-    from pipelines.quality.expectations import QualityResult
-    from pipelines.settings import Pipeline
+    from deltasmelt.bronze.checks.finding import Finding
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.pipelines.commands.comparing import Verified
+    from deltasmelt.pipelines.health.status import Status
+    from deltasmelt.pipelines.quality.expectations import QualityResult
+    from deltasmelt.pipelines.settings import Pipeline
 
 
 def open_lake(file: str | Path) -> OpenLake:
@@ -240,7 +240,7 @@ class OpenLake:
             ConfigurationError: ``quality-missing``, Great Expectations is not installed;
                 ``report-unwritable``; or a file is wrong.
         """
-        from pipelines.quality.run import run_quality  # noqa: PLC0415 - loads what derives expectations
+        from deltasmelt.pipelines.quality.run import run_quality  # noqa: PLC0415 - loads what derives expectations
 
         self._require_lake()
         refuse_others(self.pipeline.source, self.pipeline.lake_address(), self.pipeline.pipeline)

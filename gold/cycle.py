@@ -23,34 +23,34 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from bronze.config.suggestions import suggestion
-from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
-from bronze.lake.control import Cut, OpenError, Run
-from bronze.lake.leases import COMMIT_LOST, still_writing
-from gold.builder.memory import Room
-from gold.builder.standing import Standing
-from gold.tree.check import resolved
-from silver.run.lazy_session import lazily
-from silver.run.outages import Patience, outage
-from silver.run.spark_settings import GUARDED, in_background
-from silver.run.table_log import SilverLog
+from deltasmelt.bronze.config.suggestions import suggestion
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
+from deltasmelt.bronze.lake.control import Cut, OpenError, Run
+from deltasmelt.bronze.lake.leases import COMMIT_LOST, still_writing
+from deltasmelt.gold.builder.build_start import BuildStart
+from deltasmelt.gold.builder.memory import Room
+from deltasmelt.gold.tree.check import resolved
+from deltasmelt.silver.run.lazy_session import lazily
+from deltasmelt.silver.run.outages import Patience, outage
+from deltasmelt.silver.run.spark_settings import GUARDED, in_background
+from deltasmelt.silver.run.table_log import SilverLog
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from pyspark.sql import SparkSession
 
-    from bronze.identifiers import TableName
-    from bronze.lake.control_tables import ControlTables
-    from bronze.lake.location import Lake
-    from gold.builder.document import DocumentBuild
-    from gold.builder.memory import Machine
-    from gold.language.document import Document
-    from gold.tree.nodes import Tree
-    from gold.verify.verify import Built
-    from silver.fresh import FreshTables, Head
-    from silver.run.lazy_session import LazySession
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.control_tables import ControlTables
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.gold.builder.document import DocumentBuild
+    from deltasmelt.gold.builder.memory import Machine
+    from deltasmelt.gold.language.document import Document
+    from deltasmelt.gold.tree.nodes import Tree
+    from deltasmelt.gold.verify.verify import Built
+    from deltasmelt.silver.fresh import FreshTables, Head
+    from deltasmelt.silver.run.lazy_session import LazySession
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 _LOGGER: Final = logging.getLogger("deltasmelt.gold")
 
@@ -111,7 +111,7 @@ class Gold:
         self._spark = spark = lazily(spark)
         self._lake = lake
         self._standings = {
-            document.name: Standing(lake, document, SilverLog(lake), control) for document in documents
+            document.name: BuildStart(lake, document, SilverLog(lake), control) for document in documents
         }
         self._workshop: tuple[dict[str, DocumentBuild], Machine] | None = None
         self._failed: dict[str, Cut] = {}
@@ -197,8 +197,8 @@ class Gold:
         if self._workshop is None:
             # First: pyspark loaded by two threads at once may be found half made.
             spark = self._spark.get()
-            from gold.builder.document import DocumentBuild  # noqa: PLC0415 - they load Spark
-            from gold.builder.sizing import machine_of  # noqa: PLC0415
+            from deltasmelt.gold.builder.document import DocumentBuild  # noqa: PLC0415 - they load Spark
+            from deltasmelt.gold.builder.sizing import machine_of  # noqa: PLC0415
 
             machine = self._given_machine or machine_of(spark)
             room, meaning = Room(machine.room), self._spark.meaning
@@ -220,8 +220,8 @@ class Gold:
         Raises:
             SmeltError: there is no such document, the key does not fit, or the definition is wrong.
         """
-        from gold.preview import Preview, at_head  # noqa: PLC0415 - they load Spark
-        from silver.run.sessions import beside  # noqa: PLC0415
+        from deltasmelt.gold.preview import Preview, at_head  # noqa: PLC0415 - they load Spark
+        from deltasmelt.silver.run.sessions import beside  # noqa: PLC0415
 
         standing = self._named(name)
         cut = self._control.latest_cut("silver")
@@ -244,7 +244,7 @@ class Gold:
         Raises:
             SmeltError: there is no such document, it is in no gold cut, or its file says something else now.
         """
-        from gold.verify.verify import Built  # noqa: PLC0415 - loads Spark
+        from deltasmelt.gold.verify.verify import Built  # noqa: PLC0415 - loads Spark
 
         standing = self._named(name)
         last = self._control.latest_cut("gold")
@@ -273,7 +273,7 @@ class Gold:
             raise outdated
         return Built(tree, cut, last.tables[name])
 
-    def _named(self, name: str) -> Standing:
+    def _named(self, name: str) -> BuildStart:
         standing = self._standings.get(name)
         if standing is None:
             raise ConfigurationError(
@@ -314,8 +314,8 @@ class Gold:
             TransientError: the lake does not answer.
             Exception: Spark itself no longer answers.
         """
-        from gold.builder.failures import document_error, unknown_error  # noqa: PLC0415 - they load Spark
-        from silver.run.troubles import answers, unreachable  # noqa: PLC0415
+        from deltasmelt.gold.builder.failures import document_error, unknown_error  # noqa: PLC0415 - they load Spark
+        from deltasmelt.silver.run.failed_tables import answers, unreachable  # noqa: PLC0415
 
         for again in (True, False):
             try:
@@ -339,7 +339,7 @@ class Gold:
         raise AssertionError  # the second attempt returned or raised
 
     def _build(self, build: DocumentBuild, tree: Tree, turn: _Turn) -> Run:
-        from gold.builder.sizing import LARGEST  # noqa: PLC0415 - loads Spark
+        from deltasmelt.gold.builder.sizing import LARGEST  # noqa: PLC0415 - loads Spark
 
         name, state = build.document.name, build.table.state()
         position = None if state is None else state.position

@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gold.tree.derived import origin
-from gold.tree.nodes import Aggregate, Collect, Many, One, Pick
+from deltasmelt.gold.tree.derived import origin
+from deltasmelt.gold.tree.nodes import Aggregate, Collect, Many, One, Pick
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gold.expressions.expressions import Expression
-    from gold.language.notation import OrderedColumn
-    from gold.tree.nodes import Node, Scope, Tree
+    from deltasmelt.gold.expressions.expressions import Expression
+    from deltasmelt.gold.language.notation import OrderedColumn
+    from deltasmelt.gold.tree.nodes import Node, Scope, Tree
 
 
 @dataclass(frozen=True, slots=True)

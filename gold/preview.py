@@ -10,29 +10,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import DefiniteError
-from bronze.lake.control import Cut
-from gold.builder.build import CutViews, Kept, views_at_head
-from gold.builder.sizing import Sizing
-from gold.builder.spark_settings import INTERPRETED, SINGLE_TASK, SORTED
-from gold.builder.weights import Roots
-from gold.compile.column_types import schema_of
-from gold.compile.compiler import compile_tree
-from gold.tree.check import resolved
-from silver.run.spark_settings import settings
-from silver.run.table_log import SilverLog
-from silver.sql import as_json, literal, quote
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake.control import Cut
+from deltasmelt.gold.builder.build import CutViews, Kept, views_at_head
+from deltasmelt.gold.builder.sizing import Sizing
+from deltasmelt.gold.builder.spark_settings import INTERPRETED, SINGLE_TASK, SORTED
+from deltasmelt.gold.builder.weights import Roots
+from deltasmelt.gold.compile.column_types import schema_of
+from deltasmelt.gold.compile.compiler import compile_tree
+from deltasmelt.gold.tree.check import resolved
+from deltasmelt.silver.run.spark_settings import settings
+from deltasmelt.silver.run.table_log import SilverLog
+from deltasmelt.silver.sql import as_json, literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.location import Lake
-    from gold.builder.memory import Machine
-    from gold.language.document import Document
-    from gold.tree.nodes import Tree
-    from silver.fresh import FreshTables, Head
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.gold.builder.memory import Machine
+    from deltasmelt.gold.language.document import Document
+    from deltasmelt.gold.tree.nodes import Tree
+    from deltasmelt.silver.fresh import FreshTables, Head
 
 _ROOT: Final = "previewed"
 _LARGE: Final = 200_000

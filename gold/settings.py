@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from bronze.config.sections import Section
+from deltasmelt.bronze.config.sections import Section
 
 
 class GoldSettings(Section):

@@ -16,23 +16,23 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from pipelines.terminal import arguments, failures
-from pipelines.terminal.arguments import (  # noqa: TC001 - Typer reads them
+from deltasmelt.pipelines.terminal import arguments, failures
+from deltasmelt.pipelines.terminal.arguments import (  # noqa: TC001 - Typer reads them
     Cloud,
     File,
     OutputFormat,
     RowFormat,
 )
-from pipelines.terminal.help_layout import Command, CommandGroup
-from pipelines.terminal.interrupts import Terminated
-from pipelines.terminal.output import Format, LogFormat, Output
+from deltasmelt.pipelines.terminal.help_layout import Command, CommandGroup
+from deltasmelt.pipelines.terminal.interrupts import Terminated
+from deltasmelt.pipelines.terminal.output import Format, LogFormat, Output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bronze.lake.location import Layer
-    from pipelines.monitor.access import Shown
-    from pipelines.settings import Pipeline
+    from deltasmelt.bronze.lake.location import Layer
+    from deltasmelt.pipelines.monitor.access import Shown
+    from deltasmelt.pipelines.settings import Pipeline
 
 app = typer.Typer(
     name="smelt",
@@ -95,7 +95,7 @@ def demo(
 
     It starts an embedded PostgreSQL and removes it at the end. The lake and the files stay in the folder.
     """
-    from pipelines.demo.demo import run_demo
+    from deltasmelt.pipelines.demo.demo import run_demo
 
     _start("demo")
     run_demo(Output(), folder=folder, seconds=seconds, rate=rate, dsn=dsn)
@@ -122,7 +122,7 @@ def init(
     for option, value in {"--cloud": cloud, "--catalog": catalog}.items():
         if value is not None:
             raise typer.BadParameter("it belongs to --databricks FILE", param_hint=option)
-    from pipelines.init.command import run_init
+    from deltasmelt.pipelines.init.command import run_init
 
     if dsn is None and not any(name in os.environ for name in _LIBPQ):
         raise typer.BadParameter("no database is given: use --dsn postgresql://user@host:5432/database")
@@ -138,7 +138,7 @@ def check(file: File, *, offline: arguments.Offline = False, output: OutputForma
     quality suites. Nothing is changed; an object store is tried with a small object, removed again. Exit
     code 1 if an error would stop the pipeline.
     """
-    from pipelines.commands.check import show_check
+    from deltasmelt.pipelines.commands.check import show_check
 
     show_check(_load(file), Output(output), offline=offline)
 
@@ -219,7 +219,7 @@ def status(
     It needs no Spark, and works while the server is down. While the lake cannot be read, it shows what the
     server says, and ends with exit code 1.
     """
-    from pipelines.commands.status import show_status, show_status_schema
+    from deltasmelt.pipelines.commands.status import show_status, show_status_schema
 
     if schema:
         show_status_schema(Output(output))
@@ -252,7 +252,7 @@ def sql(
 
     Without a statement: a shell on a terminal; from a pipe, its statements.
     """
-    from pipelines.commands.sql import Asked, run_sql
+    from deltasmelt.pipelines.commands.sql import Asked, run_sql
 
     if statement is not None and script is not None:
         raise typer.BadParameter("give a statement or --file, not both")
@@ -271,7 +271,7 @@ def explain(
 
     With it: the columns that are read there, and how many documents the last run updated from each table.
     """
-    from pipelines.commands.explain import show_document_schema, show_explanation, show_file_schema
+    from deltasmelt.pipelines.commands.explain import show_document_schema, show_explanation, show_file_schema
 
     pipeline = _load(file)
     if document is None:
@@ -292,7 +292,7 @@ def preview(
 
     It is built from silver's newest cut and written nowhere, so a changed document file can be tried.
     """
-    from pipelines.commands.preview import run_preview
+    from deltasmelt.pipelines.commands.preview import run_preview
 
     run_preview(_open(file), document, key, Output(), fresh=fresh)
 
@@ -315,8 +315,8 @@ def verify(
     goes on meanwhile. Documents are compared with what silver gives at gold's newest cut. It prints the first
     differences, and changes nothing without --repair. Exit code 1 if there are any.
     """
-    from pipelines.commands.verify import run_verify
-    from pipelines.proof.load import Load
+    from deltasmelt.pipelines.commands.verify import run_verify
+    from deltasmelt.pipelines.proof.load import Load
 
     load = Load(connections=max_connections, rate=arguments.bytes_of(rate), sample=sample)
     run_verify(_open(file), Output(output), tables=table or (), document=document, load=load, repairs=repair)
@@ -329,7 +329,7 @@ def quality(file: File, *, report: arguments.ReportFile = None, output: OutputFo
     Expectations come from the source's constraints, from what the lake promises, and from your suites. Exit
     code 1 if one of severity error fails or there is none, 3 if a stopped table is left out.
     """
-    from pipelines.commands.quality import run_quality_checks
+    from deltasmelt.pipelines.commands.quality import run_quality_checks
 
     run_quality_checks(_open(file), Output(output), report=report)
 
@@ -346,7 +346,7 @@ def snapshot(
 
     A running reader takes the snapshots; without one, this command does. Streaming continues meanwhile.
     """
-    from pipelines.commands.snapshot import run_snapshot
+    from deltasmelt.pipelines.commands.snapshot import run_snapshot
 
     run_snapshot(_load(file), tables or [], Output(), every=every, wait=wait, command="smelt snapshot")
 
@@ -357,7 +357,7 @@ def rebuild(file: File, layer: arguments.LayerToRebuild, name: arguments.Rebuilt
 
     The server is not needed. The stages must be stopped; the reader may run.
     """
-    from pipelines.commands.rebuild import run_rebuild
+    from deltasmelt.pipelines.commands.rebuild import run_rebuild
 
     run_rebuild(_open(file), layer.value, name, Output())
 
@@ -368,7 +368,7 @@ def maintain(file: File, *, output: OutputFormat = Format.TEXT) -> None:
 
     What `lake.retention` needs is kept. It may run beside the pipeline.
     """
-    from pipelines.commands.maintain import run_maintain
+    from deltasmelt.pipelines.commands.maintain import run_maintain
 
     run_maintain(_open(file), Output(output))
 
@@ -381,7 +381,7 @@ def drop(file: File, *, yes: arguments.Yes = False) -> None:
     kept; its SQL is printed. A slot that is not the pipeline's is refused.
     With manage: false nothing is removed, and all SQL is printed.
     """
-    from pipelines.commands.drop import run_drop
+    from deltasmelt.pipelines.commands.drop import run_drop
 
     run_drop(_read(file), Output(), ask=not yes)
 
@@ -389,7 +389,7 @@ def drop(file: File, *, yes: arguments.Yes = False) -> None:
 @app.command("explain-error")
 def explain_error(code: arguments.ErrorCode = None) -> None:
     """Show what an error means, its cause, and what to do."""
-    from pipelines.commands.explain import list_errors, show_error
+    from deltasmelt.pipelines.commands.explain import list_errors, show_error
 
     if code is None:
         list_errors(Output())
@@ -435,8 +435,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _init_databricks(
     file: Path, out: Path | None, cloud: Cloud | None, catalog: str | None, *, others: dict[str, object]
 ) -> None:
-    from pipelines.init.bundle import CLOUDS
-    from pipelines.init.databricks import run_init_databricks
+    from deltasmelt.pipelines.init.bundle import CLOUDS
+    from deltasmelt.pipelines.init.databricks import run_init_databricks
 
     for option, value in others.items():
         if value:
@@ -453,14 +453,14 @@ def _version() -> str:
 
 
 def _run(file: Path, layers: Sequence[Layer], command: str, asked: _Asked) -> None:
-    from pipelines.runtime.reader_supervision import reader_at_hand
-    from pipelines.terminal import output
+    from deltasmelt.pipelines.runtime.reader_supervision import reader_at_hand
+    from deltasmelt.pipelines.terminal import output
 
     if asked.log_format is LogFormat.JSON:
         output.write_json()
     shown = _shown(asked)
     with reader_at_hand(wanted="bronze" in layers) as reader:  # it loads while we do
-        from pipelines.commands.run import run_layers
+        from deltasmelt.pipelines.commands.run import run_layers
 
         run_layers(
             _open(file),
@@ -481,7 +481,7 @@ def _shown(asked: _Asked) -> Shown | None:
         )
     if asked.http is None and asked.metrics_port is None:
         return None
-    from pipelines.monitor.access import Shown, address_of
+    from deltasmelt.pipelines.monitor.access import Shown, address_of
 
     try:
         http = None if asked.http is None else address_of(asked.http)
@@ -492,7 +492,7 @@ def _shown(asked: _Asked) -> Shown | None:
 
 def _open(file: Path) -> Pipeline:
     """As `_load`; a lake of another format or pipeline is refused."""
-    from bronze.store.ownership import require_own_lake
+    from deltasmelt.bronze.store.ownership import require_own_lake
 
     pipeline = _load(file)
     require_own_lake(pipeline.lake_address(), pipeline.pipeline)
@@ -501,18 +501,18 @@ def _open(file: Path) -> Pipeline:
 
 def _load(file: Path) -> Pipeline:
     """As `_read`, for what looks into the lake."""
-    from pipelines.without_pandas import load_pyarrow
+    from deltasmelt.pipelines.without_pandas import load_pyarrow
 
     load_pyarrow()
     return _read(file)
 
 
 def _read(file: Path) -> Pipeline:
-    from pipelines.settings import load_pipeline
+    from deltasmelt.pipelines.settings import load_pipeline
 
     pipeline = load_pipeline(file)
     if pipeline.lake.path is None:
-        from pipelines.spark.held_session import serve_catalog
+        from deltasmelt.pipelines.spark.held_session import serve_catalog
 
         serve_catalog(pipeline)
     _start(pipeline.pipeline)
@@ -521,6 +521,6 @@ def _read(file: Path) -> Pipeline:
 
 def _start(pipeline: str) -> None:
     global _log  # noqa: PLW0603 - where the one command of this process logs to
-    from pipelines.terminal.logs import start_logging
+    from deltasmelt.pipelines.terminal.logs import start_logging
 
     _log = start_logging(pipeline)

@@ -20,7 +20,7 @@ import os
 import stat
 from pathlib import Path
 
-from bronze.errors import ConfigurationError
+from deltasmelt.bronze.errors import ConfigurationError
 
 
 def why_unwritable(folder: Path) -> str | None:
@@ -52,7 +52,7 @@ def require_report(report: Path) -> None:
 
 def conf_folder() -> Path:
     """The folder `conf`."""
-    packages = Path(__file__).parent
+    packages = Path(__file__).resolve().parent
     packaged = packages / "conf"
     return packaged if packaged.is_dir() else packages.parent / "conf"
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from bronze.errors import SmeltError
+    from deltasmelt.bronze.errors import SmeltError
 
 _T = TypeVar("_T")
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, field_validator
 
-from bronze.config.sections import (
+from deltasmelt.bronze.config.sections import (
     BronzeSettings,
     Duration,
     LakeSettings,
@@ -28,16 +28,16 @@ from bronze.config.sections import (
     in_the_form,
     spelt_out,
 )
-from bronze.config.validation import validate
-from bronze.config.yaml_file import YamlFile, parse_yaml, read_yaml
-from bronze.errors import ConfigurationError
-from bronze.lake.location import Lake, local_folder, misread
-from bronze.lake.stores import is_meant_for_store, refuse_wrong, register, scheme_of
-from gold.settings import GoldSettings
-from pipelines.databricks_secrets import secret
-from pipelines.secret_variables import remember
-from pipelines.selected import selected, there_are
-from silver.settings import SilverSettings
+from deltasmelt.bronze.config.validation import validate
+from deltasmelt.bronze.config.yaml_file import YamlFile, parse_yaml, read_yaml
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.lake.location import Lake, local_folder, misread
+from deltasmelt.bronze.lake.stores import is_meant_for_store, refuse_wrong, register, scheme_of
+from deltasmelt.gold.settings import GoldSettings
+from deltasmelt.pipelines.databricks_secrets import secret
+from deltasmelt.pipelines.secret_variables import remember
+from deltasmelt.pipelines.selected import selected, there_are
+from deltasmelt.silver.settings import SilverSettings
 
 FLUSH_INTERVAL_IN_STORES: Final = 5.0
 """Seconds between commits to a lake in an object store, unless the file says otherwise."""

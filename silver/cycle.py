@@ -21,8 +21,8 @@ Why it is right, at each point where it may be killed:
 
 Which tables are carried is in `silver.run.worklist`. A table's history is a second table with its own mark;
 every cut names both or neither. One table's failure never stops others: `Silver._carry`,
-`silver.run.troubles`. Nor does one table's long work, where the caller lets such work go on across cycles:
-`silver.run.long_work`.
+`silver.run.failed_tables`. Nor does one table's long work, where the caller lets such work go on across
+cycles: `silver.run.long_work`.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import TableError, TransientError
-from bronze.lake.control import Cut, Run
-from bronze.lake.kept import KeptTable
-from bronze.lake.leases import Lease, held, still_writing
-from bronze.lsn import ZERO, Lsn
-from bronze.store.comments import CommentsWatch, commented
-from bronze.store.contract import CHANGES, require_format
-from bronze.store.position import position_of
-from bronze.store.relations import RelationsWatch
-from silver.errors import failure, table_error
-from silver.plan.history_steps import halves, plan_versions
-from silver.plan.steps import plan
-from silver.run.bronze_window import Source
-from silver.run.lazy_session import lazily
-from silver.run.long_work import LongWork
-from silver.run.position import Position
-from silver.run.sessions import Sessions, warm_up
-from silver.run.spark_settings import in_background
-from silver.run.step_runner import Descriptions, StepRunner
-from silver.run.table_log import SilverLog
-from silver.run.troubles import Troubles
-from silver.run.worklist import Attempt, Worklist
-from silver.schema.catalog import histories, silver_catalog
-from silver.schema.decimals import UNREPRESENTABLE_ROWS, lossy_decimals, lossy_inside
+from deltasmelt.bronze.errors import TableError, TransientError
+from deltasmelt.bronze.lake.control import Cut, Run
+from deltasmelt.bronze.lake.kept import KeptTable
+from deltasmelt.bronze.lake.leases import Lease, held, still_writing
+from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.store.comments import CommentsWatch, commented
+from deltasmelt.bronze.store.contract import CHANGES, require_format
+from deltasmelt.bronze.store.position import position_of
+from deltasmelt.bronze.store.relations import RelationsWatch
+from deltasmelt.silver.errors import failure, table_error
+from deltasmelt.silver.plan.history_steps import halves, plan_versions
+from deltasmelt.silver.plan.steps import plan
+from deltasmelt.silver.run.bronze_window import Source
+from deltasmelt.silver.run.failed_tables import FailedTables
+from deltasmelt.silver.run.lazy_session import lazily
+from deltasmelt.silver.run.long_work import LongWork
+from deltasmelt.silver.run.position import Position
+from deltasmelt.silver.run.sessions import Sessions, warm_up
+from deltasmelt.silver.run.spark_settings import in_background
+from deltasmelt.silver.run.step_runner import Descriptions, StepRunner
+from deltasmelt.silver.run.table_log import SilverLog
+from deltasmelt.silver.run.worklist import Attempt, Worklist
+from deltasmelt.silver.schema.catalog import histories, silver_catalog
+from deltasmelt.silver.schema.decimals import UNREPRESENTABLE_ROWS, lossy_decimals, lossy_inside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -66,16 +66,16 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
-    from bronze.identifiers import TableName
-    from bronze.lake.control_tables import ControlTables
-    from bronze.lake.location import Lake
-    from bronze.shapes import Relation
-    from bronze.store.position import Position as BronzePosition
-    from silver.plan.activity import Work
-    from silver.run.lazy_session import LazySession
-    from silver.run.stored import Stored
-    from silver.schema.catalog import SilverTable
-    from silver.settings import SilverSettings
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.control_tables import ControlTables
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.bronze.store.position import Position as BronzePosition
+    from deltasmelt.silver.plan.activity import Work
+    from deltasmelt.silver.run.lazy_session import LazySession
+    from deltasmelt.silver.run.stored import Stored
+    from deltasmelt.silver.schema.catalog import SilverTable
+    from deltasmelt.silver.settings import SilverSettings
 
 _JUST_NOW: Final = 1.0
 """Seconds since a look at `bronze.changes` that a cycle takes for its own; what came since, the next has."""
@@ -125,7 +125,7 @@ class Silver:
         self._comments = CommentsWatch(lake)
         descriptions = Descriptions(lake, self._log)
         self._runner = StepRunner(lake, settings, self._log, descriptions)
-        self._troubles = Troubles(spark, lake, control)
+        self._troubles = FailedTables(spark, lake, control)
         self.long_work = LongWork(self._troubles)
         self._position = Position(control, self._log)
         self._worklist = Worklist(
@@ -312,7 +312,7 @@ class Silver:
         self._log.forget(one.name for one in [*tables, *histories(tables, self._settings)])
 
     def _run_all(self, busy: Sequence[Work], attempt: Attempt, *, leaves: bool = False) -> list[Run]:
-        """Run all tables side by side; what ends one of them ends it alone (`silver.run.troubles`).
+        """Run all tables side by side; what ends one of them ends it alone (`silver.run.failed_tables`).
 
         Whatever leaves this, no table is still at work then but those of `long_work`: the next cycle replaces
         the view that all others read.

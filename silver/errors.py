@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import SmeltError, TableError, resnapshot_remedy
-from silver.sql import literal
+from deltasmelt.bronze.errors import SmeltError, TableError, resnapshot_remedy
+from deltasmelt.silver.sql import literal
 
 if TYPE_CHECKING:
-    from bronze.identifiers import TableName
+    from deltasmelt.bronze.identifiers import TableName
 
 _PREFIX: Final = "deltasmelt:"
 _SUFFIX: Final = ":deltasmelt"

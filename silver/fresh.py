@@ -30,31 +30,31 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import DefiniteError, TableError
-from bronze.lake import objects
-from bronze.lake.delta import location, open_existing, refresh
-from bronze.lake.location import Lake, local_folder
-from bronze.store.contract import CHANGES
-from bronze.store.gaps import is_whole
-from bronze.store.position import position_of
-from bronze.store.relations import RelationsWatch
-from silver.errors import table_error
-from silver.fold import merge
-from silver.fold.upsert import cells, changed_rows, rows_after
-from silver.plan.history_steps import halves, plan_versions
-from silver.plan.steps import plan
-from silver.run import step_source
-from silver.run.aside import Aside, OneSession, PinnedLog
-from silver.run.bronze_window import Source, files_after
-from silver.run.masters import is_remote, runs_locally
-from silver.run.sessions import share, unshare
-from silver.run.small_reads import table_at
-from silver.run.spark_settings import ONE_TASK, SMALL, SMALL_TARGET, generate_code, settings, tune
-from silver.run.step_runner import StepRunner, reshaping, rows_touched
-from silver.run.table_log import SilverLog
-from silver.run.worklist import Attempt, Worklist
-from silver.schema.catalog import histories, silver_catalog
-from silver.sql import quote
+from deltasmelt.bronze.errors import DefiniteError, TableError
+from deltasmelt.bronze.lake import objects
+from deltasmelt.bronze.lake.delta import location, open_existing, refresh
+from deltasmelt.bronze.lake.location import Lake, local_folder
+from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.bronze.store.gaps import is_whole
+from deltasmelt.bronze.store.position import position_of
+from deltasmelt.bronze.store.relations import RelationsWatch
+from deltasmelt.silver.errors import table_error
+from deltasmelt.silver.fold import merge
+from deltasmelt.silver.fold.upsert import cells, changed_rows, rows_after
+from deltasmelt.silver.plan.history_steps import halves, plan_versions
+from deltasmelt.silver.plan.steps import plan
+from deltasmelt.silver.run import step_source
+from deltasmelt.silver.run.aside import Aside, OneSession, PinnedLog
+from deltasmelt.silver.run.bronze_window import Source, files_after
+from deltasmelt.silver.run.masters import is_remote, runs_locally
+from deltasmelt.silver.run.sessions import share, unshare
+from deltasmelt.silver.run.small_reads import table_at
+from deltasmelt.silver.run.spark_settings import ONE_TASK, SMALL, SMALL_TARGET, generate_code, settings, tune
+from deltasmelt.silver.run.step_runner import StepRunner, reshaping, rows_touched
+from deltasmelt.silver.run.table_log import SilverLog
+from deltasmelt.silver.run.worklist import Attempt, Worklist
+from deltasmelt.silver.schema.catalog import histories, silver_catalog
+from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -63,15 +63,15 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
-    from bronze.identifiers import TableName
-    from bronze.lake.control_tables import ControlTables
-    from bronze.lsn import Lsn
-    from bronze.shapes import Relation
-    from silver.plan.activity import Work
-    from silver.plan.steps import Step
-    from silver.run.stored import Stored
-    from silver.schema.catalog import SilverTable
-    from silver.settings import SilverSettings
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.control_tables import ControlTables
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.silver.plan.activity import Work
+    from deltasmelt.silver.plan.steps import Step
+    from deltasmelt.silver.run.stored import Stored
+    from deltasmelt.silver.schema.catalog import SilverTable
+    from deltasmelt.silver.settings import SilverSettings
 
 _BEFORE: Final = "smelt_fresh_before"
 _MET: Final = "smelt_fresh_met"

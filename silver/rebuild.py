@@ -29,48 +29,48 @@ from typing import TYPE_CHECKING, Final
 
 from pyarrow.fs import FileType
 
-from bronze.errors import DefiniteError, TableError, resnapshot_remedy
-from bronze.lake import objects
-from bronze.lake.client import DeltaError
-from bronze.lake.delta import checkpoint_interval, location, open_existing
-from bronze.lake.leases import still_writing
-from bronze.lake.location import Lake, is_named
-from bronze.lake.named.sql import make_schema
-from bronze.lake.parquet import file_system
-from bronze.lake.scratch import NUMBERED, remove_left, scratch_of
-from bronze.lake.scratch import remove as remove_named
-from bronze.lsn import Lsn
-from bronze.store.contract import CHANGES
-from bronze.store.gaps import is_left_out, is_whole
-from bronze.store.marks import snapshot_of
-from silver.errors import cause
-from silver.plan.activity import Work, activity_of, activity_query
-from silver.plan.derivable import obstacle
-from silver.plan.history_steps import plan_versions
-from silver.plan.steps import plan
-from silver.run.bronze_window import whole
-from silver.run.marks import Mark, write
-from silver.run.sessions import beside, mark_settings
-from silver.run.spark_settings import settings as session_settings
-from silver.run.spark_settings import tune
-from silver.run.step_runner import StepRunner
-from silver.run.stored import SILVER_APP
-from silver.run.table_log import SilverLog
-from silver.schema import alter, ddl
-from silver.schema.catalog import COMMIT_LSN, DELETED, VALID_FROM_LSN, VALID_TO, VALID_TO_LSN
-from silver.schema.clustering import clustered_again
-from silver.schema.ddl import adopted
-from silver.sql import quote
+from deltasmelt.bronze.errors import DefiniteError, TableError, resnapshot_remedy
+from deltasmelt.bronze.lake import objects
+from deltasmelt.bronze.lake.catalog.sql import make_schema
+from deltasmelt.bronze.lake.client import DeltaError
+from deltasmelt.bronze.lake.delta import checkpoint_interval, location, open_existing
+from deltasmelt.bronze.lake.leases import still_writing
+from deltasmelt.bronze.lake.location import Lake, is_named
+from deltasmelt.bronze.lake.parquet import file_system
+from deltasmelt.bronze.lake.scratch import NUMBERED, remove_left, scratch_of
+from deltasmelt.bronze.lake.scratch import remove as remove_named
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.bronze.store.gaps import is_left_out, is_whole
+from deltasmelt.bronze.store.marks import snapshot_of
+from deltasmelt.silver.errors import cause
+from deltasmelt.silver.plan.activity import Work, activity_of, activity_query
+from deltasmelt.silver.plan.derivable import obstacle
+from deltasmelt.silver.plan.history_steps import plan_versions
+from deltasmelt.silver.plan.steps import plan
+from deltasmelt.silver.run.bronze_window import whole
+from deltasmelt.silver.run.marks import Mark, write
+from deltasmelt.silver.run.sessions import beside, mark_settings
+from deltasmelt.silver.run.spark_settings import settings as session_settings
+from deltasmelt.silver.run.spark_settings import tune
+from deltasmelt.silver.run.step_runner import StepRunner
+from deltasmelt.silver.run.stored import SILVER_APP
+from deltasmelt.silver.run.table_log import SilverLog
+from deltasmelt.silver.schema import alter, ddl
+from deltasmelt.silver.schema.catalog import COMMIT_LSN, DELETED, VALID_FROM_LSN, VALID_TO, VALID_TO_LSN
+from deltasmelt.silver.schema.clustering import clustered_again
+from deltasmelt.silver.schema.ddl import adopted
+from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
-    from bronze.shapes import Relation
-    from silver.run.stored import Stored
-    from silver.schema.catalog import SilverTable
-    from silver.settings import SilverSettings
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.silver.run.stored import Stored
+    from deltasmelt.silver.schema.catalog import SilverTable
+    from deltasmelt.silver.settings import SilverSettings
 
 _LOGGER: Final = logging.getLogger("deltasmelt.silver")
 SCRATCH: Final = ".rebuild"

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from bronze.config.sections import Duration, Section
+from deltasmelt.bronze.config.sections import Duration, Section
 
 
 class SilverSettings(Section):

@@ -10,7 +10,7 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from bronze.lake import location
+from deltasmelt.bronze.lake import location
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

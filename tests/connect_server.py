@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import pyspark
 
-from pipelines.demo.embedded_postgres import free_port
-from pipelines.spark import class_archive
-from pipelines.spark.jars import delta_jars
-from pipelines.spark.java import check_java
-from pipelines.spark.launch import JVM_OPTIONS, jvm_options, log_settings, properties_text
-from pipelines.spark.session import server_settings
+from deltasmelt.pipelines.demo.embedded_postgres import free_port
+from deltasmelt.pipelines.spark import class_archive
+from deltasmelt.pipelines.spark.jars import delta_jars
+from deltasmelt.pipelines.spark.java import check_java
+from deltasmelt.pipelines.spark.launch import JVM_OPTIONS, jvm_options, log_settings, properties_text
+from deltasmelt.pipelines.spark.session import server_settings
 from tests.server_process import ServerProcess
 
 if TYPE_CHECKING:

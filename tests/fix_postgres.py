@@ -11,7 +11,7 @@ import psycopg.conninfo
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from pipelines.demo.embedded_postgres import EmbeddedServer
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,11 +11,11 @@ import pytest
 from pyspark.sql.functions import col
 from pyspark.sql.types import StructType
 
-from bronze.lake.foreign_commits import SIGNATURE
-from bronze.lake.named.said import USER_METADATA
-from pipelines.spark.session import spark_session, stop_session
-from silver.run.spark_settings import settings
-from silver.sql import quote
+from deltasmelt.bronze.lake.catalog.commit_marks import USER_METADATA
+from deltasmelt.bronze.lake.foreign_commits import SIGNATURE
+from deltasmelt.pipelines.spark.session import spark_session, stop_session
+from deltasmelt.silver.run.spark_settings import settings
+from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

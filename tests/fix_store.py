@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.lake.stores import register
+from deltasmelt.bronze.lake.stores import register
 from tests.object_store import object_store
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pipelines.spark.jars import cache_root
+from deltasmelt.pipelines.spark.jars import cache_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

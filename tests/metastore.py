@@ -12,9 +12,9 @@ from typing import Final
 
 import pyspark
 
-from pipelines.demo.embedded_postgres import free_port
-from pipelines.spark.jars import JarSet, jars_of
-from pipelines.spark.java import check_java
+from deltasmelt.pipelines.demo.embedded_postgres import free_port
+from deltasmelt.pipelines.spark.jars import JarSet, jars_of
+from deltasmelt.pipelines.spark.java import check_java
 from tests.server_process import ServerProcess
 
 _VERSION: Final = "10.16.1.1"

@@ -40,7 +40,7 @@ LONGEST_FIRST: Final = (
     "pipelines/whole/test_spark_connect.py",
     "silver/run/test_versions_killed.py",
     "pipelines/sql_shell/test_shell.py",
-    "bronze/lake/named/test_named_tables.py",
+    "bronze/lake/catalog/test_named_tables.py",
     "silver/run/test_taken_beside_silver.py",
     "gold/language/test_language.py",
     "pipelines/commands/test_commands.py",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.identifiers import TableName
+from deltasmelt.bronze.identifiers import TableName
 
 if TYPE_CHECKING:
     from collections.abc import Collection

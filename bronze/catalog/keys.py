@@ -23,8 +23,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import ConfigurationError, TableError
-from bronze.identifiers import TableName, quote_identifier
+from deltasmelt.bronze.errors import ConfigurationError, TableError
+from deltasmelt.bronze.identifiers import TableName, quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,8 +15,8 @@ from psycopg import sql
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bronze.catalog.source_table import SourceTable
-    from bronze.shapes import PgType
+    from deltasmelt.bronze.catalog.source_table import SourceTable
+    from deltasmelt.bronze.shapes import PgType
 
 MOST_ROWS: Final = 100_000
 """Rows that are read of a table at most."""

@@ -11,17 +11,17 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from bronze.catalog.one_snapshot import DamagedError
-from bronze.errors import TableError
-from bronze.identifiers import TableName, folded, quote_identifier
+from deltasmelt.bronze.catalog.one_snapshot import DamagedError
+from deltasmelt.bronze.errors import TableError
+from deltasmelt.bronze.identifiers import TableName, folded, quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bronze.catalog.publication import Publication
-    from bronze.catalog.source_table import SourceTable, TableFacts
-    from bronze.postgres.unnamed import Unnamed
-    from bronze.shapes import Relation
+    from deltasmelt.bronze.catalog.publication import Publication
+    from deltasmelt.bronze.catalog.source_table import SourceTable, TableFacts
+    from deltasmelt.bronze.postgres.unnamed import Unnamed
+    from deltasmelt.bronze.shapes import Relation
 
 RESERVED_COLUMNS: Final = frozenset(
     {

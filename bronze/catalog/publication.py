@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.drift.membership import SINCE_SCHEMAS, published_schemas
-from bronze.identifiers import TableName
-from bronze.postgres.unnamed import unnamed_tables
+from deltasmelt.bronze.drift.membership import SINCE_SCHEMAS, published_schemas
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.postgres.unnamed import unnamed_tables
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import psycopg
 
-from bronze.catalog.keys import UniqueIndex, identity_of
-from bronze.catalog.source_table import Partition
-from bronze.comments import LONGEST, Comments, bounded
-from bronze.drift.storage import Part, Storage, StoredColumn
-from bronze.identifiers import TableName
-from bronze.postgres.conversion import server_encoding, to_utf8
-from bronze.postgres.partition_tree import TREE
-from bronze.postgres.unnamed import unnamed_tables
+from deltasmelt.bronze.catalog.keys import UniqueIndex, identity_of
+from deltasmelt.bronze.catalog.source_table import Partition
+from deltasmelt.bronze.comments import LONGEST, Comments, bounded
+from deltasmelt.bronze.drift.storage import Part, Storage, StoredColumn
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.postgres.conversion import server_encoding, to_utf8
+from deltasmelt.bronze.postgres.partition_tree import TREE
+from deltasmelt.bronze.postgres.unnamed import unnamed_tables
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

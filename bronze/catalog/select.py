@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from bronze.catalog.keys import (
+from deltasmelt.bronze.catalog.keys import (
     Generated,
     Identity,
     UniqueIndex,
@@ -29,8 +29,8 @@ from bronze.catalog.keys import (
     key_override,
     refuses_updates,
 )
-from bronze.catalog.one_snapshot import in_parts, is_idle, may_be_damage, one_snapshot, or_damaged
-from bronze.catalog.problems import (
+from deltasmelt.bronze.catalog.one_snapshot import in_parts, is_idle, may_be_damage, one_snapshot, or_damaged
+from deltasmelt.bronze.catalog.problems import (
     damaged,
     of_identity,
     table_problems,
@@ -38,8 +38,8 @@ from bronze.catalog.problems import (
     with_name_clashes,
     without_name,
 )
-from bronze.catalog.publication import SINCE_GENERATED, Publication, is_published, read_publication
-from bronze.catalog.queries import (
+from deltasmelt.bronze.catalog.publication import SINCE_GENERATED, Publication, is_published, read_publication
+from deltasmelt.bronze.catalog.queries import (
     ColumnRow,
     RelationRow,
     Size,
@@ -51,19 +51,19 @@ from bronze.catalog.queries import (
     storage_of,
     unique_indexes_of,
 )
-from bronze.catalog.source_table import Partition, SkippedRelation, SourceTable, TableFacts
-from bronze.catalog.types import TypeTrees, resolve_types
-from bronze.errors import SmeltError
-from bronze.lsn import ZERO
-from bronze.postgres.unnamed import unnamed_tables
-from bronze.shapes import BY_KEY, Column, Relation
+from deltasmelt.bronze.catalog.source_table import Partition, SkippedRelation, SourceTable, TableFacts
+from deltasmelt.bronze.catalog.types import TypeTrees, resolve_types
+from deltasmelt.bronze.errors import SmeltError
+from deltasmelt.bronze.lsn import ZERO
+from deltasmelt.bronze.postgres.unnamed import unnamed_tables
+from deltasmelt.bronze.shapes import BY_KEY, Column, Relation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from bronze.config.sections import SourceSettings
-    from bronze.errors import TableError
-    from bronze.identifiers import TableName
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.errors import TableError
+    from deltasmelt.bronze.identifiers import TableName
 
 
 _LOGGER = logging.getLogger("deltasmelt.reader")

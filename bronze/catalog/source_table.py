@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bronze.catalog.keys import Identity, UniqueIndex
-    from bronze.catalog.publication import Member
-    from bronze.comments import Comments
-    from bronze.drift.storage import Storage
-    from bronze.errors import TableError
-    from bronze.identifiers import TableName
-    from bronze.shapes import Relation
+    from deltasmelt.bronze.catalog.keys import Identity, UniqueIndex
+    from deltasmelt.bronze.catalog.publication import Member
+    from deltasmelt.bronze.comments import Comments
+    from deltasmelt.bronze.drift.storage import Storage
+    from deltasmelt.bronze.errors import TableError
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.shapes import Relation
 
 
 @dataclass(frozen=True, slots=True)

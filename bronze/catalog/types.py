@@ -18,8 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.catalog.collations import CASING
-from bronze.shapes import PgType, TypeKind
+from deltasmelt.bronze.catalog.collations import CASING
+from deltasmelt.bronze.shapes import PgType, TypeKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.checks.finding import Finding
-from bronze.errors import DefiniteError
-from bronze.setup.failover import SINCE, failover_command, require_support, without_failover
+from deltasmelt.bronze.checks.finding import Finding
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.setup.failover import SINCE, failover_command, require_support, without_failover
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import psycopg
 
-    from bronze.config.sections import SourceSettings
-    from bronze.postgres.services import Service
-    from bronze.setup.slot import SlotState
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.postgres.services import Service
+    from deltasmelt.bronze.setup.slot import SlotState
 
 _AT_STANDBY: Final = (
     "at each standby: sync_replication_slots = on, hot_standby_feedback = on, primary_slot_name, "

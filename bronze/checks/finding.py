@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 if TYPE_CHECKING:
-    from bronze.errors import SmeltError
+    from deltasmelt.bronze.errors import SmeltError
 
 Level: TypeAlias = Literal["error", "warning", "info"]
 

@@ -12,16 +12,16 @@ from collections import defaultdict
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.checks.finding import Finding
-from bronze.identifiers import TableName
-from bronze.postgres.unnamed import unnamed_tables
+from deltasmelt.bronze.checks.finding import Finding
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.postgres.unnamed import unnamed_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import psycopg
 
-    from bronze.catalog.source_table import SourceTable
+    from deltasmelt.bronze.catalog.source_table import SourceTable
 
 _CHILDREN_QUERY: Final = """
     WITH RECURSIVE child (parent, oid) AS (

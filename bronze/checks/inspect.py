@@ -5,28 +5,28 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.catalog.select import select_tables
-from bronze.checks.failover import failover_findings
-from bronze.checks.finding import Finding
-from bronze.checks.inheritance import inheritance_findings
-from bronze.checks.publication import publication_findings
-from bronze.checks.server import forgetting_findings, read_server, role_findings, server_findings
-from bronze.checks.slot_risk import RiskLevel, slot_risk
-from bronze.checks.tables import table_findings
-from bronze.checks.wal_budget import rate_of, read_budget
-from bronze.postgres.connection import log_end, primary_log_end, translated
-from bronze.setup.failover import slot_statement
-from bronze.setup.slot import read_slot, slot_problem
+from deltasmelt.bronze.catalog.select import select_tables
+from deltasmelt.bronze.checks.failover import failover_findings
+from deltasmelt.bronze.checks.finding import Finding
+from deltasmelt.bronze.checks.inheritance import inheritance_findings
+from deltasmelt.bronze.checks.publication import publication_findings
+from deltasmelt.bronze.checks.server import forgetting_findings, read_server, role_findings, server_findings
+from deltasmelt.bronze.checks.slot_risk import RiskLevel, slot_risk
+from deltasmelt.bronze.checks.tables import table_findings
+from deltasmelt.bronze.checks.wal_budget import rate_of, read_budget
+from deltasmelt.bronze.postgres.connection import log_end, primary_log_end, translated
+from deltasmelt.bronze.setup.failover import slot_statement
+from deltasmelt.bronze.setup.slot import read_slot, slot_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import psycopg
 
-    from bronze.checks.server import Server
-    from bronze.checks.wal_budget import WalBudget
-    from bronze.config.sections import SourceSettings
-    from bronze.setup.slot import SlotState
+    from deltasmelt.bronze.checks.server import Server
+    from deltasmelt.bronze.checks.wal_budget import WalBudget
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.setup.slot import SlotState
 
 _LOW_WAL_BYTES: Final = 1 << 30
 _RATE_SECONDS: Final = 0.3

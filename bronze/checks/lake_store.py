@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 from obstore.exceptions import BaseError, NotSupportedError
 
-from bronze.checks.finding import Finding
-from bronze.lake import objects
-from bronze.lake.failures import store_error, words_of
+from deltasmelt.bronze.checks.finding import Finding
+from deltasmelt.bronze.lake import objects
+from deltasmelt.bronze.lake.failures import store_error, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,22 +19,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.errors import DefiniteError, SmeltError
-from bronze.identifiers import quote_literal
-from bronze.postgres.connection import connect, identify, translated
-from bronze.postgres.conninfo import address_of
-from bronze.setup.slot import read_slot
-from bronze.setup.slot_mark import lakes_of_slots, read_comment, sent_transactions
-from bronze.store.ownership import refuse_foreign, require_own_lake
-from bronze.store.position import position_of
+from deltasmelt.bronze.errors import DefiniteError, SmeltError
+from deltasmelt.bronze.identifiers import quote_literal
+from deltasmelt.bronze.postgres.connection import connect, identify, translated
+from deltasmelt.bronze.postgres.conninfo import address_of
+from deltasmelt.bronze.setup.slot import read_slot
+from deltasmelt.bronze.setup.slot_mark import lakes_of_slots, read_comment, sent_transactions
+from deltasmelt.bronze.store.ownership import refuse_foreign, require_own_lake
+from deltasmelt.bronze.store.position import position_of
 
 if TYPE_CHECKING:
     import psycopg
     from deltalake import DeltaTable
 
-    from bronze.config.sections import SourceSettings
-    from bronze.lake.location import Lake
-    from bronze.postgres.connection import ServerIdentity
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.postgres.connection import ServerIdentity
 
 FOREIGN_CODES: Final = frozenset(
     {

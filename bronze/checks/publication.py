@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.catalog.publication import read_publication
-from bronze.checks.finding import Finding
-from bronze.identifiers import quote_identifier
-from bronze.setup.publication import publication_statements
+from deltasmelt.bronze.catalog.publication import read_publication
+from deltasmelt.bronze.checks.finding import Finding
+from deltasmelt.bronze.identifiers import quote_identifier
+from deltasmelt.bronze.setup.publication import publication_statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import psycopg
 
-    from bronze.catalog.publication import Publication
-    from bronze.catalog.source_table import SourceTable
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.catalog.publication import Publication
+    from deltasmelt.bronze.catalog.source_table import SourceTable
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 _WANTED_ALL_THE_SAME: Final = frozenset(
     {"table-privilege", "schema-privilege", "table-not-published", "publication-partition-root"}

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
-from bronze.checks.finding import Finding
-from bronze.doors import Door, through
-from bronze.drift.joining import MENDED, may_forget
-from bronze.errors import DefiniteError
-from bronze.identifiers import quote_identifier
-from bronze.postgres.connection import in_recovery
-from bronze.postgres.conninfo import address_of, replication_conninfo
-from bronze.postgres.error_translation import translate
-from bronze.postgres.services import ROLES, Service, service_of
-from bronze.setup.failover import require_support
-from bronze.setup.slot import read_slot
+from deltasmelt.bronze.checks.finding import Finding
+from deltasmelt.bronze.drift.joining import MENDED, may_forget
+from deltasmelt.bronze.effects import Effect, perform
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.identifiers import quote_identifier
+from deltasmelt.bronze.postgres.connection import in_recovery
+from deltasmelt.bronze.postgres.conninfo import address_of, replication_conninfo
+from deltasmelt.bronze.postgres.error_translation import translate
+from deltasmelt.bronze.postgres.services import ROLES, Service, service_of
+from deltasmelt.bronze.setup.failover import require_support
+from deltasmelt.bronze.setup.slot import read_slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bronze.config.sections import SourceSettings
-    from bronze.setup.slot import SlotState
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.setup.slot import SlotState
 
 NEWEST_VERSION: Final = 180000
 """The newest that the tests run with."""
@@ -135,7 +135,7 @@ def role_findings(server: Server, source: SourceSettings) -> Iterator[Finding]:
         try:
             name = "deltasmelt check"
             string = replication_conninfo(source, application_name=name)
-            through(Door.CONNECT, name, lambda: psycopg.connect(string).close())
+            perform(Effect.CONNECT, name, lambda: psycopg.connect(string).close())
         except psycopg.Error as error:
             refused = translate(error, source)
         else:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from bronze.checks.wal_budget import NOTABLE_BYTES, duration, megabytes
+from deltasmelt.bronze.checks.wal_budget import NOTABLE_BYTES, duration, megabytes
 
 if TYPE_CHECKING:
-    from bronze.checks.wal_budget import WalBudget
-    from bronze.setup.slot import SlotState
+    from deltasmelt.bronze.checks.wal_budget import WalBudget
+    from deltasmelt.bronze.setup.slot import SlotState
 
 SHORT_SECONDS: Final = 600.0
 """Time left below which it is said, longer where copies take longer."""

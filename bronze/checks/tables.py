@@ -6,21 +6,21 @@ import difflib
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.catalog.keys import key_override
-from bronze.catalog.select import skipped_relations
-from bronze.checks.finding import Finding
-from bronze.errors import ConfigurationError
-from bronze.identifiers import TableName
+from deltasmelt.bronze.catalog.keys import key_override
+from deltasmelt.bronze.catalog.select import skipped_relations
+from deltasmelt.bronze.checks.finding import Finding
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.identifiers import TableName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import psycopg
 
-    from bronze.catalog.source_table import SkippedRelation, SourceTable
-    from bronze.config.sections import SourceSettings
-    from bronze.errors import TableError
-    from bronze.shapes import PgType
+    from deltasmelt.bronze.catalog.source_table import SkippedRelation, SourceTable
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.errors import TableError
+    from deltasmelt.bronze.shapes import PgType
 
 _ONE_BY_ONE: Final = 3
 """From so many on, what is alike is told together."""

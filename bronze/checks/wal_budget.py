@@ -20,15 +20,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.lsn import ZERO
-from bronze.postgres.blockers import running_transactions
-from bronze.postgres.connection import primary_log_end
+from deltasmelt.bronze.lsn import ZERO
+from deltasmelt.bronze.postgres.blockers import running_transactions
+from deltasmelt.bronze.postgres.connection import primary_log_end
 
 if TYPE_CHECKING:
     import psycopg
 
-    from bronze.lsn import Lsn
-    from bronze.setup.slot import SlotState
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.bronze.setup.slot import SlotState
 
 NOTABLE_BYTES: Final = 64 << 20
 """Held WAL below which nothing is looked for: four segments, as every slot holds now and then."""

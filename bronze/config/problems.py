@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import ConfigurationError
+from deltasmelt.bronze.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from bronze.config.timing import LEASE_SECONDS, Timing
+from deltasmelt.bronze.config.timing import LEASE_SECONDS, Timing
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from bronze.config.problems import Problem, problems_error
-from bronze.config.suggestions import suggestion
+from deltasmelt.bronze.config.problems import Problem, problems_error
+from deltasmelt.bronze.config.suggestions import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pydantic_core import ErrorDetails
 
-    from bronze.config.yaml_file import PathStep, YamlFile, YamlPath
+    from deltasmelt.bronze.config.yaml_file import PathStep, YamlFile, YamlPath
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -28,8 +28,8 @@ from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from bronze.config.problems import Problem, problems_error
-from bronze.errors import ConfigurationError
+from deltasmelt.bronze.config.problems import Problem, problems_error
+from deltasmelt.bronze.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,12 +24,12 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.lsn import ZERO, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from bronze.identifiers import TableName
+    from deltasmelt.bronze.identifiers import TableName
 
 MENDED: Final = {14: 18, 15: 13, 16: 9, 17: 5}
 """The first minor version that does not forget, by major version; those not named never did.

@@ -21,14 +21,14 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.postgres.unnamed import unnamed_tables
+from deltasmelt.bronze.postgres.unnamed import unnamed_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import psycopg
 
-    from bronze.identifiers import TableName
+    from deltasmelt.bronze.identifiers import TableName
 
 NOT_CARRIED: Final = 0
 

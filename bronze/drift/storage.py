@@ -38,8 +38,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from bronze.retypes import kindred, same_text
-from bronze.shapes import PgType, as_recorded_type
+from deltasmelt.bronze.retypes import kindred, same_text
+from deltasmelt.bronze.shapes import PgType, as_recorded_type
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -297,7 +297,7 @@ def columns_in_doubt(known: Storage, now: Storage) -> str | None:
     gone and was not published may have been in between, as a generated column that becomes an ordinary one.
 
     Args:
-        known: a look from before all the changes that are asked about (`bronze.drift.looks`).
+        known: a look from before all the changes that are asked about (`bronze.drift.observed_storage`).
         now: a look after the catalog was asked for the shapes of these changes.
     """
     new = [column for attnum, column in now.columns.items() if attnum not in known.columns and column.type]

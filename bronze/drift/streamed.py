@@ -25,8 +25,9 @@ absence proves that the partition is gone. After a record the stream asks for a 
 does not end before that look.
 
 **Why a record ends.** A snapshot after the transaction holds what is left of the partition's rows, and the
-look of that copy knows the partition (`bronze.snapshot.snapshot`). Without doubt the partition is part of
-the newest look, and a later loss is a difference between two looks (`bronze.drift.looks.Looked.settled`).
+look of that copy knows the partition (`bronze.snapshot.snapshot`). Without doubt the partition is part of the
+newest look, and a later loss is a difference between two looks
+(`bronze.drift.observed_storage.ObservedStorage.settled`).
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from bronze.lsn import Lsn
+from deltasmelt.bronze.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from bronze.drift.storage import Part, Storage
-    from bronze.identifiers import TableName
+    from deltasmelt.bronze.drift.storage import Part, Storage
+    from deltasmelt.bronze.identifiers import TableName
 
 _HALF: Final = 2**31
 """Transaction numbers wrap: of two, the later one is less than half of all numbers ahead."""

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
-from bronze.postgres.connection import lock_timeout
+from deltasmelt.bronze.postgres.connection import lock_timeout
 
 if TYPE_CHECKING:
-    from bronze.drift.storage import Part
-    from bronze.drift.streamed import Named
+    from deltasmelt.bronze.drift.storage import Part
+    from deltasmelt.bronze.drift.streamed import Named
 
 _PAGES: Final = 2048
 _LOCK_SECONDS: Final = 2

@@ -1,6 +1,6 @@
 """What of `deltalake` is a value: its errors, and the actions of a commit.
 
-A process whose lake is a catalog needs no `deltalake` (`bronze.lake.named`), and it need not be installed
+A process whose lake is a catalog needs no `deltalake` (`bronze.lake.catalog`), and it need not be installed
 there. What opens tables with it loads it when it does so. Values of it are everywhere, so they are named here
 once; where it is absent, its place is taken by what has the same fields (`bronze.lake.stand_ins`). No
 module but this one asks which it is.
@@ -20,7 +20,7 @@ else:
         from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
         from deltalake.transaction import AddAction, RemoveAction
     except ModuleNotFoundError:
-        from bronze.lake.stand_ins import (
+        from deltasmelt.bronze.lake.stand_ins import (
             AddAction,
             CommitFailedError,
             DeltaError,

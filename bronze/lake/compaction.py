@@ -43,16 +43,16 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bronze.doors import Door, through
-from bronze.lake import delta
-from bronze.lake.client import AddAction, CommitFailedError, RemoveAction, Transaction
-from bronze.lake.delta import nothing_besides, sorted_by
-from bronze.lake.disk import flush_after
-from bronze.lake.location import is_named
-from bronze.lake.named.amend import amend
-from bronze.lake.named.table import NamedTable
-from bronze.lake.parquet import HELD_BYTES, PartWriter, delete_files, file_system, open_whole
-from bronze.lake.transactions import transaction_version
+from deltasmelt.bronze.effects import Effect, perform
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.catalog.amend import amend
+from deltasmelt.bronze.lake.catalog.table import CatalogTable
+from deltasmelt.bronze.lake.client import AddAction, CommitFailedError, RemoveAction, Transaction
+from deltasmelt.bronze.lake.delta import nothing_besides, sorted_by
+from deltasmelt.bronze.lake.durability import flush_after
+from deltasmelt.bronze.lake.location import is_named
+from deltasmelt.bronze.lake.parquet import HELD_BYTES, PartWriter, delete_files, file_system, open_whole
+from deltasmelt.bronze.lake.transactions import transaction_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -89,7 +89,7 @@ def tidy(table: DeltaTable, *, retention_hours: int | None = None) -> None:
         )
 
     before = table.version()
-    through(Door.CLEAN, table.table_uri, clean)
+    perform(Effect.CLEAN, table.table_uri, clean)
     flush_after(table.table_uri, before)
 
 
@@ -171,7 +171,7 @@ def rewrite(
         as_of: the version in which the files were read.
         before: by file, at least its rows as they were read.
     """
-    if isinstance(table, NamedTable):
+    if isinstance(table, CatalogTable):
         return _rewrite_named(table, changed, before)
     sizes = {path: size for path, size in _sizes(table).items() if path in changed}
     writer = PartWriter(table.table_uri, "part", schema=schema)
@@ -186,9 +186,9 @@ def rewrite(
 
 
 def _rewrite_named(
-    table: NamedTable, changed: Mapping[str, pa.Table], before: Mapping[str, pa.Table]
+    table: CatalogTable, changed: Mapping[str, pa.Table], before: Mapping[str, pa.Table]
 ) -> bool:
-    """A catalog's table has no files of ours: its rows are changed in place (`bronze.lake.named.amend`)."""
+    """A catalog's table has no files of ours: its rows are changed in place (`bronze.lake.catalog.amend`)."""
     try:
         for path, rows in changed.items():
             amend(table.table_uri, before[path], rows)
@@ -310,7 +310,7 @@ def _opened(uri: str, file: SmallFile) -> pa.NativeFile:
 
 
 def _read(parquet: pq.ParquetFile, group: int, where: str) -> pa.Table:
-    return through(Door.READ_FILE, where, lambda: parquet.read_row_group(group))
+    return perform(Effect.READ_FILE, where, lambda: parquet.read_row_group(group))
 
 
 def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from bronze.lake.control import Cut
-    from bronze.lake.control_tables import ControlTables
-    from bronze.lake.location import Layer
-    from bronze.lsn import Lsn
+    from deltasmelt.bronze.lake.control import Cut
+    from deltasmelt.bronze.lake.control_tables import ControlTables
+    from deltasmelt.bronze.lake.location import Layer
+    from deltasmelt.bronze.lsn import Lsn
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from bronze.lake.location import Layer
-    from bronze.lsn import Lsn
+    from deltasmelt.bronze.lake.location import Layer
+    from deltasmelt.bronze.lsn import Lsn
 
 ErrorScope: TypeAlias = Literal["pipeline", "table", "document"]
 

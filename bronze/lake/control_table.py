@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from bronze.doors import Door, through
-from bronze.lake import delta
-from bronze.lake.client import CommitFailedError
-from bronze.lake.compaction import COMPACT_ABOVE, RETENTION, compact, conform, rewrite, tidy
-from bronze.lake.kept import SELDOM
-from bronze.lake.location import is_named, local_folder
-from bronze.lake.parquet import PartWriter
+from deltasmelt.bronze.effects import Effect, perform
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.client import CommitFailedError
+from deltasmelt.bronze.lake.compaction import COMPACT_ABOVE, RETENTION, compact, conform, rewrite, tidy
+from deltasmelt.bronze.lake.kept import SELDOM
+from deltasmelt.bronze.lake.location import is_named, local_folder
+from deltasmelt.bronze.lake.parquet import PartWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -184,9 +184,9 @@ class ControlTable:
         return self._is_recent() and not self._has_entry(self._version + 1)
 
     def _has_entry(self, version: int) -> bool:
-        from bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
+        from deltasmelt.bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
 
-        return through(Door.REFRESH, self._uri, lambda: entries.has_entry(self._uri, version))
+        return perform(Effect.REFRESH, self._uri, lambda: entries.has_entry(self._uri, version))
 
     def _bring_up(self, table: DeltaTable) -> None:
         delta.refresh(table, after=self._put - 1)

@@ -12,7 +12,7 @@ change rows. The files that have them are written again, in one commit (runs fil
 them together). It carries the mark of compactions. So of two processes that rewrite at once one is refused,
 and runs again on the newer version, where the row is closed already. And no compaction brings a row back that
 an update closes at the same moment. Of a catalog's table the rows are changed in place
-(`bronze.lake.named.amend`).
+(`bronze.lake.catalog.amend`).
 
 A cycle reads no run: the cycle itself has those that it recorded, so that `control.runs` costs a writer
 nothing, however long it is.
@@ -30,11 +30,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bronze.lake import delta
-from bronze.lake.control import CUTS_SCHEMA, ERRORS_SCHEMA, RUNS_SCHEMA, Cut, Named, OpenError, Run
-from bronze.lake.control_table import ControlTable
-from bronze.lake.stores import without_keys
-from bronze.lake.thinning import (
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.control import CUTS_SCHEMA, ERRORS_SCHEMA, RUNS_SCHEMA, Cut, Named, OpenError, Run
+from deltasmelt.bronze.lake.control_table import ControlTable
+from deltasmelt.bronze.lake.stores import without_keys
+from deltasmelt.bronze.lake.thinning import (
     beyond,
     closed_before,
     closing,
@@ -47,12 +47,12 @@ from bronze.lake.thinning import (
     runs_before,
     without,
 )
-from bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.lsn import ZERO, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from bronze.lake.location import Lake, Layer
+    from deltasmelt.bronze.lake.location import Lake, Layer
 
 
 class ControlTables:
@@ -199,7 +199,7 @@ class ControlTables:
         """Remove cuts that the next one had replaced before a moment; returns how many.
 
         So the cut that was the newest at the moment stays, and with `gold` that of silver at gold's newest. A
-        document that stands at an older one is built in full then (`gold.builder.standing`). The cuts of a
+        document that stands at an older one is built in full then (`gold.builder.build_start`). The cuts of a
         layer go by one commit.
 
         Args:

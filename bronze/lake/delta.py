@@ -6,7 +6,7 @@ processes create at the same moment is made by one of them; the other one sees "
 for version 0) and opens it. Both are safe to repeat: nothing is visible before the log entry exists.
 
 Every commit of bronze goes this way: files on disk, then `commit`, then `settle`, after which it may be acted
-on (`bronze.lake.disk`). In an object store we put the usual entry ourselves, for the sake of requests
+on (`bronze.lake.durability`). In an object store we put the usual entry ourselves, for the sake of requests
 (`bronze.lake.entries`). Where a call fails, whether the commit came about is not known: files that it names
 are not removed then, and the caller looks at the table before it does anything again. Only a refusal
 (`CommitFailedError`) says that it did not.
@@ -30,20 +30,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bronze.backoff import tried_again
-from bronze.doors import Door, through
-from bronze.lake import disk
-from bronze.lake.client import CommitFailedError, DeltaError, TableNotFoundError
-from bronze.lake.disk import entry_path
-from bronze.lake.location import is_named, local_folder
-from bronze.lake.named import commits as named
-from bronze.lake.named.sql import MADE_PROPERTY, require_ours
-from bronze.lake.named.table import NamedTable
-from bronze.lake.named_files import append_written
-from bronze.lake.parquet import PartWriter, delete_files, open_whole
-from bronze.lake.stores import options_of
-from bronze.lake.torn_log import ACTIONS_KEY, DERIVED, set_torn_aside
-from bronze.lake.transactions import expect_marks
+from deltasmelt.bronze.backoff import tried_again
+from deltasmelt.bronze.effects import Effect, perform
+from deltasmelt.bronze.lake import durability
+from deltasmelt.bronze.lake.catalog import commits as named
+from deltasmelt.bronze.lake.catalog.sql import MADE_PROPERTY, require_ours
+from deltasmelt.bronze.lake.catalog.table import CatalogTable
+from deltasmelt.bronze.lake.client import CommitFailedError, DeltaError, TableNotFoundError
+from deltasmelt.bronze.lake.durability import entry_path
+from deltasmelt.bronze.lake.location import is_named, local_folder
+from deltasmelt.bronze.lake.named_files import append_written
+from deltasmelt.bronze.lake.parquet import PartWriter, delete_files, open_whole
+from deltasmelt.bronze.lake.stores import options_of
+from deltasmelt.bronze.lake.torn_log import ACTIONS_KEY, DERIVED, set_torn_aside
+from deltasmelt.bronze.lake.transactions import expect_marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable, PostCommitHookProperties
 
-    from bronze.lake.client import AddAction, RemoveAction, Transaction
-    from bronze.lake.location import Lake, Layer
+    from deltasmelt.bronze.lake.client import AddAction, RemoveAction, Transaction
+    from deltasmelt.bronze.lake.location import Lake, Layer
 
 
 def history(table: DeltaTable, limit: int) -> list[dict[str, Any]]:
@@ -156,12 +156,12 @@ def open_at(uri: str, version: int | None) -> DeltaTable:
 
     def opened() -> DeltaTable:
         if is_named(uri):
-            return cast("DeltaTable", NamedTable(uri, version))
+            return cast("DeltaTable", CatalogTable(uri, version))
         from deltalake import DeltaTable  # noqa: PLC0415 - a lake in a catalog needs none
 
         return DeltaTable(uri, version, storage_options=options_of(uri))
 
-    return through(Door.OPEN_TABLE, uri, opened)
+    return perform(Effect.OPEN_TABLE, uri, opened)
 
 
 def open_or_create(
@@ -181,7 +181,7 @@ def open_or_create(
         table = open_existing(uri)
     if is_named(uri):
         require_ours(uri, table.metadata().configuration)
-    disk.flush_log(uri, table.version())
+    durability.flush_log(uri, table.version())
     return table
 
 
@@ -193,7 +193,7 @@ def _create(uri: str, schema: pa.Schema, description: str, properties: dict[str,
             MADE_PROPERTY: "true",
             "delta.logRetentionDuration": _LOG_OF_NAMED,
         }
-        through(Door.CREATE_TABLE, uri, lambda: named.create(uri, schema, description, said))
+        perform(Effect.CREATE_TABLE, uri, lambda: named.create(uri, schema, description, said))
         return
 
     def create(where: str) -> None:
@@ -211,10 +211,10 @@ def _create(uri: str, schema: pa.Schema, description: str, properties: dict[str,
 
     folder = local_folder(uri)
     if folder is not None:
-        disk.make_whole(uri, folder, create)
+        durability.make_whole(uri, folder, create)
         return
     try:
-        through(Door.CREATE_TABLE, uri, lambda: create(uri))
+        perform(Effect.CREATE_TABLE, uri, lambda: create(uri))
     except DeltaError:
         if open_table(uri) is None:  # not a lost race
             raise
@@ -230,7 +230,7 @@ def refresh(table: DeltaTable, *, after: int = -1) -> int:
     Raises:
         OSError: the store does not show it. What is not seen cannot be flushed, and must not be built upon.
     """
-    through(Door.REFRESH, table.table_uri, table.update_incremental)
+    perform(Effect.REFRESH, table.table_uri, table.update_incremental)
     version: int = table.version()
     if version <= after:
         raise OSError(f"the store shows version {version} as the newest, although a later one was written")
@@ -252,11 +252,11 @@ def commit(
     said = {ACTIONS_KEY: str(len(actions) + len(marks))}
 
     def write() -> None:
-        if isinstance(table, NamedTable):
+        if isinstance(table, CatalogTable):
             append_written(table, actions, schema, marks)
             return
         if local_folder(table.table_uri) is None:
-            from bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
+            from deltasmelt.bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
 
             if entries.put_next(table, actions, marks, said):
                 expect_marks(table, marks)
@@ -271,7 +271,7 @@ def commit(
             post_commithook_properties=nothing_besides(),
         )
 
-    through(Door.COMMIT, table.table_uri, write)
+    perform(Effect.COMMIT, table.table_uri, write)
 
 
 def put_after(table: DeltaTable, actions: Sequence[AddAction], version: int, *, looks: bool) -> bool:
@@ -285,11 +285,11 @@ def put_after(table: DeltaTable, actions: Sequence[AddAction], version: int, *, 
         version: the newest that was put or seen.
         looks: whether to ask if its entry is still there; not where it was put a moment ago.
     """
-    from bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
+    from deltasmelt.bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
 
     said = {ACTIONS_KEY: str(len(actions))}
-    return through(
-        Door.COMMIT,
+    return perform(
+        Effect.COMMIT,
         table.table_uri,
         lambda: entries.put_next(table, actions, [], said, after=version, looks=looks),
     )
@@ -301,7 +301,7 @@ def settle(table: DeltaTable, before: int) -> None:
     Then a checkpoint, if one is due.
     """
     version = refresh(table, after=before)
-    disk.flush_commits(table.table_uri, before, version)
+    durability.flush_commits(table.table_uri, before, version)
     checkpoint_if_due(table, before)
 
 
@@ -314,7 +314,7 @@ def checkpoint_if_due(table: DeltaTable, before: int) -> None:
         return
     interval = checkpoint_interval(table.table_uri)
     if table.version() // interval > before // interval:
-        disk.checkpoint(table)
+        durability.checkpoint(table)
 
 
 def state_marks(table: DeltaTable) -> None:
@@ -324,9 +324,9 @@ def state_marks(table: DeltaTable) -> None:
     over few commits at first. So this is due after few, whoever made them, and after a day; it is a commit
     without rows.
     """
-    if isinstance(table, NamedTable) and table.is_unstated():
+    if isinstance(table, CatalogTable) and table.is_unstated():
         with suppress(CommitFailedError):  # after the next commit it is due again
-            through(Door.COMMIT, table.table_uri, table.create_checkpoint)
+            perform(Effect.COMMIT, table.table_uri, table.create_checkpoint)
         refresh(table)
 
 
@@ -352,11 +352,11 @@ def read_file(table: DeltaTable, path: str, columns: list[str] | None = None) ->
 
     def read() -> pa.Table:
         if is_named(table.table_uri):
-            return cast("NamedTable", table).rows(columns)
+            return cast("CatalogTable", table).rows(columns)
         with open_whole(table.table_uri, path) as file, pq.ParquetFile(file) as parquet:
             return parquet.read(columns)
 
-    return through(Door.READ_FILE, f"{table.table_uri}/{path}", read)
+    return perform(Effect.READ_FILE, f"{table.table_uri}/{path}", read)
 
 
 def batches(
@@ -371,7 +371,7 @@ def batches(
         ending: a column that is true.
     """
     column, value = after or ("", 0)
-    if isinstance(table, NamedTable):
+    if isinstance(table, CatalogTable):
         said = ["true", *([f"{column} > {int(value)}"] if column else []), *([ending] if ending else [])]
         yield from table.rows(columns, condition=" AND ".join(said)).to_batches()
         return
@@ -428,14 +428,14 @@ def overwrite(uri: str, rows: pa.Table) -> None:
     """
     if is_named(uri):
         named.create(uri, rows.schema, "", {MADE_PROPERTY: "true"})
-        made = NamedTable(uri)
+        made = CatalogTable(uri)
         require_ours(uri, made.metadata().configuration)
         named.overwrite(made, rows, {})
         return
     from deltalake import write_deltalake  # noqa: PLC0415 - a lake in a catalog needs none
 
-    through(
-        Door.COMMIT,
+    perform(
+        Effect.COMMIT,
         uri,
         lambda: write_deltalake(uri, rows, mode="overwrite", storage_options=options_of(uri)),
     )
@@ -474,5 +474,5 @@ def _widen(table: DeltaTable, schema: pa.Schema) -> None:
             post_commithook_properties=nothing_besides(),
         )
 
-    through(Door.COMMIT, table.table_uri, write)
+    perform(Effect.COMMIT, table.table_uri, write)
     settle(table, before)

@@ -26,9 +26,9 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from bronze.lake import objects
-from bronze.lake.client import AddAction
-from bronze.lake.failures import lacks_bucket
+from deltasmelt.bronze.lake import objects
+from deltasmelt.bronze.lake.client import AddAction
+from deltasmelt.bronze.lake.failures import lacks_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

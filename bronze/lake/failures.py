@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from obstore.exceptions import BaseError
 
-from bronze.errors import DefiniteError, SmeltError, TransientError
-from bronze.lake.client import DeltaError
-from bronze.lake.location import is_named
-from bronze.lake.stores import scheme_of, without_keys
+from deltasmelt.bronze.errors import DefiniteError, SmeltError, TransientError
+from deltasmelt.bronze.lake.client import DeltaError
+from deltasmelt.bronze.lake.location import is_named
+from deltasmelt.bronze.lake.stores import scheme_of, without_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

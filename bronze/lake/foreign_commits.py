@@ -27,10 +27,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from bronze.doors import Door, through
-from bronze.lake.disk import entry_path
-from bronze.lake.location import local_folder
-from bronze.lake.torn_log import ACTIONS_KEY
+from deltasmelt.bronze.effects import Effect, perform
+from deltasmelt.bronze.lake.durability import entry_path
+from deltasmelt.bronze.lake.location import local_folder
+from deltasmelt.bronze.lake.torn_log import ACTIONS_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -170,7 +170,7 @@ def entry_of(uri: str, version: int) -> bytes | None:
     def read() -> bytes | None:
         folder = local_folder(uri)
         if folder is None:
-            from bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
+            from deltasmelt.bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
 
             return entries.read_entry(uri, version)
         try:
@@ -178,4 +178,4 @@ def entry_of(uri: str, version: int) -> bytes | None:
         except FileNotFoundError:
             return None
 
-    return through(Door.REFRESH, uri, read)
+    return perform(Effect.REFRESH, uri, read)

@@ -17,16 +17,16 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from bronze.doors import Door, through
-from bronze.lake import delta
-from bronze.lake.client import DeltaError
-from bronze.lake.location import is_named, local_folder
-from bronze.lake.transactions import expect_entry
+from deltasmelt.bronze.effects import Effect, perform
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.client import DeltaError
+from deltasmelt.bronze.lake.location import is_named, local_folder
+from deltasmelt.bronze.lake.transactions import expect_entry
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-    from bronze.lake.location import Lake, Layer
+    from deltasmelt.bronze.lake.location import Lake, Layer
 
 
 LISTED_AFTER: Final = 30.0
@@ -84,9 +84,9 @@ def _may_have_moved(table: DeltaTable, uri: str) -> bool:
     """Whether there is an entry after the handle's; of a local table, or a name, nobody asks."""
     if local_folder(uri) is not None or is_named(uri):
         return True
-    from bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
+    from deltasmelt.bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
 
-    entry = through(Door.REFRESH, uri, lambda: entries.read_entry(uri, table.version() + 1))
+    entry = perform(Effect.REFRESH, uri, lambda: entries.read_entry(uri, table.version() + 1))
     if entry is not None:
         expect_entry(table, entry)
     return entry is not None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
-from bronze.config.timing import LEASE_SECONDS
+from deltasmelt.bronze.config.timing import LEASE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Found:
     version: str | None = None
 
 
-class Conditional(Protocol):
-    """Where such things are kept: `bronze.lake.objects`, or `bronze.lake.named.cells`."""
+class CompareAndSwap(Protocol):
+    """Where such things are kept: `bronze.lake.objects`, or `bronze.lake.catalog.lease_rows`."""
 
     def read(self, root: str, name: str, /) -> Found | None:
         """What is there under a name."""

@@ -2,9 +2,9 @@
 
 A local lake is locked by the kernel, which notices the end of a process at once. A store notices nothing. So
 a lease is an object that its holder puts again and again, each time on the condition that nobody else did
-(`bronze.lake.objects`). Of a lake in a catalog it is a row of a table (`bronze.lake.named.cells`). Whoever
-wants it watches. An object that was not put anew for as long as it says, by the watcher's own clock, belongs
-to nobody any more. Clocks of two machines are never compared.
+(`bronze.lake.objects`). Of a lake in a catalog it is a row of a table (`bronze.lake.catalog.lease_rows`).
+Whoever wants it watches. An object that was not put anew for as long as it says, by the watcher's own clock,
+belongs to nobody any more. Clocks of two machines are never compared.
 
 **Why it is needed.** Delta's commits are safe where the store refuses to put an object that is there.
 `deltalake` asks S3 for that; Delta in Spark does not. Its log store for S3 (delta-storage 4.4.0) has a lock
@@ -41,20 +41,20 @@ from typing import TYPE_CHECKING, Final
 
 from obstore.exceptions import BaseError
 
-from bronze.config.timing import LEASE_SECONDS, LEASE_SECONDS_IN_CATALOGS
-from bronze.errors import DefiniteError, SmeltError, TransientError
-from bronze.lake import objects
-from bronze.lake.failures import words_of
-from bronze.lake.lease_objects import HOLDER, Pace, body_of, held_by, is_free, patience_of, said
-from bronze.lake.location import is_named
-from bronze.lake.named import cells
-from bronze.lake.stores import lease_of
+from deltasmelt.bronze.config.timing import LEASE_SECONDS, LEASE_SECONDS_IN_CATALOGS
+from deltasmelt.bronze.errors import DefiniteError, SmeltError, TransientError
+from deltasmelt.bronze.lake import objects
+from deltasmelt.bronze.lake.catalog import lease_rows
+from deltasmelt.bronze.lake.failures import words_of
+from deltasmelt.bronze.lake.lease_objects import HOLDER, Pace, body_of, held_by, is_free, patience_of, said
+from deltasmelt.bronze.lake.location import is_named
+from deltasmelt.bronze.lake.stores import lease_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from bronze.lake.lease_objects import Conditional, Found
-    from bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.lease_objects import CompareAndSwap, Found
+    from deltasmelt.bronze.lake.location import Lake
 
 FOLDER: Final = "_leases"
 COMMIT_LOST: Final = "lake-commit-lost"
@@ -195,9 +195,9 @@ _first_seen: dict[tuple[str, str], tuple[str | None, float]] = {}
 _lock: Final = threading.Lock()
 
 
-def cells_of(root: str) -> Conditional:
+def cells_of(root: str) -> CompareAndSwap:
     """Where the leases of a lake at a location are kept."""
-    return cells if is_named(root) else objects
+    return lease_rows if is_named(root) else objects
 
 
 def _seconds(root: str) -> float:

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bronze.lake.location import Lake, location_of, parts_of, scratch_name
-from bronze.lake.named import commits
-from bronze.lake.named.aside import aside
-from bronze.lake.parquet import delete_files, open_whole
-from bronze.lake.scratch import NUMBERED, remove, remove_left, scratch_of
+from deltasmelt.bronze.lake.catalog import commits
+from deltasmelt.bronze.lake.catalog.staging import aside
+from deltasmelt.bronze.lake.location import Lake, location_of, parts_of, scratch_name
+from deltasmelt.bronze.lake.parquet import delete_files, open_whole
+from deltasmelt.bronze.lake.scratch import NUMBERED, remove, remove_left, scratch_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bronze.lake.client import AddAction, RemoveAction, Transaction
-    from bronze.lake.named.table import NamedTable
+    from deltasmelt.bronze.lake.catalog.table import CatalogTable
+    from deltasmelt.bronze.lake.client import AddAction, RemoveAction, Transaction
 
 PURPOSE: Final = "landing"
 _PIECE_BYTES: Final = 64 * 1024 * 1024
@@ -34,7 +34,7 @@ _PIECE_BYTES: Final = 64 * 1024 * 1024
 
 
 def append_written(
-    table: NamedTable,
+    table: CatalogTable,
     actions: Sequence[AddAction | RemoveAction],
     schema: pa.Schema,
     marks: Sequence[Transaction],
@@ -69,7 +69,7 @@ def _held(uri: str, paths: Sequence[str], schema: pa.Schema) -> pa.Table | None:
 
 
 def _append_in_pieces(
-    table: NamedTable, paths: Sequence[str], schema: pa.Schema, marks: dict[str, int]
+    table: CatalogTable, paths: Sequence[str], schema: pa.Schema, marks: dict[str, int]
 ) -> None:
     catalog, layer, name = parts_of(table.table_uri)
     lake = Lake(catalog=catalog)

@@ -18,17 +18,17 @@ import logging
 import os
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import from_url
 
-from bronze.doors import Door, through
-from bronze.lake.failures import lacks_bucket, words_of
-from bronze.lake.lease_objects import Found
-from bronze.lake.stores import is_true, options_of, root_of
+from deltasmelt.bronze.effects import Effect, perform
+from deltasmelt.bronze.lake.failures import lacks_bucket, words_of
+from deltasmelt.bronze.lake.lease_objects import Found
+from deltasmelt.bronze.lake.stores import is_true, options_of, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +67,7 @@ def read(root: str, name: str) -> Found | None:
         return Found(bytes(answer.bytes()), str(answer.meta["e_tag"]), answer.meta["version"])
 
     try:
-        return through(Door.READ_FILE, f"{root}/{name}", get)
+        return perform(Effect.READ_FILE, f"{root}/{name}", get)
     except FileNotFoundError as error:
         if lacks_bucket(error):
             raise
@@ -96,7 +96,7 @@ def put(root: str, name: str, body: bytes, *, over: Found | None) -> Found | Non
         return Found(body, str(answer["e_tag"]), answer["version"])
 
     try:
-        return through(Door.OPEN_PART, f"{root}/{name}", write)
+        return perform(Effect.OPEN_PART, f"{root}/{name}", write)
     except (AlreadyExistsError, PreconditionError):
         return None
     except FileNotFoundError as error:  # what was to be replaced is gone
@@ -112,7 +112,7 @@ def replace(root: str, name: str, body: bytes) -> None:
         OSError, BaseError: the store cannot be reached, or refuses.
     """
     store, path = _object(root, name)
-    through(Door.OPEN_PART, f"{root}/{name}", lambda: obstore.put(store, path, body, mode="overwrite"))
+    perform(Effect.OPEN_PART, f"{root}/{name}", lambda: obstore.put(store, path, body, mode="overwrite"))
 
 
 def any_below(root: str) -> bool:
@@ -126,7 +126,7 @@ def any_below(root: str) -> bool:
         store, path = _object(root, "")
         return any(len(batch) > 0 for batch in obstore.list(store, path, chunk_size=1))
 
-    return through(Door.LIST_FILES, root, look)
+    return perform(Effect.LIST_FILES, root, look)
 
 
 def read_whole(root: str, name: str) -> bytes:
@@ -202,7 +202,7 @@ def newest_below(root: str, prefix: str) -> dict[str, datetime]:
                 name = str(one["path"]).removeprefix(below).partition("/")[0]
                 found[name] = max(one["last_modified"], found.get(name, one["last_modified"]))
 
-    through(Door.LIST_FILES, f"{root}/{prefix}", look)
+    perform(Effect.LIST_FILES, f"{root}/{prefix}", look)
     return found
 
 
@@ -216,7 +216,7 @@ def delete_below(root: str, prefix: str) -> None:
     for batch in obstore.list(store, below):
         names = [str(one["path"]) for one in batch]
         if names:
-            through(Door.DELETE_FILE, f"{root}/{names[0]}", lambda names=names: obstore.delete(store, names))  # type: ignore[misc]
+            perform(Effect.DELETE_FILE, f"{root}/{names[0]}", partial(obstore.delete, store, names))
 
 
 def discard(location: str) -> None:

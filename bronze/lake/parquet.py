@@ -39,13 +39,13 @@ import pyarrow.compute as pc
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 
-from bronze.doors import Door, through
-from bronze.lake import objects
-from bronze.lake.client import AddAction
-from bronze.lake.disk import flush_to_disk
-from bronze.lake.location import is_named, local_folder
-from bronze.lake.named.aside import aside
-from bronze.lake.stores import options_of, root_of
+from deltasmelt.bronze.effects import Effect, perform
+from deltasmelt.bronze.lake import objects
+from deltasmelt.bronze.lake.catalog.staging import aside
+from deltasmelt.bronze.lake.client import AddAction
+from deltasmelt.bronze.lake.durability import flush_to_disk
+from deltasmelt.bronze.lake.location import is_named, local_folder
+from deltasmelt.bronze.lake.stores import options_of, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -150,7 +150,7 @@ def open_whole(uri: str, name: str) -> pa.NativeFile:
         OSError: it cannot be read.
     """
     if files_folder(uri) is None:
-        from bronze.lake import objects  # noqa: PLC0415 - a local lake needs no client
+        from deltasmelt.bronze.lake import objects  # noqa: PLC0415 - a local lake needs no client
 
         return pa.BufferReader(objects.read_whole(uri, name))
     return file_system(uri).open_input_file(name)
@@ -183,7 +183,7 @@ def delete_files(uri: str, names: Iterable[str]) -> None:
             system.delete_file(name)
 
     for name in names:
-        through(Door.DELETE_FILE, f"{uri}/{name}", lambda name=name: delete(name))  # type: ignore[misc]
+        perform(Effect.DELETE_FILE, f"{uri}/{name}", lambda name=name: delete(name))  # type: ignore[misc]
 
 
 class UnusableWriterError(OSError):
@@ -248,8 +248,8 @@ class PartWriter:
                 self._open()
             writer = self._writer
             assert writer is not None  # noqa: S101 - just opened
-            through(
-                Door.WRITE_PART, self._place, lambda: writer.write_table(rows, row_group_size=rows.num_rows)
+            perform(
+                Effect.WRITE_PART, self._place, lambda: writer.write_table(rows, row_group_size=rows.num_rows)
             )
             self._statistics.add(rows)
             self._bytes += rows.nbytes
@@ -308,7 +308,7 @@ class PartWriter:
     def _open(self) -> None:
         self._name = f"{self._prefix}-{uuid.uuid4()}.parquet"
         self._unfinished = True
-        self._stream = through(Door.OPEN_PART, self._place, self._open_stream)
+        self._stream = perform(Effect.OPEN_PART, self._place, self._open_stream)
         self._footers = []
         self._writer = pq.ParquetWriter(
             self._stream,
@@ -332,7 +332,7 @@ class PartWriter:
     def _close(self) -> None:
         if self._writer is None:
             return
-        size = through(Door.CLOSE_PART, self._place, self._end_file)
+        size = perform(Effect.CLOSE_PART, self._place, self._end_file)
         self._writer = self._stream = None
         if self._folder is not None:
             flush_to_disk(self._folder / self._name)

@@ -13,10 +13,10 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from bronze.lake.client import TableNotFoundError
-from bronze.lake.location import SCRATCH, Lake, location_of, quoted
-from bronze.lake.named.session import session_of
-from bronze.lake.named.sql import failures, run
+from deltasmelt.bronze.lake.catalog.session import session_of
+from deltasmelt.bronze.lake.catalog.sql import failures, run
+from deltasmelt.bronze.lake.client import TableNotFoundError
+from deltasmelt.bronze.lake.location import SCRATCH, Lake, location_of, quoted
 
 NUMBERED: Final = 8
 """Hexadecimal digits of the number after a purpose."""

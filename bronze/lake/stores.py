@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from bronze.config.suggestions import suggestion
-from bronze.config.timing import LEASE_SECONDS
-from bronze.lake.location import local_folder
+from deltasmelt.bronze.config.suggestions import suggestion
+from deltasmelt.bronze.config.timing import LEASE_SECONDS
+from deltasmelt.bronze.lake.location import local_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,9 +19,9 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from bronze.doors import Door, through
-from bronze.lake import entries
-from bronze.lake.foreign_commits import Commit, commit_of
+from deltasmelt.bronze.effects import Effect, perform
+from deltasmelt.bronze.lake import entries
+from deltasmelt.bronze.lake.foreign_commits import Commit, commit_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,7 +134,7 @@ def advance(tail: Tail, uri: str, enough: Callable[[Tail], bool] = lambda _: Fal
     """
     while True:
         version = tail.version + 1
-        entry = through(Door.REFRESH, uri, lambda version=version: entries.read_entry(uri, version))  # type: ignore[misc]
+        entry = perform(Effect.REFRESH, uri, lambda version=version: entries.read_entry(uri, version))  # type: ignore[misc]
         if entry is None:
             return True
         if not tail.follow(entry):
@@ -149,7 +149,7 @@ def has_entry(tail: Tail, uri: str) -> bool:
     Raises:
         OSError: the store cannot be reached, or refuses.
     """
-    return through(Door.REFRESH, uri, lambda: entries.has_entry(uri, tail.version))
+    return perform(Effect.REFRESH, uri, lambda: entries.has_entry(uri, tail.version))
 
 
 def _file(add: dict[str, Any]) -> tuple[str, tuple[int, int]]:

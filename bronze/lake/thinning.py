@@ -11,7 +11,7 @@ What somebody may stand at stays, however dense:
 * silver's cuts after gold's newest. One of them is what a build of gold that is under way, here or in another
   process, was begun from, and what its cut will name;
 * the newest cut of gold that names each document, and silver's cuts at that LSN and at the mark of the
-  document's table: from one of these the document goes on (`gold.builder.standing`);
+  document's table: from one of these the document goes on (`gold.builder.build_start`);
 * silver's cuts at the LSN of each cut of gold that stays, so that both can be read together.
 
 Only rows of `control.cuts` go. Files are kept by the oldest version that is still named
@@ -33,13 +33,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bronze.lake.control import CUTS_SCHEMA
+from deltasmelt.bronze.lake.control import CUTS_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
     from datetime import datetime
 
-    from bronze.lake.location import Layer
+    from deltasmelt.bronze.lake.location import Layer
 
     Mask = Callable[[pa.Table], pa.Array]
 

@@ -1,6 +1,6 @@
 """A log entry of which a power cut left a part.
 
-**What is left.** An entry gets its name before its bytes are on disk (`bronze.lake.disk`). A power cut
+**What is left.** An entry gets its name before its bytes are on disk (`bronze.lake.durability`). A power cut
 between the name and the flush leaves the entry empty, full of zeros, or with some pages of its bytes. Delta
 reads an empty entry as a commit of nothing. Delta refuses an entry that breaks off inside of a line, and with
 the entry the whole table. An entry that breaks off after a line is read as a whole one, although it names
@@ -32,8 +32,8 @@ Files beside the entry that describe the same version go with it: Spark would ta
 commit for that of the next one.
 
 **What is not done.** A torn entry that others follow stays. Processes that had read the table without it
-wrote those: the error names the file. A torn checkpoint is none of this: `bronze.lake.disk` flushes its own
-before they are named.
+wrote those: the error names the file. A torn checkpoint is none of this: `bronze.lake.durability` flushes its
+own before they are named.
 
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#delta-log-entries.
 """
@@ -48,9 +48,9 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import DefiniteError, TransientError
-from bronze.lake.disk import entries_of, entry_path, flush_to_disk, newest_checkpoint
-from bronze.lake.location import local_folder
+from deltasmelt.bronze.errors import DefiniteError, TransientError
+from deltasmelt.bronze.lake.durability import entries_of, entry_path, flush_to_disk, newest_checkpoint
+from deltasmelt.bronze.lake.location import local_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -33,9 +33,9 @@ from weakref import ref
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bronze.doors import Door, through
-from bronze.lake.location import is_named
-from bronze.lake.parquet import open_whole
+from deltasmelt.bronze.effects import Effect, perform
+from deltasmelt.bronze.lake.location import is_named
+from deltasmelt.bronze.lake.parquet import open_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -125,7 +125,7 @@ def _read(table: DeltaTable, known: _Known | None, version: int) -> _Known:
         return _entries(uri, found, start, version)
 
     try:
-        return _Known(version, through(Door.READ_FILE, f"{uri}/{_LOG}", read))
+        return _Known(version, perform(Effect.READ_FILE, f"{uri}/{_LOG}", read))
     except _NotPlainError:
         return _Known(version, None)
 

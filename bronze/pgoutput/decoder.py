@@ -32,13 +32,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from bronze.errors import SmeltError
-from bronze.lsn import Lsn
-from bronze.pgoutput import framing
-from bronze.pgoutput.earlier_changes import EarlierChanges
-from bronze.pgoutput.framing import HEADER, Block, malformed, slices
-from bronze.pgoutput.layouts import NO_RELATION, AnnouncedLayouts, TupleLayout, only_used
-from bronze.pgoutput.messages import (
+from deltasmelt.bronze.errors import SmeltError
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.pgoutput import framing
+from deltasmelt.bronze.pgoutput.earlier_changes import EarlierChanges
+from deltasmelt.bronze.pgoutput.framing import HEADER, Block, malformed, slices
+from deltasmelt.bronze.pgoutput.layouts import NO_RELATION, AnnouncedLayouts, TupleLayout, only_used
+from deltasmelt.bronze.pgoutput.messages import (
     AnnouncedRelation,
     AnnouncedType,
     LogicalMessage,
@@ -47,20 +47,20 @@ from bronze.pgoutput.messages import (
     parse_truncate,
     parse_type,
 )
-from bronze.pgoutput.partitions import PartitionAnnouncements
-from bronze.pgoutput.relation_versions import ShapeVersions
-from bronze.pgoutput.rows import IS_CHANGE, SliceRows, assemble
-from bronze.pgoutput.transactions import Commit, OpenTransaction, Transactions
-from bronze.postgres.heartbeat import HEARTBEAT_PREFIX
-from bronze.store.contract import CHANGES_SCHEMA
+from deltasmelt.bronze.pgoutput.partitions import PartitionAnnouncements
+from deltasmelt.bronze.pgoutput.relation_versions import ShapeVersions
+from deltasmelt.bronze.pgoutput.rows import IS_CHANGE, SliceRows, assemble
+from deltasmelt.bronze.pgoutput.transactions import Commit, OpenTransaction, Transactions
+from deltasmelt.bronze.postgres.heartbeat import HEARTBEAT_PREFIX
+from deltasmelt.bronze.store.contract import CHANGES_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from bronze.drift.streamed import StreamedPart
-    from bronze.identifiers import TableName
-    from bronze.pgoutput.framing import Frames, Positions
-    from bronze.shapes import Relation
+    from deltasmelt.bronze.drift.streamed import StreamedPart
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.pgoutput.framing import Frames, Positions
+    from deltasmelt.bronze.shapes import Relation
 
 __all__ = ["Commit", "Decoded", "StreamDecoder"]
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bronze.pgoutput.framing import HEADER
-from bronze.pgoutput.rows import IS_CHANGE
+from deltasmelt.bronze.pgoutput.framing import HEADER
+from deltasmelt.bronze.pgoutput.rows import IS_CHANGE
 
 if TYPE_CHECKING:
-    from bronze.pgoutput.framing import Frames, Positions
-    from bronze.pgoutput.transactions import Transactions
+    from deltasmelt.bronze.pgoutput.framing import Frames, Positions
+    from deltasmelt.bronze.pgoutput.transactions import Transactions
 
 
 class EarlierChanges:

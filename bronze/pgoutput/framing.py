@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeAlias
 
 import numpy as np
 
-from bronze.errors import DefiniteError
-from bronze.lsn import Lsn
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

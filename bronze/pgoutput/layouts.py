@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final, Self
 import numpy as np
 import pyarrow as pa
 
-from bronze.store.text_lists import list_array
+from deltasmelt.bronze.store.text_lists import list_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from bronze.identifiers import TableName
-    from bronze.pgoutput.framing import Frames, Positions
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.pgoutput.framing import Frames, Positions
 
 
 NO_RELATION: Final = -1

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from bronze.identifiers import TableName
+from deltasmelt.bronze.identifiers import TableName
 
 _IDENTITIES: Final = "dnfi"
 _IN_IDENTITY: Final = 1

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from bronze.drift.streamed import StreamedPart
-from bronze.lsn import Lsn
-from bronze.pgoutput.framing import DELETE, HEADER, INSERT, TRUNCATE, TYPE, UPDATE
+from deltasmelt.bronze.drift.streamed import StreamedPart
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.pgoutput.framing import DELETE, HEADER, INSERT, TRUNCATE, TYPE, UPDATE
 
 if TYPE_CHECKING:
-    from bronze.pgoutput.framing import Frames
-    from bronze.pgoutput.messages import AnnouncedRelation
-    from bronze.pgoutput.transactions import Transactions
-    from bronze.shapes import Relation
+    from deltasmelt.bronze.pgoutput.framing import Frames
+    from deltasmelt.bronze.pgoutput.messages import AnnouncedRelation
+    from deltasmelt.bronze.pgoutput.transactions import Transactions
+    from deltasmelt.bronze.shapes import Relation
 
 _ROW_CHANGES: Final = np.zeros(256, np.bool_)
 _ROW_CHANGES[[INSERT, UPDATE, DELETE]] = True

@@ -11,7 +11,7 @@ resnapshotted (`bronze.store.relations.ShapeLog.unknown_columns`), for a guess c
 column.
 
 **What cannot be seen here**: columns that came and went between the known version and the catalog. Two looks
-at the catalog tell those (`bronze.drift.looks`).
+at the catalog tell those (`bronze.drift.observed_storage`).
 
 A column whose type neither knows has a base type of its oid.
 
@@ -34,17 +34,17 @@ from itertools import combinations
 from math import comb
 from typing import TYPE_CHECKING, Final
 
-from bronze.builtin_types import builtin_type, format_type
-from bronze.lsn import ZERO, Lsn
-from bronze.retypes import kindred, same_text
-from bronze.shapes import BY_KEY, Column, PgType, Relation, same_shape
+from deltasmelt.bronze.builtin_types import builtin_type, format_type
+from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.retypes import kindred, same_text
+from deltasmelt.bronze.shapes import BY_KEY, Column, PgType, Relation, same_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from bronze.identifiers import TableName
-    from bronze.pgoutput.earlier_changes import EarlierChanges
-    from bronze.pgoutput.messages import AnnouncedColumn, AnnouncedRelation, AnnouncedType
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.pgoutput.earlier_changes import EarlierChanges
+    from deltasmelt.bronze.pgoutput.messages import AnnouncedColumn, AnnouncedRelation, AnnouncedType
 
 _MOST_SETS: Final = 5000
 """Sets of attnums that are looked through; beyond it the message is in doubt."""

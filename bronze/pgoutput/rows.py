@@ -16,19 +16,26 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from bronze.pgoutput.framing import DELETE, HEADER, INSERT, MESSAGE, TRUNCATE, UPDATE
-from bronze.pgoutput.layouts import NO_RELATION, name_lists, unchanged_lists
-from bronze.pgoutput.tuples import texts, walk
-from bronze.store.contract import CHANGES_SCHEMA, OP_DELETE, OP_INSERT, OP_MESSAGE, OP_TRUNCATE, OP_UPDATE
-from bronze.store.text_lists import TEXT_LIST, list_array
+from deltasmelt.bronze.pgoutput.framing import DELETE, HEADER, INSERT, MESSAGE, TRUNCATE, UPDATE
+from deltasmelt.bronze.pgoutput.layouts import NO_RELATION, name_lists, unchanged_lists
+from deltasmelt.bronze.pgoutput.tuples import texts, walk
+from deltasmelt.bronze.store.contract import (
+    CHANGES_SCHEMA,
+    OP_DELETE,
+    OP_INSERT,
+    OP_MESSAGE,
+    OP_TRUNCATE,
+    OP_UPDATE,
+)
+from deltasmelt.bronze.store.text_lists import TEXT_LIST, list_array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bronze.pgoutput.framing import Frames, Positions
-    from bronze.pgoutput.layouts import TupleLayout
-    from bronze.pgoutput.transactions import Transactions
-    from bronze.pgoutput.tuples import Tuples
+    from deltasmelt.bronze.pgoutput.framing import Frames, Positions
+    from deltasmelt.bronze.pgoutput.layouts import TupleLayout
+    from deltasmelt.bronze.pgoutput.transactions import Transactions
+    from deltasmelt.bronze.pgoutput.tuples import Tuples
 
 IS_CHANGE: Final = np.zeros(256, np.bool_)
 """Which message types carry tuples."""

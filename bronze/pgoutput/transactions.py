@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bronze.lsn import Lsn
-from bronze.pgoutput.framing import BEGIN, COMMIT, HEADER, MESSAGE, ORIGIN, TYPE
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.pgoutput.framing import BEGIN, COMMIT, HEADER, MESSAGE, ORIGIN, TYPE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bronze.pgoutput.framing import Frames, Positions
+    from deltasmelt.bronze.pgoutput.framing import Frames, Positions
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _POSTGRES_EPOCH: Final = 946_684_800_000_000

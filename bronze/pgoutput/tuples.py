@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from bronze.store.text_lists import cells_between
+from deltasmelt.bronze.store.text_lists import cells_between
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bronze.pgoutput.framing import Frames, Positions
+    from deltasmelt.bronze.pgoutput.framing import Frames, Positions
 
 _TEXT, _NULL, _UNCHANGED, _BINARY = b"tnub"
 _FEW_ROWS: Final = 8

@@ -14,14 +14,14 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.errors import TransientError
+from deltasmelt.bronze.errors import TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     import psycopg
 
-    from bronze.identifiers import TableName
+    from deltasmelt.bronze.identifiers import TableName
 
 REMEDY: Final = (
     "let them end, or end them: SELECT pg_terminate_backend(<pid>); a prepared transaction: "

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from psycopg import generators
 
-from bronze.doors import Door, through
-from bronze.errors import DefiniteError
-from bronze.identifiers import quote_literal
-from bronze.lsn import Lsn
-from bronze.postgres.conninfo import SESSION_SETTINGS, address_of, conninfo
-from bronze.postgres.error_translation import translate
+from deltasmelt.bronze.effects import Effect, perform
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.identifiers import quote_literal
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.postgres.conninfo import SESSION_SETTINGS, address_of, conninfo
+from deltasmelt.bronze.postgres.error_translation import translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from psycopg.abc import RV, PQGen
     from psycopg.pq.abc import PGresult
 
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 MINIMUM_VERSION: Final = 140000
 """PostgreSQL 14: wal_status of slots, subscripting handlers of types, streaming of partitioned roots are
@@ -80,11 +80,11 @@ class SourceConnection(psycopg.Connection[tuple[Any, ...]]):
 
     def wait(self, gen: PQGen[RV], *args: Any, **kwargs: Any) -> RV:
         """As psycopg's, through which it sends whatever it sends."""
-        return through(
-            Door.STATEMENT, str(self.pgconn.backend_pid), lambda: self._answer(gen, *args, **kwargs)
+        return perform(
+            Effect.STATEMENT, str(self.pgconn.backend_pid), lambda: self._answer(gen, *args, **kwargs)
         )
 
-    def command(self, sql: str, door: Door = Door.STATEMENT) -> PGresult:
+    def command(self, sql: str, door: Effect = Effect.STATEMENT) -> PGresult:
         """Run commands past psycopg; return the last result, or the one that begins a COPY.
 
         Raises:
@@ -96,7 +96,7 @@ class SourceConnection(psycopg.Connection[tuple[Any, ...]]):
             results: list[PGresult] = self._answer(generators.execute(self.pgconn))
             return results[-1]
 
-        return through(door, str(self.pgconn.backend_pid), run)
+        return perform(door, str(self.pgconn.backend_pid), run)
 
     def rest(self) -> list[PGresult]:
         """Return the results that are left of a command, to its end; raises as `command`."""
@@ -162,8 +162,8 @@ def connect(
     """
     string = conninfo(source, application_name=application_name, **extra)
     with translated(source):
-        connection = through(
-            Door.CONNECT, application_name, lambda: SourceConnection.connect(string, autocommit=True)
+        connection = perform(
+            Effect.CONNECT, application_name, lambda: SourceConnection.connect(string, autocommit=True)
         )
     try:
         with translated(source):

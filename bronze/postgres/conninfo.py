@@ -26,13 +26,13 @@ from psycopg import pq
 from psycopg.conninfo import make_conninfo
 from pydantic import SecretStr
 
-from bronze.errors import ConfigurationError
-from bronze.postgres.dsn import read_dsn, require_plain_names, require_sendable
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.postgres.dsn import read_dsn, require_plain_names, require_sendable
 
 if TYPE_CHECKING:
     from psycopg import ConnectionInfo
 
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 SESSION_SETTINGS: Final = {
     "TimeZone": "UTC",

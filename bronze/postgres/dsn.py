@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from bronze.errors import ConfigurationError
+from deltasmelt.bronze.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 from psycopg import pq
 
-from bronze.errors import SmeltError, TableError, TransientError
-from bronze.identifiers import quote_identifier, quote_literal
-from bronze.postgres import error_rules as rules
-from bronze.postgres.conninfo import address_of, conninfo, user_and_database, without_passwords
+from deltasmelt.bronze.errors import SmeltError, TableError, TransientError
+from deltasmelt.bronze.identifiers import quote_identifier, quote_literal
+from deltasmelt.bronze.postgres import error_rules as rules
+from deltasmelt.bronze.postgres.conninfo import address_of, conninfo, user_and_database, without_passwords
 
 if TYPE_CHECKING:
-    from bronze.config.sections import SourceSettings
-    from bronze.identifiers import TableName
-    from bronze.postgres.error_rules import Rule
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.postgres.error_rules import Rule
 
 
 _BY_SQLSTATE: Final = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.lsn import Lsn
+from deltasmelt.bronze.lsn import Lsn
 
 if TYPE_CHECKING:
     import psycopg

@@ -27,16 +27,16 @@ import time
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import SmeltError, TransientError
-from bronze.postgres.connection import abandon, connect, translated
-from bronze.postgres.conninfo import address_of
+from deltasmelt.bronze.errors import SmeltError, TransientError
+from deltasmelt.bronze.postgres.connection import abandon, connect, translated
+from deltasmelt.bronze.postgres.conninfo import address_of
 
 if TYPE_CHECKING:
     from typing import Any
 
     import psycopg
 
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from bronze.identifiers import TableName
+    from deltasmelt.bronze.identifiers import TableName
 
 
 LET_GO: Final = "another session, which has let it go since"

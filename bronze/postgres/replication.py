@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg import pq
 
-from bronze.doors import Door, through
-from bronze.errors import TransientError
-from bronze.identifiers import quote_identifier
-from bronze.lsn import Lsn
-from bronze.postgres.connection import connect
-from bronze.postgres.conninfo import address_of
-from bronze.postgres.error_translation import stream_error, translate, translate_result
-from bronze.postgres.liveness import CopyLine
+from deltasmelt.bronze.effects import Effect, perform
+from deltasmelt.bronze.errors import TransientError
+from deltasmelt.bronze.identifiers import quote_identifier
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.postgres.conninfo import address_of
+from deltasmelt.bronze.postgres.error_translation import stream_error, translate, translate_result
+from deltasmelt.bronze.postgres.liveness import CopyLine
 
 if TYPE_CHECKING:
     import threading
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from psycopg.pq.abc import PGresult
 
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class ReplicationConnection:
 
     Attributes:
         pgconn: libpq's connection.
-        where: names the connection to `bronze.doors`.
+        where: names the connection to `bronze.effects`.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class ReplicationConnection:
         Raises:
             SmeltError: the server refused it, or the connection broke.
         """
-        result = self.run(sql, Door.REPLICATION_COMMAND)
+        result = self.run(sql, Effect.REPLICATION_COMMAND)
         if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
             raise self.failure(result)
         return [
@@ -90,7 +90,7 @@ class ReplicationConnection:
             for row in range(result.ntuples)
         ]
 
-    def run(self, sql: str, door: Door) -> PGresult:
+    def run(self, sql: str, door: Effect) -> PGresult:
         """Run one command; its result, whatever it says.
 
         Raises:
@@ -120,14 +120,14 @@ class ReplicationConnection:
         sql = f"CREATE_REPLICATION_SLOT {quote_identifier(slot)} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT"
         self.query("SELECT")  # begins the server's looks: a command of the protocol does not, but keeps them
         try:
-            through(Door.EXPORT_SNAPSHOT, self.where, lambda: self.pgconn.send_query(sql.encode()))
+            perform(Effect.EXPORT_SNAPSHOT, self.where, lambda: self.pgconn.send_query(sql.encode()))
             while self.pgconn.is_busy():
                 if cancelled():
                     self._cancel()
                     return None
                 if not select.select([self.pgconn.socket], [], [], self._source.timing.copy_poll)[0]:
                     line.nothing_came()
-                through(Door.EXPORT_SNAPSHOT, self.where, self.pgconn.consume_input)
+                perform(Effect.EXPORT_SNAPSHOT, self.where, self.pgconn.consume_input)
             result = next(
                 iter(self._connection.rest()), None
             )  # with the end of the command; the snapshot stays

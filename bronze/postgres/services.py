@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bronze.identifiers import quote_identifier
+from deltasmelt.bronze.identifiers import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Collection

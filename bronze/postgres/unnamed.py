@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from bronze.identifiers import TableName
-from bronze.postgres.conversion import server_encoding, to_utf8
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.postgres.conversion import server_encoding, to_utf8
 
 if TYPE_CHECKING:
     import psycopg

@@ -19,34 +19,39 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from bronze.catalog.select import select_tables
-from bronze.drift.joining import Joining, may_forget
-from bronze.drift.membership import fingerprints, transactions
-from bronze.lsn import ZERO, Lsn
-from bronze.postgres.blockers import running_transactions
-from bronze.postgres.connection import connect, log_end, translated, until_stopped, within
-from bronze.postgres.conninfo import address_of
-from bronze.reader.changed_tables import UnderWay, ask_for_changed, ask_for_unpublished, record_comments
-from bronze.reader.look import Look
-from bronze.reader.marks_beyond import settled_requests
-from bronze.reader.named_partitions import NamedPartitions
-from bronze.reader.quiet_shapes import record_shapes
-from bronze.reader.table_errors import UnreadableTables
-from bronze.setup.publication import ensure_publication
+from deltasmelt.bronze.catalog.select import select_tables
+from deltasmelt.bronze.drift.joining import Joining, may_forget
+from deltasmelt.bronze.drift.membership import fingerprints, transactions
+from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.postgres.blockers import running_transactions
+from deltasmelt.bronze.postgres.connection import connect, log_end, translated, until_stopped, within
+from deltasmelt.bronze.postgres.conninfo import address_of
+from deltasmelt.bronze.reader.catalog_poll import CatalogPoll
+from deltasmelt.bronze.reader.changed_tables import (
+    UnderWay,
+    record_comments,
+    resnapshot_rewritten,
+    resnapshot_unpublished,
+)
+from deltasmelt.bronze.reader.marks_beyond import settled_requests
+from deltasmelt.bronze.reader.named_partitions import NamedPartitions
+from deltasmelt.bronze.reader.quiet_shapes import record_shapes
+from deltasmelt.bronze.reader.table_errors import UnreadableTables
+from deltasmelt.bronze.setup.publication import ensure_publication
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import psycopg
 
-    from bronze.catalog.source_table import SourceTable
-    from bronze.config.sections import SourceSettings
-    from bronze.drift.streamed import StreamedParts
-    from bronze.errors import TableError
-    from bronze.identifiers import TableName
-    from bronze.postgres.blockers import Wait
-    from bronze.reader.table_errors import TableErrors
-    from bronze.store.landing import Landing
+    from deltasmelt.bronze.catalog.source_table import SourceTable
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.drift.streamed import StreamedParts
+    from deltasmelt.bronze.errors import TableError
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.postgres.blockers import Wait
+    from deltasmelt.bronze.reader.table_errors import TableErrors
+    from deltasmelt.bronze.store.landing import Landing
 
 _LOOK_SHARE: Final = 0.05
 """Of the time that looks may take where the catalog changes all the time."""
@@ -125,14 +130,14 @@ class CarriedTables:
         self._looking = threading.Lock()
         self._locked: dict[TableName, TableError] = {}
         self._lock = threading.Lock()
-        self._newest = Look()
+        self._newest = CatalogPoll()
         self.next_at = 0.0
         self._rejoin: frozenset[TableName] = frozenset()
         self._asked = _Asked(0, {})
         self._under_way: Mapping[TableName, UnderWay] = {}
 
     @property
-    def newest(self) -> Look:
+    def newest(self) -> CatalogPoll:
         """What the newest look found."""
         return self._newest
 
@@ -215,7 +220,7 @@ class CarriedTables:
         """Whether tables wait for transactions from before they joined the publication."""
         return bool(self._joining.held_up(self._newest.waiting))
 
-    def look(self, stop: threading.Event) -> Look:
+    def look(self, stop: threading.Event) -> CatalogPoll:
         """Select tables, record their problems, extend the publication; what needs a snapshot.
 
         Args:
@@ -238,7 +243,7 @@ class CarriedTables:
             return look
 
     @contextmanager
-    def copying(self, tables: Sequence[SourceTable], look: Look) -> Iterator[None]:
+    def copying(self, tables: Sequence[SourceTable], look: CatalogPoll) -> Iterator[None]:
         """Within the block these tables are copied, as that look found them.
 
         Other looks meanwhile ask for them again only where something is new of them.
@@ -318,7 +323,7 @@ class CarriedTables:
         ]
         return tables, members - left_out.keys()
 
-    def _compare(self, catalog: _Catalog, asked: _Asked, stop: threading.Event) -> Look:
+    def _compare(self, catalog: _Catalog, asked: _Asked, stop: threading.Event) -> CatalogPoll:
         """Hold what the server says against what bronze has, and make it the newest look.
 
         That follows the marks in bronze: where the lake fails on the way, the next look finds all once more.
@@ -328,10 +333,12 @@ class CarriedTables:
         names = tuple(table.table for table in healthy)
         selected = [table.table for table in tables]
         ways, end, frontier = catalog.fingerprints, catalog.end, catalog.frontier
-        ask_for_unpublished(self._landing, self._source.publication, selected, ways, end, frontier=frontier)
+        resnapshot_unpublished(
+            self._landing, self._source.publication, selected, ways, end, frontier=frontier
+        )
         unknown = self._landing.shapes.unknown_columns()
         waiting_for_copy = sink.tables.needing_copy(names)
-        recorded = ask_for_changed(
+        recorded = resnapshot_rewritten(
             self._landing,
             healthy,
             waiting_for_copy,
@@ -362,7 +369,7 @@ class CarriedTables:
             now = [table for table in tried if table.table not in self._rejoin]
             waiting = frozenset(one.table for one in now if not self._joining.may_copy(one.table))
             due = tuple(table for table in now if table.table not in waiting)
-            self._newest = Look(
+            self._newest = CatalogPoll(
                 carried,
                 names,
                 due,
@@ -380,7 +387,7 @@ class CarriedTables:
             )
             return self._newest
 
-    def _say_what_waits(self, look: Look, blockers: str) -> None:
+    def _say_what_waits(self, look: CatalogPoll, blockers: str) -> None:
         if held_up := self._joining.held_up(look.waiting):
             wait_text = self._wait.goes_on(held_up, blockers, address_of(self._source))
             self._landing.progress.set(copies_wait=wait_text)
@@ -388,7 +395,7 @@ class CarriedTables:
             self._landing.progress.set(copies_wait="snapshots wait for a new session of the stream")
 
     def _may_be_tried(
-        self, table: TableName, requests: Mapping[TableName, Lsn], asked: _Asked, before: Look
+        self, table: TableName, requests: Mapping[TableName, Lsn], asked: _Asked, before: CatalogPoll
     ) -> bool:
         by_stream = asked.last.get(table, 0) > before.asked  # that no look has taken in yet
         return self._errors.may_be_tried(table, requests.get(table), by_stream=by_stream)

@@ -18,7 +18,7 @@ two cases:
 The version lies ahead of messages that the stream has not read, and describes no row of these: versions count
 by place, and the stream compares a message with the version before the message's own place
 (`bronze.pgoutput.relation_versions`). Silver takes the version over when bronze's frontier has passed the
-place; the reader makes the frontier pass it (`bronze.reader.carried_tables.Look.shapes_at`).
+place; the reader makes the frontier pass it (`bronze.reader.carried_tables.CatalogPoll.shapes_at`).
 
 A look records the shape first and the storage afterwards. After a kill in between, the next look does both
 again. When the shape does not stand any more, or the lock is not granted, the look records neither.
@@ -29,22 +29,22 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from bronze.drift.looks import Looked
-from bronze.drift.membership import NOT_CARRIED
-from bronze.drift.storage import plain_defaults
-from bronze.drift.streamed import StreamedParts
-from bronze.lsn import LAST, ZERO, Lsn
-from bronze.shapes import as_recorded, same_shape
+from deltasmelt.bronze.drift.membership import NOT_CARRIED
+from deltasmelt.bronze.drift.observed_storage import ObservedStorage
+from deltasmelt.bronze.drift.storage import plain_defaults
+from deltasmelt.bronze.drift.streamed import StreamedParts
+from deltasmelt.bronze.lsn import LAST, ZERO, Lsn
+from deltasmelt.bronze.shapes import as_recorded, same_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from bronze.catalog.source_table import SourceTable
-    from bronze.drift.storage import Storage
-    from bronze.identifiers import TableName
-    from bronze.reader.quiet_shapes import Recorded
-    from bronze.shapes import Relation
-    from bronze.store.landing import Landing
+    from deltasmelt.bronze.catalog.source_table import SourceTable
+    from deltasmelt.bronze.drift.storage import Storage
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.reader.quiet_shapes import Recorded
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.bronze.store.landing import Landing
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
@@ -61,7 +61,7 @@ class UnderWay(NamedTuple):
     unknown: Lsn
 
 
-def ask_for_unpublished(
+def resnapshot_unpublished(
     landing: Landing,
     publication: str,
     selected: Collection[TableName],
@@ -94,7 +94,7 @@ def ask_for_unpublished(
     landing.sink.tables.forget(left_out, lsn, frontier)
 
 
-def ask_for_changed(
+def resnapshot_rewritten(
     landing: Landing,
     tables: Sequence[SourceTable],
     needing: Collection[TableName],
@@ -131,7 +131,7 @@ def ask_for_changed(
     sink = landing.sink
     snapshots = sink.tables.snapshots([table.table for table in tables]) if unknown or streamed else {}
     changed: list[TableName] = []
-    harmless: dict[TableName, Looked] = {}
+    harmless: dict[TableName, ObservedStorage] = {}
     quiet: dict[TableName, Relation] = {}
     for table in tables:
         known = sink.tables.looked(table.table)
@@ -155,7 +155,7 @@ def ask_for_changed(
                 landing.progress.set(said=f"{table.table} is resnapshotted: {why}")
         elif not waits:
             now, relation = table.storage, table.relation
-            looked = Looked(now, lsn) if known is None else known.then(now, lsn, frontier)
+            looked = ObservedStorage(now, lsn) if known is None else known.then(now, lsn, frontier)
             if _is_unrecorded(landing, relation, lsn) or (known or looked).may_have_versions(
                 now, lsn, frontier
             ):

@@ -24,35 +24,35 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from bronze.errors import SmeltError, TableError, TransientError
-from bronze.lake.failures import lake_failures
-from bronze.lsn import ZERO
-from bronze.postgres.blockers import Wait
-from bronze.postgres.connection import translated
-from bronze.postgres.error_rules import REFUSALS
-from bronze.reader.carried_tables import CarriedTables
-from bronze.reader.table_errors import TableErrors
-from bronze.reader.trouble import Trouble
-from bronze.reader.watch import Watch
-from bronze.snapshot.snapshot import Snapshot
-from bronze.snapshot.table_copy import Outcome
+from deltasmelt.bronze.errors import SmeltError, TableError, TransientError
+from deltasmelt.bronze.lake.failures import lake_failures
+from deltasmelt.bronze.lsn import ZERO
+from deltasmelt.bronze.postgres.blockers import Wait
+from deltasmelt.bronze.postgres.connection import translated
+from deltasmelt.bronze.postgres.error_rules import REFUSALS
+from deltasmelt.bronze.reader.carried_tables import CarriedTables
+from deltasmelt.bronze.reader.table_errors import TableErrors
+from deltasmelt.bronze.reader.trouble import Trouble
+from deltasmelt.bronze.reader.watch import Watch
+from deltasmelt.bronze.snapshot.snapshot import Snapshot
+from deltasmelt.bronze.snapshot.table_copy import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bronze.catalog.source_table import SourceTable
-    from bronze.config.sections import SnapshotSettings, SourceSettings
-    from bronze.lake.control_tables import ControlTables
-    from bronze.lsn import Lsn
-    from bronze.reader.look import Look
-    from bronze.reader.trouble import PipelineErrors
-    from bronze.snapshot.executors import ExecutorsAtHand
-    from bronze.store.landing import Landing
+    from deltasmelt.bronze.catalog.source_table import SourceTable
+    from deltasmelt.bronze.config.sections import SnapshotSettings, SourceSettings
+    from deltasmelt.bronze.lake.control_tables import ControlTables
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.bronze.reader.catalog_poll import CatalogPoll
+    from deltasmelt.bronze.reader.trouble import PipelineErrors
+    from deltasmelt.bronze.snapshot.executors import ExecutorsAtHand
+    from deltasmelt.bronze.store.landing import Landing
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
-class InitialCopies:
+class SnapshotThread:
     """The snapshots of one pipeline's tables, on a thread of their own.
 
     Threads:
@@ -103,9 +103,9 @@ class InitialCopies:
             trouble=Trouble(errors, source.timing),
             types=lambda: self.tables.newest.types,
         )
-        self._first: Look | None = None
+        self._first: CatalogPoll | None = None
         self._lsn = ZERO
-        self._finished: Look | None = None
+        self._finished: CatalogPoll | None = None
         self._failure: BaseException | None = None
         self._copying = threading.Event()
         self._stop = threading.Event()
@@ -203,7 +203,7 @@ class InitialCopies:
         except BaseException as error:  # noqa: BLE001 - raised by `raise_failure`
             self._failure = error
 
-    def _copy(self, look: Look) -> None:
+    def _copy(self, look: CatalogPoll) -> None:
         """Copy what a look found due."""
         tables: Sequence[SourceTable] = look.due
         if self._settings.mode == "never":
@@ -232,7 +232,7 @@ class InitialCopies:
             with suppress(TransientError), lake_failures("the lake"):  # a look closes what stays open
                 self._errors.copied(outcome.taken)
 
-    def _end_round(self, look: Look) -> None:
+    def _end_round(self, look: CatalogPoll) -> None:
         """Say what still waits, and whether all is copied.
 
         It is not where a table waits for its turn, where the look was cut short, nor where the watch has
@@ -246,7 +246,7 @@ class InitialCopies:
         ended = newest is look and not (look.waiting or look.rejoining or look.cut_short)
         self._finished = look if ended else None
 
-    def _pause(self, look: Look) -> None:
+    def _pause(self, look: CatalogPoll) -> None:
         """Wait for the next look: the interval, a change in the catalog, or a mark that asks for a table."""
         tables, timing = self.tables, self._timing
         if tables.newest.cut_short:
@@ -268,12 +268,12 @@ class InitialCopies:
             if self._asked_since(look):
                 return
 
-    def _has_news(self, look: Look) -> bool:
+    def _has_news(self, look: CatalogPoll) -> bool:
         """Whether the catalog changed, the watch looked, or the session began that some tables wait for."""
         changed = self._watch.news()
         rejoined = bool(look.rejoining) and not self.tables.wants_new_stream
         return changed or rejoined or self.tables.newest is not look
 
-    def _asked_since(self, look: Look) -> bool:
+    def _asked_since(self, look: CatalogPoll) -> bool:
         """Whether the stream asked for tables, or met columns in doubt, that a look did not know of yet."""
         return self.tables.asked != look.asked or self._landing.shapes.unknown_columns() != look.unknown

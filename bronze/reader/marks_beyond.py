@@ -10,16 +10,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from bronze.postgres.connection import connect, log_end, translated, until_stopped, within
+from deltasmelt.bronze.postgres.connection import connect, log_end, translated, until_stopped, within
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Sequence
 
-    from bronze.config.sections import SourceSettings
-    from bronze.identifiers import TableName
-    from bronze.lsn import Lsn
-    from bronze.store.table_marks import TableMarks
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.bronze.store.table_marks import TableMarks
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
 

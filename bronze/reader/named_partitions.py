@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from bronze.drift.streamed_queries import has_all_rows
+from deltasmelt.bronze.drift.streamed_queries import has_all_rows
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from bronze.catalog.source_table import SourceTable
-    from bronze.drift.streamed import StreamedParts
-    from bronze.identifiers import TableName
-    from bronze.lsn import Lsn
+    from deltasmelt.bronze.catalog.source_table import SourceTable
+    from deltasmelt.bronze.drift.streamed import StreamedParts
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lsn import Lsn
 
 
 _SECONDS: Final = 60.0

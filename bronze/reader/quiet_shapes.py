@@ -40,20 +40,27 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import psycopg
 
-from bronze.catalog.select import describe_relations
-from bronze.lsn import ZERO, Lsn
-from bronze.postgres.connection import connect, lock_timeout, log_end, translated, until_stopped, within
-from bronze.postgres.heartbeat import write_heartbeat
-from bronze.shapes import same_shape
+from deltasmelt.bronze.catalog.select import describe_relations
+from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.postgres.connection import (
+    connect,
+    lock_timeout,
+    log_end,
+    translated,
+    until_stopped,
+    within,
+)
+from deltasmelt.bronze.postgres.heartbeat import write_heartbeat
+from deltasmelt.bronze.shapes import same_shape
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Sequence
     from typing import Any
 
-    from bronze.config.sections import SourceSettings
-    from bronze.shapes import Relation
-    from bronze.store.relations import ShapeLog
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.bronze.store.relations import ShapeLog
 
 _GROUP: Final = 64
 """Tables; a server has room for 64 locks a connection by default."""

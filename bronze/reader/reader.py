@@ -37,29 +37,29 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bronze.checks.ownership import require_own
-from bronze.checks.server import require_fit
-from bronze.errors import DefiniteError, SmeltError, TransientError
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.failures import lake_failures
-from bronze.lsn import ZERO, Lsn
-from bronze.postgres.connection import abandon, connect, identify, translated, until_stopped
-from bronze.postgres.conversion import server_encoding
-from bronze.postgres.error_rules import REFUSALS, UNCONVERTIBLE
-from bronze.postgres.liveness import Liveness, walsender_liveness
-from bronze.progress import Growth, Progress
-from bronze.reader.copies import InitialCopies
-from bronze.reader.recovery import is_starting_over, start_over
-from bronze.reader.session_decoder import session_decoder
-from bronze.reader.session_start import SessionStart
-from bronze.reader.trouble import PipelineErrors, Trouble
-from bronze.store.landing import Landing
-from bronze.store.relations import ShapeLog
-from bronze.store.sink import DeltaSink
-from bronze.stream.encodings import ConvertingDecoder
-from bronze.stream.memory import configure_allocators
-from bronze.stream.receiver import Nudge
-from bronze.stream.session import Stream
+from deltasmelt.bronze.checks.ownership import require_own
+from deltasmelt.bronze.checks.server import require_fit
+from deltasmelt.bronze.errors import DefiniteError, SmeltError, TransientError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.failures import lake_failures
+from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.postgres.connection import abandon, connect, identify, translated, until_stopped
+from deltasmelt.bronze.postgres.conversion import server_encoding
+from deltasmelt.bronze.postgres.error_rules import REFUSALS, UNCONVERTIBLE
+from deltasmelt.bronze.postgres.liveness import Liveness, walsender_liveness
+from deltasmelt.bronze.progress import Growth, Progress
+from deltasmelt.bronze.reader.copies import SnapshotThread
+from deltasmelt.bronze.reader.recovery import is_starting_over, start_over
+from deltasmelt.bronze.reader.session_decoder import session_decoder
+from deltasmelt.bronze.reader.session_start import SessionStart
+from deltasmelt.bronze.reader.trouble import PipelineErrors, Trouble
+from deltasmelt.bronze.store.landing import Landing
+from deltasmelt.bronze.store.relations import ShapeLog
+from deltasmelt.bronze.store.sink import DeltaSink
+from deltasmelt.bronze.stream.encodings import ConvertingDecoder
+from deltasmelt.bronze.stream.memory import configure_allocators
+from deltasmelt.bronze.stream.receiver import Nudge
+from deltasmelt.bronze.stream.session import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,11 +67,11 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings
-    from bronze.lake.location import Lake
-    from bronze.snapshot.executors import ExecutorsAtHand
-    from bronze.store.position import Position
-    from bronze.stream.receiver import Receiver
+    from deltasmelt.bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.snapshot.executors import ExecutorsAtHand
+    from deltasmelt.bronze.store.position import Position
+    from deltasmelt.bronze.stream.receiver import Receiver
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
@@ -133,7 +133,7 @@ class Reader:
         application_name = f"deltasmelt {pipeline} {socket.gethostname()}:{os.getpid()}"[:63]
         self._begin = SessionStart(pipeline, source, lake, application_name, self._say, self._reached)
         self._landing: Landing | None = None
-        self._copies: InitialCopies | None = None
+        self._copies: SnapshotThread | None = None
         self._undecodable: SmeltError | None = None
         self._met = 0.0
         self._let_in = self._streamed = False
@@ -293,7 +293,7 @@ class Reader:
                 receiver.stop()
         return done
 
-    def _open(self, connection: psycopg.Connection[Any]) -> tuple[Landing, InitialCopies, Position]:
+    def _open(self, connection: psycopg.Connection[Any]) -> tuple[Landing, SnapshotThread, Position]:
         """Check what the server is, whose the lake is and where it ends; select tables at the first time."""
         require_fit(connection, self._source, say=not self._let_in)
         # Each time, for another server may answer at the same address after a failover.
@@ -311,7 +311,7 @@ class Reader:
             landing = Landing(
                 sink, shapes, self.progress, self._reached, resnapshots=self._snapshot.mode != "never"
             )
-            copies = InitialCopies(
+            copies = SnapshotThread(
                 self._source,
                 self._snapshot,
                 landing,
@@ -336,7 +336,7 @@ class Reader:
         self,
         stream: Stream,
         receiver: Receiver,
-        copies: InitialCopies,
+        copies: SnapshotThread,
         *,
         until: Lsn | None,
         stop: threading.Event,
@@ -373,7 +373,7 @@ class Reader:
             self._report()
         return True
 
-    def _give_up_copies(self, copies: InitialCopies) -> None:
+    def _give_up_copies(self, copies: SnapshotThread) -> None:
         """A job that must end does not wait for ever for copies that are refused, or held up by others."""
         for found in (copies.trouble.refused(), copies.held_up):
             if found is not None and found[1] > self._timing.refused:

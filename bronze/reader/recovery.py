@@ -38,31 +38,31 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.catalog.queries import tables_of
-from bronze.catalog.select import select_tables
-from bronze.checks.ownership import require_own
-from bronze.errors import DefiniteError, TransientError
-from bronze.identifiers import quote_literal
-from bronze.lake import delta
-from bronze.lake.client import CommitFailedError, Transaction
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.failures import lake_failures
-from bronze.lake.transactions import transaction_version
-from bronze.lsn import Lsn
-from bronze.postgres.connection import connect, identify, log_end, translated, until_stopped
-from bronze.postgres.conninfo import address_of
-from bronze.postgres.error_rules import TOO_LARGE, UNDECODABLE
-from bronze.reader.session_start import SessionStart
-from bronze.setup.create_slot import STARTING_OVER, ensure_slot, is_comparing
-from bronze.setup.publication import ensure_publication
-from bronze.setup.slot import read_slot, slot_problem
-from bronze.store.changes_table import commit_marks, lake_in_use
-from bronze.store.contract import CHANGES
-from bronze.store.gaps import gap_marks
-from bronze.store.marks import STARTING_OVER_APP, TIMELINE_APP
-from bronze.store.position import Position, position_of
-from bronze.store.sink import DeltaSink
-from bronze.stream.continuity import refuse_behind
+from deltasmelt.bronze.catalog.queries import tables_of
+from deltasmelt.bronze.catalog.select import select_tables
+from deltasmelt.bronze.checks.ownership import require_own
+from deltasmelt.bronze.errors import DefiniteError, TransientError
+from deltasmelt.bronze.identifiers import quote_literal
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.client import CommitFailedError, Transaction
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.failures import lake_failures
+from deltasmelt.bronze.lake.transactions import transaction_version
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.postgres.connection import connect, identify, log_end, translated, until_stopped
+from deltasmelt.bronze.postgres.conninfo import address_of
+from deltasmelt.bronze.postgres.error_rules import TOO_LARGE, UNDECODABLE
+from deltasmelt.bronze.reader.session_start import SessionStart
+from deltasmelt.bronze.setup.create_slot import STARTING_OVER, ensure_slot, is_comparing
+from deltasmelt.bronze.setup.publication import ensure_publication
+from deltasmelt.bronze.setup.slot import read_slot, slot_problem
+from deltasmelt.bronze.store.changes_table import commit_marks, lake_in_use
+from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.bronze.store.gaps import gap_marks
+from deltasmelt.bronze.store.marks import STARTING_OVER_APP, TIMELINE_APP
+from deltasmelt.bronze.store.position import Position, position_of
+from deltasmelt.bronze.store.sink import DeltaSink
+from deltasmelt.bronze.stream.continuity import refuse_behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,10 +70,10 @@ if TYPE_CHECKING:
     import psycopg
     from deltalake import DeltaTable
 
-    from bronze.config.sections import SourceSettings
-    from bronze.identifiers import TableName
-    from bronze.lake.location import Lake
-    from bronze.setup.slot import SlotState
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.setup.slot import SlotState
 
 _STOP_READER: Final = "stop the reader of this pipeline first"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from bronze.catalog.select import describe_relation
-from bronze.pgoutput.decoder import StreamDecoder
-from bronze.postgres.connection import translated
-from bronze.postgres.conversion import to_utf8
-from bronze.stream.encodings import ConvertingDecoder
+from deltasmelt.bronze.catalog.select import describe_relation
+from deltasmelt.bronze.pgoutput.decoder import StreamDecoder
+from deltasmelt.bronze.postgres.connection import translated
+from deltasmelt.bronze.postgres.conversion import to_utf8
+from deltasmelt.bronze.stream.encodings import ConvertingDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from bronze.config.sections import SourceSettings
-    from bronze.identifiers import TableName
-    from bronze.lsn import Lsn
-    from bronze.reader.carried_tables import CarriedTables
-    from bronze.shapes import Relation
-    from bronze.store.landing import Landing
-    from bronze.store.position import Position
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.bronze.reader.carried_tables import CarriedTables
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.bronze.store.landing import Landing
+    from deltasmelt.bronze.store.position import Position
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
 

@@ -23,29 +23,29 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from bronze.catalog.select import select_tables
-from bronze.checks.ownership import require_own
-from bronze.errors import DefiniteError
-from bronze.lake import delta
-from bronze.lsn import ZERO, Lsn
-from bronze.postgres.connection import SourceConnection, identify, log_end
-from bronze.postgres.conninfo import address_of
-from bronze.postgres.conversion import server_encoding
-from bronze.postgres.liveness import walsender_liveness
-from bronze.setup.create_slot import ensure_slot
-from bronze.setup.slot import read_slot
-from bronze.setup.slot_mark import mark_slot
-from bronze.store.changes_table import moved_meanwhile
-from bronze.store.contract import CHANGES
-from bronze.store.gaps import request_snapshots
-from bronze.store.position import Position, same_position
-from bronze.store.relations import read_relations
-from bronze.stream.continuity import check_start, refuse_behind, slot_gone
-from bronze.stream.evidence import counting_relations, newest_counting
-from bronze.stream.receiver import Receiver
-from bronze.stream.replication import ReplicationStream
-from bronze.stream.same_log import LogComparison
-from bronze.stream.timeline import check_timeline, is_followed, record_server
+from deltasmelt.bronze.catalog.select import select_tables
+from deltasmelt.bronze.checks.ownership import require_own
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.postgres.connection import SourceConnection, identify, log_end
+from deltasmelt.bronze.postgres.conninfo import address_of
+from deltasmelt.bronze.postgres.conversion import server_encoding
+from deltasmelt.bronze.postgres.liveness import walsender_liveness
+from deltasmelt.bronze.setup.create_slot import ensure_slot
+from deltasmelt.bronze.setup.slot import read_slot
+from deltasmelt.bronze.setup.slot_mark import mark_slot
+from deltasmelt.bronze.store.changes_table import moved_meanwhile
+from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.bronze.store.gaps import request_snapshots
+from deltasmelt.bronze.store.position import Position, same_position
+from deltasmelt.bronze.store.relations import read_relations
+from deltasmelt.bronze.stream.continuity import check_start, refuse_behind, slot_gone
+from deltasmelt.bronze.stream.evidence import counting_relations, newest_counting
+from deltasmelt.bronze.stream.receiver import Receiver
+from deltasmelt.bronze.stream.replication import ReplicationStream
+from deltasmelt.bronze.stream.same_log import LogComparison
+from deltasmelt.bronze.stream.timeline import check_timeline, is_followed, record_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,13 +53,13 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from bronze.config.sections import SourceSettings
-    from bronze.config.timing import Timing
-    from bronze.lake.location import Lake
-    from bronze.postgres.liveness import Liveness
-    from bronze.setup.slot import SlotState
-    from bronze.store.position import SentTransaction
-    from bronze.store.sink import DeltaSink
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.timing import Timing
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.postgres.liveness import Liveness
+    from deltasmelt.bronze.setup.slot import SlotState
+    from deltasmelt.bronze.store.position import SentTransaction
+    from deltasmelt.bronze.store.sink import DeltaSink
 
 QUEUE_BYTES: Final = 8 * 1024 * 1024
 """Of messages that a session keeps waiting."""

@@ -23,19 +23,19 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from bronze.backoff import Pause
-from bronze.catalog.problems import unreadable
-from bronze.lake.control import OpenError
+from deltasmelt.bronze.backoff import Pause
+from deltasmelt.bronze.catalog.problems import unreadable
+from deltasmelt.bronze.lake.control import OpenError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from bronze.config.timing import Timing
-    from bronze.errors import TableError
-    from bronze.identifiers import TableName
-    from bronze.lake.control_tables import ControlTables
-    from bronze.lsn import Lsn
+    from deltasmelt.bronze.config.timing import Timing
+    from deltasmelt.bronze.errors import TableError
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.control_tables import ControlTables
+    from deltasmelt.bronze.lsn import Lsn
 
 
 class UnreadableTables:

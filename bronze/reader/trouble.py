@@ -27,21 +27,21 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from bronze.backoff import Backoff
-from bronze.checks.ownership import FOREIGN_CODES
-from bronze.errors import TransientError
-from bronze.lake import delta
-from bronze.lake.control import OpenError
-from bronze.lake.failures import lake_failures
-from bronze.store.contract import CHANGES, PIPELINE_PROPERTY
+from deltasmelt.bronze.backoff import Backoff
+from deltasmelt.bronze.checks.ownership import FOREIGN_CODES
+from deltasmelt.bronze.errors import TransientError
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.control import OpenError
+from deltasmelt.bronze.lake.failures import lake_failures
+from deltasmelt.bronze.store.contract import CHANGES, PIPELINE_PROPERTY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bronze.config.timing import Timing
-    from bronze.errors import SmeltError
-    from bronze.lake.control_tables import ControlTables
-    from bronze.lake.location import Lake
+    from deltasmelt.bronze.config.timing import Timing
+    from deltasmelt.bronze.errors import SmeltError
+    from deltasmelt.bronze.lake.control_tables import ControlTables
+    from deltasmelt.bronze.lake.location import Lake
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
 

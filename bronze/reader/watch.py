@@ -39,23 +39,23 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.checks.slot_risk import RiskLevel, SlotRisk, slot_risk, stays_high
-from bronze.checks.wal_budget import read_budget
-from bronze.errors import SmeltError, TransientError
-from bronze.postgres.connection import connect, translated, within
-from bronze.progress import snapshot_view
-from bronze.setup.slot import read_slot
+from deltasmelt.bronze.checks.slot_risk import RiskLevel, SlotRisk, slot_risk, stays_high
+from deltasmelt.bronze.checks.wal_budget import read_budget
+from deltasmelt.bronze.errors import SmeltError, TransientError
+from deltasmelt.bronze.postgres.connection import connect, translated, within
+from deltasmelt.bronze.progress import snapshot_view
+from deltasmelt.bronze.setup.slot import read_slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     import psycopg
 
-    from bronze.checks.wal_budget import WalBudget
-    from bronze.config.sections import SourceSettings
-    from bronze.progress import Progress
-    from bronze.reader.trouble import Trouble
-    from bronze.setup.slot import SlotState
+    from deltasmelt.bronze.checks.wal_budget import WalBudget
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.progress import Progress
+    from deltasmelt.bronze.reader.trouble import Trouble
+    from deltasmelt.bronze.setup.slot import SlotState
 
 _HASH: Final = "coalesce(bit_xor(hashtextextended(concat_ws(' ', {}), 0)), 0)"
 _QUERY: Final = f"""

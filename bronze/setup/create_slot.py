@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
-from bronze.errors import DefiniteError, TransientError
-from bronze.lsn import ZERO
-from bronze.postgres.blockers import REMEDY, running_transactions
-from bronze.postgres.connection import abandon, connect, translated, within
-from bronze.postgres.conninfo import address_of
-from bronze.postgres.error_translation import translate
-from bronze.setup.failover import enable_failover, require_support, slot_statement
-from bronze.setup.slot import SlotState, read_slot, slot_problem
+from deltasmelt.bronze.errors import DefiniteError, TransientError
+from deltasmelt.bronze.lsn import ZERO
+from deltasmelt.bronze.postgres.blockers import REMEDY, running_transactions
+from deltasmelt.bronze.postgres.connection import abandon, connect, translated, within
+from deltasmelt.bronze.postgres.conninfo import address_of
+from deltasmelt.bronze.postgres.error_translation import translate
+from deltasmelt.bronze.setup.failover import enable_failover, require_support, slot_statement
+from deltasmelt.bronze.setup.slot import SlotState, read_slot, slot_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bronze.config.sections import SourceSettings
-    from bronze.config.timing import Timing
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.timing import Timing
 
 
 CHECKING: Final = "deltasmelt check"

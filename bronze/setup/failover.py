@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import DefiniteError
-from bronze.identifiers import quote_identifier, quote_literal
-from bronze.postgres.conninfo import address_of, user_and_database
-from bronze.postgres.replication import ReplicationConnection
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.identifiers import quote_identifier, quote_literal
+from deltasmelt.bronze.postgres.conninfo import address_of, user_and_database
+from deltasmelt.bronze.postgres.replication import ReplicationConnection
 
 if TYPE_CHECKING:
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 SINCE: Final = 170000
 

@@ -31,19 +31,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
-from bronze.catalog.publication import MADE, OPERATIONS, Publication, is_made_by_us, read_publication
-from bronze.errors import DefiniteError, TableError, TransientError
-from bronze.identifiers import TableName, quote_identifier, quote_literal
-from bronze.postgres.connection import lock_timeout
-from bronze.postgres.conninfo import address_of
-from bronze.postgres.error_translation import tables_changed, translate
-from bronze.postgres.lock_holders import END_HOLDER, LET_GO, said_of_holder, said_of_holders
-from bronze.setup.slot_mark import read_comment
+from deltasmelt.bronze.catalog.publication import (
+    MADE,
+    OPERATIONS,
+    Publication,
+    is_made_by_us,
+    read_publication,
+)
+from deltasmelt.bronze.errors import DefiniteError, TableError, TransientError
+from deltasmelt.bronze.identifiers import TableName, quote_identifier, quote_literal
+from deltasmelt.bronze.postgres.connection import lock_timeout
+from deltasmelt.bronze.postgres.conninfo import address_of
+from deltasmelt.bronze.postgres.error_translation import tables_changed, translate
+from deltasmelt.bronze.postgres.lock_holders import END_HOLDER, LET_GO, said_of_holder, said_of_holders
+from deltasmelt.bronze.setup.slot_mark import read_comment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
 

@@ -17,16 +17,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.errors import DefiniteError
-from bronze.identifiers import quote_literal
-from bronze.lsn import ZERO, Lsn
-from bronze.postgres.conninfo import address_of
-from bronze.setup.failover import SINCE
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.identifiers import quote_literal
+from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.postgres.conninfo import address_of
+from deltasmelt.bronze.setup.failover import SINCE
 
 if TYPE_CHECKING:
     import psycopg
 
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 PLUGIN: Final = "pgoutput"
 

@@ -21,14 +21,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.catalog.publication import MADE, is_made_by_us
-from bronze.identifiers import quote_identifier, quote_literal
-from bronze.postgres.connection import lock_timeout
+from deltasmelt.bronze.catalog.publication import MADE, is_made_by_us
+from deltasmelt.bronze.identifiers import quote_identifier, quote_literal
+from deltasmelt.bronze.postgres.connection import lock_timeout
 
 if TYPE_CHECKING:
     import psycopg
 
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 _READ: Final = "read by deltasmelt"
 _SLOT: Final = re.compile(r"slot ([a-z0-9_]+) of lake ([0-9a-f-]{36})")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bronze.identifiers import quote_identifier
+from deltasmelt.bronze.identifiers import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bronze.identifiers import TableName
-    from bronze.shapes import Relation
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.shapes import Relation
 
 _ROWS_PER_PAGE: Final = 50
 """Taken for a table that was never analysed."""

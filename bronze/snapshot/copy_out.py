@@ -39,22 +39,22 @@ import psycopg
 import pyarrow as pa
 from psycopg import pq
 
-from bronze.doors import Door, through
-from bronze.errors import TransientError
-from bronze.postgres.conninfo import address_of
-from bronze.store.text_lists import cells_between
+from deltasmelt.bronze.effects import Effect, perform
+from deltasmelt.bronze.errors import TransientError
+from deltasmelt.bronze.postgres.conninfo import address_of
+from deltasmelt.bronze.store.text_lists import cells_between
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from bronze.config.sections import SourceSettings
-    from bronze.postgres.connection import SourceConnection
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.postgres.connection import SourceConnection
 
 _TAB, _LINE_FEED, _BACKSLASH, _N = b"\t\n\\N"
 _SLICE_BYTES: Final = 256 * 1024
-"""Looked through at a time, so that what is compared stays in the processor's cache."""
+"""ObservedStorage through at a time, so that what is compared stays in the processor's cache."""
 _MEANING: Final = np.arange(256, dtype=np.uint8)
 """What stands for the byte after an escaping backslash."""
 _MEANING[list(b"bfnrtv")] = list(b"\b\f\n\r\t\v")
@@ -183,7 +183,7 @@ def copy_blocks(
     """
     pgconn = connection.pgconn
     where = str(pgconn.backend_pid)
-    result = connection.command(copy_statement(query), Door.COPY_OUT)
+    result = connection.command(copy_statement(query), Effect.COPY_OUT)
     if result.status != pq.ExecStatus.COPY_OUT:
         raise psycopg.errors.error_from_result(result)
     # Copied at once: rows kept one by one cost three times as much, most of it in the garbage collector.
@@ -202,7 +202,7 @@ def copy_blocks(
             if cancelled():
                 raise CopyCancelledError
             ready.poll(1000 * poll_seconds)
-            through(Door.COPY_OUT, where, pgconn.consume_input)
+            perform(Effect.COPY_OUT, where, pgconn.consume_input)
         else:
             break
     if block:

@@ -38,16 +38,16 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import pyarrow as pa
 from pyarrow.fs import FileSelector
 
-from bronze.doors import Door, through
-from bronze.errors import DefiniteError, TableError, TransientError
-from bronze.lake.location import local_folder
-from bronze.lake.parquet import delete_files, file_system
-from bronze.postgres.connection import connect, translated
-from bronze.postgres.conninfo import address_of
-from bronze.snapshot.copy_out import snapshot_gone
-from bronze.snapshot.executors import run_fit
-from bronze.snapshot.fitness import not_shared, unfit, versions, without_executors
-from bronze.snapshot.range_task import (
+from deltasmelt.bronze.effects import Effect, perform
+from deltasmelt.bronze.errors import DefiniteError, TableError, TransientError
+from deltasmelt.bronze.lake.location import local_folder
+from deltasmelt.bronze.lake.parquet import delete_files, file_system
+from deltasmelt.bronze.postgres.connection import connect, translated
+from deltasmelt.bronze.postgres.conninfo import address_of
+from deltasmelt.bronze.snapshot.copy_out import snapshot_gone
+from deltasmelt.bronze.snapshot.executors import run_fit
+from deltasmelt.bronze.snapshot.fitness import not_shared, unfit, versions, without_executors
+from deltasmelt.bronze.snapshot.range_task import (
     TASK_NAME,
     RangeTask,
     copy_ranges,
@@ -60,12 +60,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
 
-    from bronze.config.sections import SourceSettings
-    from bronze.snapshot.chunks import Chunk
-    from bronze.snapshot.executors import Executors
-    from bronze.snapshot.locks import Leaf, Worker
-    from bronze.snapshot.range_task import RangeResult
-    from bronze.snapshot.table_copy import TableCopy
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.snapshot.chunks import Chunk
+    from deltasmelt.bronze.snapshot.executors import Executors
+    from deltasmelt.bronze.snapshot.locks import Leaf, Worker
+    from deltasmelt.bronze.snapshot.range_task import RangeResult
+    from deltasmelt.bronze.snapshot.table_copy import TableCopy
 
     Begin: TypeAlias = Callable[[Worker, datetime], "Elsewhere"]
     """Begins a round, given the holder of the snapshot and the server's clock when that was taken."""
@@ -303,8 +303,8 @@ class Elsewhere:
         """Remove what attempts wrote that gave no result."""
         prefixes = tuple(prefix_of(copy.relation.relation_id, self._round) for copy in copies)
         try:
-            found = through(
-                Door.LIST_FILES, self._uri, lambda: file_system(self._uri).get_file_info(FileSelector(""))
+            found = perform(
+                Effect.LIST_FILES, self._uri, lambda: file_system(self._uri).get_file_info(FileSelector(""))
             )
         except (OSError, pa.ArrowException) as error:  # they cost room, and nothing else
             _LOGGER.warning("files of lost tasks may still be in %s: %s", self._uri, error)

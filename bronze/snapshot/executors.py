@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
-from bronze.errors import DefiniteError, SmeltError, TransientError
-from bronze.lake.parquet import delete_files, file_system
-from bronze.postgres.conninfo import address_of
-from bronze.snapshot.fitness import CODE, not_shared, require_same, unfit, versions
-from bronze.snapshot.range_task import Place, reach
+from deltasmelt.bronze.errors import DefiniteError, SmeltError, TransientError
+from deltasmelt.bronze.lake.parquet import delete_files, file_system
+from deltasmelt.bronze.postgres.conninfo import address_of
+from deltasmelt.bronze.snapshot.fitness import CODE, not_shared, require_same, unfit, versions
+from deltasmelt.bronze.snapshot.range_task import Place, reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
     from typing import TypeAlias
 
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 PACKAGES: Final = ("deltasmelt", "psycopg", "pyarrow", "numpy", "deltalake", "pydantic")
 
@@ -115,7 +115,7 @@ def _look(packages: tuple[str, ...]) -> Callable[[], str]:
         failed: dict[str, str] = {}
         for package in packages:
             try:
-                import_module("bronze.snapshot.range_task" if package == "deltasmelt" else package)
+                import_module("deltasmelt.bronze.snapshot.range_task" if package == "deltasmelt" else package)
             except Exception as error:  # noqa: BLE001 - a library that is not whole may raise anything
                 failed[package] = f"{type(error).__name__}: {error}"
                 continue

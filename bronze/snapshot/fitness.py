@@ -14,13 +14,13 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import DefiniteError, TableError
+from deltasmelt.bronze.errors import DefiniteError, TableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bronze.errors import SmeltError
-    from bronze.identifiers import TableName
+    from deltasmelt.bronze.errors import SmeltError
+    from deltasmelt.bronze.identifiers import TableName
 
 CODE: Final = "executors-unfit"
 REMEDY: Final = (

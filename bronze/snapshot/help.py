@@ -13,13 +13,13 @@ import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import SmeltError, TransientError
-from bronze.postgres.conninfo import pinned
-from bronze.snapshot.chunks import chunks_of
-from bronze.snapshot.elsewhere import Elsewhere
-from bronze.snapshot.executors import examine
-from bronze.snapshot.fitness import silent, without_executors
-from bronze.snapshot.range_task import place_of
+from deltasmelt.bronze.errors import SmeltError, TransientError
+from deltasmelt.bronze.postgres.conninfo import pinned
+from deltasmelt.bronze.snapshot.chunks import chunks_of
+from deltasmelt.bronze.snapshot.elsewhere import Elsewhere
+from deltasmelt.bronze.snapshot.executors import examine
+from deltasmelt.bronze.snapshot.fitness import silent, without_executors
+from deltasmelt.bronze.snapshot.range_task import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg.rows import TupleRow
 
-    from bronze.catalog.source_table import SourceTable
-    from bronze.config.sections import SnapshotSettings, SourceSettings
-    from bronze.errors import TableError
-    from bronze.snapshot.elsewhere import Begin
-    from bronze.snapshot.executors import Executors, ExecutorsAtHand
-    from bronze.snapshot.locks import Worker
-    from bronze.store.landing import Landing
+    from deltasmelt.bronze.catalog.source_table import SourceTable
+    from deltasmelt.bronze.config.sections import SnapshotSettings, SourceSettings
+    from deltasmelt.bronze.errors import TableError
+    from deltasmelt.bronze.snapshot.elsewhere import Begin
+    from deltasmelt.bronze.snapshot.executors import Executors, ExecutorsAtHand
+    from deltasmelt.bronze.snapshot.locks import Worker
+    from deltasmelt.bronze.store.landing import Landing
 
 _LOOK: Final = 0.2
 

@@ -26,22 +26,22 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 
-from bronze.drift.storage import Part
-from bronze.errors import TransientError
-from bronze.identifiers import TableName
-from bronze.postgres.connection import lock_timeout, within
-from bronze.postgres.error_rules import TOO_MANY
-from bronze.postgres.partition_tree import TREE
+from deltasmelt.bronze.drift.storage import Part
+from deltasmelt.bronze.errors import TransientError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.postgres.connection import lock_timeout, within
+from deltasmelt.bronze.postgres.error_rules import TOO_MANY
+from deltasmelt.bronze.postgres.partition_tree import TREE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import ExitStack, closing
 
-    from bronze.catalog.source_table import SourceTable
-    from bronze.config.timing import Timing
-    from bronze.postgres.connection import SourceConnection
-    from bronze.snapshot.chunks import Chunk
-    from bronze.snapshot.table_copy import TableCopy
+    from deltasmelt.bronze.catalog.source_table import SourceTable
+    from deltasmelt.bronze.config.timing import Timing
+    from deltasmelt.bronze.postgres.connection import SourceConnection
+    from deltasmelt.bronze.snapshot.chunks import Chunk
+    from deltasmelt.bronze.snapshot.table_copy import TableCopy
 
 _SHARE: Final = 4
 """A group takes one part in so many of the lock table."""

@@ -30,16 +30,16 @@ import psycopg
 import pyarrow as pa
 from deltalake.transaction import AddAction
 
-from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
-from bronze.identifiers import quote_literal
-from bronze.lake.failures import lake_failures
-from bronze.lake.parquet import delete_files, file_system
-from bronze.lake.stores import all_options, lease_of, register
-from bronze.postgres.connection import connect, translated, within
-from bronze.snapshot.copy_out import EXPORTER_ENDED, enlarge_buffer
-from bronze.snapshot.fitness import CODE, require_same, unfit, versions
-from bronze.snapshot.locks import Leaf, LeafLostError, Worker
-from bronze.snapshot.ranges import (
+from deltasmelt.bronze.errors import DefiniteError, SmeltError, TableError, TransientError
+from deltasmelt.bronze.identifiers import quote_literal
+from deltasmelt.bronze.lake.failures import lake_failures
+from deltasmelt.bronze.lake.parquet import delete_files, file_system
+from deltasmelt.bronze.lake.stores import all_options, lease_of, register
+from deltasmelt.bronze.postgres.connection import connect, translated, within
+from deltasmelt.bronze.snapshot.copy_out import EXPORTER_ENDED, enlarge_buffer
+from deltasmelt.bronze.snapshot.fitness import CODE, require_same, unfit, versions
+from deltasmelt.bronze.snapshot.locks import Leaf, LeafLostError, Worker
+from deltasmelt.bronze.snapshot.ranges import (
     RENAMED,
     UnreadableRowsError,
     error_of_table,
@@ -47,16 +47,16 @@ from bronze.snapshot.ranges import (
     rows_of_range,
     unreadable,
 )
-from bronze.snapshot.rows import SnapshotRows
-from bronze.store.sink import snapshot_writer
+from deltasmelt.bronze.snapshot.rows import SnapshotRows
+from deltasmelt.bronze.store.sink import snapshot_writer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from bronze.config.sections import SourceSettings
-    from bronze.shapes import Relation
-    from bronze.snapshot.chunks import Chunk
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.bronze.snapshot.chunks import Chunk
 
 Status: TypeAlias = Literal["copied", "locked", "failed", "renamed", "gone", "unfit"]
 

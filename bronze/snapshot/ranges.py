@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from bronze.errors import TableError
-from bronze.postgres.connection import within
-from bronze.postgres.error_translation import table_error
-from bronze.postgres.liveness import CopyLine
-from bronze.postgres.lock_holders import END_HOLDER
-from bronze.snapshot.copy_out import cells_of, copy_blocks
-from bronze.snapshot.rows import SEQ_OF_CHUNK
+from deltasmelt.bronze.errors import TableError
+from deltasmelt.bronze.postgres.connection import within
+from deltasmelt.bronze.postgres.error_translation import table_error
+from deltasmelt.bronze.postgres.liveness import CopyLine
+from deltasmelt.bronze.postgres.lock_holders import END_HOLDER
+from deltasmelt.bronze.snapshot.copy_out import cells_of, copy_blocks
+from deltasmelt.bronze.snapshot.rows import SEQ_OF_CHUNK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
-    from bronze.config.sections import SourceSettings
-    from bronze.errors import TransientError
-    from bronze.identifiers import TableName
-    from bronze.postgres.connection import SourceConnection
-    from bronze.shapes import Relation
-    from bronze.snapshot.chunks import Chunk
-    from bronze.snapshot.rows import SnapshotRows
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.errors import TransientError
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.postgres.connection import SourceConnection
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.bronze.snapshot.chunks import Chunk
+    from deltasmelt.bronze.snapshot.rows import SnapshotRows
 
 RENAMED = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)
 """Errors of a table or schema that got another name; a new round knows it by that."""

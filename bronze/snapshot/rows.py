@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bronze.store.contract import OP_SNAPSHOT, OP_SNAPSHOT_END, ROWS_SCHEMA
-from bronze.store.text_lists import TEXT_LIST, list_array
+from deltasmelt.bronze.store.contract import OP_SNAPSHOT, OP_SNAPSHOT_END, ROWS_SCHEMA
+from deltasmelt.bronze.store.text_lists import TEXT_LIST, list_array
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from bronze.lsn import Lsn
-    from bronze.shapes import Relation
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.bronze.shapes import Relation
 
 
 SEQ_OF_CHUNK: Final = 1 << 32

@@ -39,37 +39,46 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 
-from bronze.catalog.select import describe_relation
-from bronze.errors import TransientError
-from bronze.identifiers import quote_literal
-from bronze.lsn import Lsn
-from bronze.postgres.blockers import Wait, running_transactions
-from bronze.postgres.connection import connect, translated, until_stopped, within
-from bronze.postgres.conninfo import address_of
-from bronze.postgres.error_translation import table_error, tables_changed
-from bronze.postgres.heartbeat import write_heartbeat
-from bronze.postgres.lock_holders import said_of_holder, waiting_for
-from bronze.postgres.replication import ReplicationConnection
-from bronze.snapshot.chunks import chunks_of
-from bronze.snapshot.copy_out import EXPORTER_ENDED, enlarge_buffer, snapshot_gone
-from bronze.snapshot.help import Help
-from bronze.snapshot.locks import Leaf, Worker, groups, held_by, leaves_of, lock_budget, sessions_of, weight
-from bronze.snapshot.ranges import gone, interrupted_again, locked_by
-from bronze.snapshot.table_copy import Outcome, TableCopy
-from bronze.snapshot.workers import SnapshotCopy
+from deltasmelt.bronze.catalog.select import describe_relation
+from deltasmelt.bronze.errors import TransientError
+from deltasmelt.bronze.identifiers import quote_literal
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.postgres.blockers import Wait, running_transactions
+from deltasmelt.bronze.postgres.connection import connect, translated, until_stopped, within
+from deltasmelt.bronze.postgres.conninfo import address_of
+from deltasmelt.bronze.postgres.error_translation import table_error, tables_changed
+from deltasmelt.bronze.postgres.heartbeat import write_heartbeat
+from deltasmelt.bronze.postgres.lock_holders import said_of_holder, waiting_for
+from deltasmelt.bronze.postgres.replication import ReplicationConnection
+from deltasmelt.bronze.snapshot.chunks import chunks_of
+from deltasmelt.bronze.snapshot.copy_out import EXPORTER_ENDED, enlarge_buffer, snapshot_gone
+from deltasmelt.bronze.snapshot.help import Help
+from deltasmelt.bronze.snapshot.locks import (
+    Leaf,
+    Worker,
+    groups,
+    held_by,
+    leaves_of,
+    lock_budget,
+    sessions_of,
+    weight,
+)
+from deltasmelt.bronze.snapshot.ranges import gone, interrupted_again, locked_by
+from deltasmelt.bronze.snapshot.table_copy import Outcome, TableCopy
+from deltasmelt.bronze.snapshot.workers import SnapshotCopy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from bronze.catalog.source_table import SourceTable
-    from bronze.config.sections import SnapshotSettings, SourceSettings
-    from bronze.identifiers import TableName
-    from bronze.postgres.connection import SourceConnection
-    from bronze.shapes import Relation
-    from bronze.snapshot.elsewhere import Begin
-    from bronze.snapshot.executors import ExecutorsAtHand
-    from bronze.store.landing import Landing
+    from deltasmelt.bronze.catalog.source_table import SourceTable
+    from deltasmelt.bronze.config.sections import SnapshotSettings, SourceSettings
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.postgres.connection import SourceConnection
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.bronze.snapshot.elsewhere import Begin
+    from deltasmelt.bronze.snapshot.executors import ExecutorsAtHand
+    from deltasmelt.bronze.store.landing import Landing
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.lsn import ZERO, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from deltalake.transaction import AddAction
 
-    from bronze.drift.storage import Storage
-    from bronze.errors import TableError, TransientError
-    from bronze.identifiers import TableName
-    from bronze.shapes import Relation
-    from bronze.snapshot.chunks import Chunk
+    from deltasmelt.bronze.drift.storage import Storage
+    from deltasmelt.bronze.errors import TableError, TransientError
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.bronze.snapshot.chunks import Chunk
 
 
 @dataclass(slots=True)

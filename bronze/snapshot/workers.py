@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from bronze.drift.looks import Looked
-from bronze.errors import TransientError
-from bronze.postgres.connection import within
-from bronze.postgres.error_rules import LOST
-from bronze.snapshot.copy_out import CopyCancelledError
-from bronze.snapshot.elsewhere import Hooks
-from bronze.snapshot.locks import ChunkQueue, LeafLostError
-from bronze.snapshot.ranges import (
+from deltasmelt.bronze.drift.observed_storage import ObservedStorage
+from deltasmelt.bronze.errors import TransientError
+from deltasmelt.bronze.postgres.connection import within
+from deltasmelt.bronze.postgres.error_rules import LOST
+from deltasmelt.bronze.snapshot.copy_out import CopyCancelledError
+from deltasmelt.bronze.snapshot.elsewhere import Hooks
+from deltasmelt.bronze.snapshot.locks import ChunkQueue, LeafLostError
+from deltasmelt.bronze.snapshot.ranges import (
     UnreadableRowsError,
     error_of_table,
     let_go,
@@ -34,8 +34,8 @@ from bronze.snapshot.ranges import (
     rows_of_range,
     unreadable,
 )
-from bronze.snapshot.rows import SEQ_OF_CHUNK, SnapshotRows
-from bronze.snapshot.table_copy import TableCopy
+from deltasmelt.bronze.snapshot.rows import SEQ_OF_CHUNK, SnapshotRows
+from deltasmelt.bronze.snapshot.table_copy import TableCopy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
 
     from deltalake.transaction import AddAction
 
-    from bronze.config.sections import SourceSettings
-    from bronze.drift.storage import Storage
-    from bronze.lake.parquet import PartWriter
-    from bronze.lsn import Lsn
-    from bronze.postgres.connection import SourceConnection
-    from bronze.shapes import Relation
-    from bronze.snapshot.chunks import Chunk
-    from bronze.snapshot.elsewhere import Elsewhere
-    from bronze.snapshot.locks import Leaf, Worker
-    from bronze.snapshot.range_task import RangeResult
-    from bronze.store.landing import Landing
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.drift.storage import Storage
+    from deltasmelt.bronze.lake.parquet import PartWriter
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.bronze.postgres.connection import SourceConnection
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.bronze.snapshot.chunks import Chunk
+    from deltasmelt.bronze.snapshot.elsewhere import Elsewhere
+    from deltasmelt.bronze.snapshot.locks import Leaf, Worker
+    from deltasmelt.bronze.snapshot.range_task import RangeResult
+    from deltasmelt.bronze.store.landing import Landing
 
 
 class SnapshotCopy:
@@ -286,7 +286,7 @@ class SnapshotCopy:
         if copy.chunks or not shapes.knows(relation.relation_id, relation.from_lsn):
             shapes.record([relation], ahead=True)
         if copy.storage is not None:
-            self._landing.sink.tables.record_looks({copy.table: Looked(copy.storage)})
+            self._landing.sink.tables.record_looks({copy.table: ObservedStorage(copy.storage)})
         self._landing.reached("snapshot-relation-committed")
         self._landing.sink.tables.commit_snapshot(copy.table, self._lsn, copy.take_parts())
         copy.done = True

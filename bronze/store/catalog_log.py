@@ -8,7 +8,7 @@ A record that fails may be in the table all the same; it is not known here then 
 says the same twice. A process that dies before the files are joined leaves the records of a forgotten table;
 the next process reads them and forgets the table again.
 
-`control.storage`: what looks at the catalog saw of each table's storage (`bronze.drift.looks`).
+`control.storage`: what looks at the catalog saw of each table's storage (`bronze.drift.observed_storage`).
 
 The order of the writers makes it right. A copy records first what was seen *before* it took its locks, then
 commits its rows; a crash in between leaves a table that still needs its copy. A look that finds a reason for
@@ -25,19 +25,19 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import pyarrow as pa
 
-from bronze.drift.looks import Looked
-from bronze.identifiers import TableName
-from bronze.lake import delta, disk
-from bronze.lake.compaction import COMPACT_ABOVE, RETENTION, compact, rewrite, tidy
-from bronze.lake.location import is_named
-from bronze.lake.torn_log import set_torn_aside
+from deltasmelt.bronze.drift.observed_storage import ObservedStorage
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake import delta, durability
+from deltasmelt.bronze.lake.compaction import COMPACT_ABOVE, RETENTION, compact, rewrite, tidy
+from deltasmelt.bronze.lake.location import is_named
+from deltasmelt.bronze.lake.torn_log import set_torn_aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from deltalake import DeltaTable
 
-    from bronze.lsn import Lsn
+    from deltasmelt.bronze.lsn import Lsn
 
 _Seen = TypeVar("_Seen")
 _TICK: Final = timedelta(microseconds=1)
@@ -99,7 +99,7 @@ class CatalogLog(Generic[_Seen]):
         self._forgotten: dict[TableName, datetime] = {}
         self.recorded_at: datetime | None = None
         if self._table is not None:
-            disk.flush_log(uri, self._table.version())
+            durability.flush_log(uri, self._table.version())
             for table, recorded_at, seen in records(self._table, kind):
                 self._known[table], self.recorded_at = seen, recorded_at
 
@@ -202,11 +202,14 @@ def records(table: DeltaTable, kind: Kind[_Seen]) -> list[tuple[TableName, datet
 
 STORAGE: Final = "storage"
 _KIND: Final = Kind(
-    STORAGE, "What the catalog said of each table's storage", Looked.from_json, Looked.to_json
+    STORAGE,
+    "What the catalog said of each table's storage",
+    ObservedStorage.from_json,
+    ObservedStorage.to_json,
 )
 
 
-class StorageLog(CatalogLog[Looked]):
+class StorageLog(CatalogLog[ObservedStorage]):
     """What is known of each table; see `CatalogLog`.
 
     Args:

@@ -43,18 +43,18 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import pyarrow as pa
 from pyarrow.fs import FileSelector
 
-from bronze.doors import Door, through
-from bronze.errors import DefiniteError, TransientError
-from bronze.lake import delta, disk
-from bronze.lake.client import CommitFailedError, Transaction
-from bronze.lake.failures import lake_failures
-from bronze.lake.parquet import delete_files, file_system
-from bronze.lake.torn_log import set_torn_aside
-from bronze.lake.transactions import transaction_version
-from bronze.store.contract import CHANGES_SCHEMA, require_format
-from bronze.store.marks import READER_APP
-from bronze.store.ownership import foreign
-from bronze.store.position import Position, position_of, same_position
+from deltasmelt.bronze.effects import Effect, perform
+from deltasmelt.bronze.errors import DefiniteError, TransientError
+from deltasmelt.bronze.lake import delta, durability
+from deltasmelt.bronze.lake.client import CommitFailedError, Transaction
+from deltasmelt.bronze.lake.failures import lake_failures
+from deltasmelt.bronze.lake.parquet import delete_files, file_system
+from deltasmelt.bronze.lake.torn_log import set_torn_aside
+from deltasmelt.bronze.lake.transactions import transaction_version
+from deltasmelt.bronze.store.contract import CHANGES_SCHEMA, require_format
+from deltasmelt.bronze.store.marks import READER_APP
+from deltasmelt.bronze.store.ownership import foreign
+from deltasmelt.bronze.store.position import Position, position_of, same_position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -77,7 +77,7 @@ def remove_leftovers(changes: DeltaTable) -> int:
         DeltaError, OSError: the lake cannot be read or written.
     """
     uri = changes.table_uri
-    found = through(Door.LIST_FILES, uri, lambda: file_system(uri).get_file_info(FileSelector("")))
+    found = perform(Effect.LIST_FILES, uri, lambda: file_system(uri).get_file_info(FileSelector("")))
     names = {file.base_name for file in found if file.base_name.startswith(PREFIXES)}
     if not names:
         return 0
@@ -90,8 +90,8 @@ def remove_leftovers(changes: DeltaTable) -> int:
 
 def _joined(changes: DeltaTable) -> list[str]:
     """Files that the log names as removed, and that are still there."""
-    return through(
-        Door.LIST_FILES,
+    return perform(
+        Effect.LIST_FILES,
         changes.table_uri,
         lambda: changes.vacuum(0, dry_run=True, enforce_retention_duration=False, full=False),
     )
@@ -114,7 +114,7 @@ def commit_marks(changes: DeltaTable, uri: str, marks: Sequence[Transaction]) ->
     """
     before = changes.version()
     commit_changes(changes, [], marks)
-    disk.flush_commits(uri, before, delta.refresh(changes, after=before))
+    durability.flush_commits(uri, before, delta.refresh(changes, after=before))
     delta.checkpoint_if_due(changes, before)
     delta.state_marks(changes)
 
@@ -338,7 +338,7 @@ class ChangesTable:
         if not self._adopts and (not known or owner not in (self._owner, self._ours)):
             raise self._in_use()
         # The slot is confirmed on the strength of these entries, so they must outlive a power cut.
-        disk.flush_commits(self.uri, self._flushed, version)
+        durability.flush_commits(self.uri, self._flushed, version)
         self._flushed = version
         self._position = found
         self._owner = owner

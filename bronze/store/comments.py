@@ -29,23 +29,23 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from bronze.comments import Comments
-from bronze.lake import delta
-from bronze.lake.client import DeltaError, Transaction
-from bronze.lake.kept import KeptTable
-from bronze.lake.transactions import transaction_version
-from bronze.store.catalog_log import CatalogLog, Kind, records
-from bronze.store.changes_table import commit_marks
-from bronze.store.marks import COMMENTS_APP
+from deltasmelt.bronze.comments import Comments
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.client import DeltaError, Transaction
+from deltasmelt.bronze.lake.kept import KeptTable
+from deltasmelt.bronze.lake.transactions import transaction_version
+from deltasmelt.bronze.store.catalog_log import CatalogLog, Kind, records
+from deltasmelt.bronze.store.changes_table import commit_marks
+from deltasmelt.bronze.store.marks import COMMENTS_APP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from deltalake import DeltaTable
 
-    from bronze.identifiers import TableName
-    from bronze.lake.location import Lake
-    from bronze.shapes import Relation
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.shapes import Relation
 
 COMMENTS: Final = "comments"
 

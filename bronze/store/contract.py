@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from bronze.errors import DefiniteError
+from deltasmelt.bronze.errors import DefiniteError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -53,13 +53,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bronze.drift.membership import NOT_CARRIED
-from bronze.lake import delta
-from bronze.lake.client import Transaction
-from bronze.lake.transactions import transaction_version
-from bronze.lsn import Lsn
-from bronze.store.changes_table import commit_marks
-from bronze.store.marks import (
+from deltasmelt.bronze.drift.membership import NOT_CARRIED
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.client import Transaction
+from deltasmelt.bronze.lake.transactions import transaction_version
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.changes_table import commit_marks
+from deltasmelt.bronze.store.marks import (
     fingerprint_app,
     gap_app,
     healed_app,
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
-    from bronze.identifiers import TableName
+    from deltasmelt.bronze.identifiers import TableName
 
 
 def resnapshot_of(changes: DeltaTable, table: TableName) -> Lsn | None:

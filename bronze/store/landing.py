@@ -6,11 +6,11 @@ from collections.abc import Callable  # noqa: TC003 - read at run time by datacl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bronze.progress import Progress
+from deltasmelt.bronze.progress import Progress
 
 if TYPE_CHECKING:
-    from bronze.store.relations import ShapeLog
-    from bronze.store.sink import DeltaSink
+    from deltasmelt.bronze.store.relations import ShapeLog
+    from deltasmelt.bronze.store.sink import DeltaSink
 
 
 def _nowhere(_: str) -> None:

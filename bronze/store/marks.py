@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bronze.lake.compaction import COMPACTION_APP
-from bronze.lake.transactions import transaction_version
-from bronze.lsn import Lsn
+from deltasmelt.bronze.lake.compaction import COMPACTION_APP
+from deltasmelt.bronze.lake.transactions import transaction_version
+from deltasmelt.bronze.lsn import Lsn
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-    from bronze.identifiers import TableName
+    from deltasmelt.bronze.identifiers import TableName
 
 __all__ = [
     "COMMENTS_APP",

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import DefiniteError
-from bronze.lake import delta
-from bronze.lake.failures import lake_failures, lake_opened
-from bronze.store.contract import (
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.failures import lake_failures, lake_opened
+from deltasmelt.bronze.store.contract import (
     CHANGES,
     DATABASE_PROPERTY,
     PIPELINE_PROPERTY,
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
-    from bronze.lake.location import Lake
-    from bronze.postgres.connection import ServerIdentity
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.postgres.connection import ServerIdentity
 
 _WHOSE: Final = {
     PIPELINE_PROPERTY: ("lake-of-another-pipeline", "pipeline"),

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from bronze.lake.client import Transaction
-from bronze.lake.kept import KeptTable
-from bronze.lake.transactions import transaction_version
-from bronze.lsn import Lsn
-from bronze.store.contract import CHANGES
-from bronze.store.marks import (
+from deltasmelt.bronze.lake.client import Transaction
+from deltasmelt.bronze.lake.kept import KeptTable
+from deltasmelt.bronze.lake.transactions import transaction_version
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.bronze.store.marks import (
     CONFIRM_APP,
     SENT_APP,
     SENT_FRONTIER_APP,
@@ -28,7 +28,7 @@ from bronze.store.marks import (
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-    from bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.location import Lake
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -27,19 +27,19 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bronze.identifiers import TableName
-from bronze.lake import delta
-from bronze.lake.kept import KeptTable
-from bronze.lsn import LAST, Lsn
-from bronze.shapes import Column, PgType, Relation, same_shape
-from bronze.store.contract import RELATIONS, RELATIONS_SCHEMA
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.kept import KeptTable
+from deltasmelt.bronze.lsn import LAST, Lsn
+from deltasmelt.bronze.shapes import Column, PgType, Relation, same_shape
+from deltasmelt.bronze.store.contract import RELATIONS, RELATIONS_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from deltalake import DeltaTable
 
-    from bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.location import Lake
 
     _Recorded = tuple[Relation, datetime]
 

@@ -31,15 +31,15 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from bronze.lake import delta
-from bronze.lake.client import DeltaError
-from bronze.lake.compaction import COMPACT_ABOVE, RETENTION, compact, tidy
-from bronze.lake.failures import lake_failures
-from bronze.lake.parquet import PartWriter
-from bronze.store.catalog_log import STORAGE, StorageLog
-from bronze.store.changes_table import ChangesTable, moved_meanwhile, remove_leftovers
-from bronze.store.comments import COMMENTS, KeptComments
-from bronze.store.contract import (
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.client import DeltaError
+from deltasmelt.bronze.lake.compaction import COMPACT_ABOVE, RETENTION, compact, tidy
+from deltasmelt.bronze.lake.failures import lake_failures
+from deltasmelt.bronze.lake.parquet import PartWriter
+from deltasmelt.bronze.store.catalog_log import STORAGE, StorageLog
+from deltasmelt.bronze.store.changes_table import ChangesTable, moved_meanwhile, remove_leftovers
+from deltasmelt.bronze.store.comments import COMMENTS, KeptComments
+from deltasmelt.bronze.store.contract import (
     CHANGES,
     CHANGES_SCHEMA,
     FORMAT,
@@ -51,11 +51,11 @@ from bronze.store.contract import (
     ROWS_SCHEMA,
     SAME_IN_A_SNAPSHOT,
 )
-from bronze.store.ownership import owner_properties
-from bronze.store.position import same_position
-from bronze.store.relations import append_relations, relations_of
-from bronze.store.streamed_log import PARTITIONS, StreamedLog
-from bronze.store.table_marks import TableMarks
+from deltasmelt.bronze.store.ownership import owner_properties
+from deltasmelt.bronze.store.position import same_position
+from deltasmelt.bronze.store.relations import append_relations, relations_of
+from deltasmelt.bronze.store.streamed_log import PARTITIONS, StreamedLog
+from deltasmelt.bronze.store.table_marks import TableMarks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,10 +63,10 @@ if TYPE_CHECKING:
 
     from deltalake.transaction import AddAction
 
-    from bronze.lake.location import Lake
-    from bronze.postgres.connection import ServerIdentity
-    from bronze.shapes import Relation
-    from bronze.store.position import Position
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.postgres.connection import ServerIdentity
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.bronze.store.position import Position
 
 _PREFIX: Final = "stream"
 _COMPACT_AFTER_COMMITS: Final = 32

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bronze.drift.streamed import StreamedParts
-from bronze.store.catalog_log import CatalogLog, Kind
+from deltasmelt.bronze.drift.streamed import StreamedParts
+from deltasmelt.bronze.store.catalog_log import CatalogLog, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from bronze.drift.looks import Looked
-    from bronze.drift.streamed import StreamedPart
-    from bronze.identifiers import TableName
-    from bronze.lsn import Lsn
+    from deltasmelt.bronze.drift.observed_storage import ObservedStorage
+    from deltasmelt.bronze.drift.streamed import StreamedPart
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lsn import Lsn
 
 PARTITIONS: Final = "partitions"
 
@@ -39,7 +39,7 @@ class StreamedLog(CatalogLog[StreamedParts]):
         looked: what looks have seen of a table.
     """
 
-    def __init__(self, uri: str, looked: Callable[[TableName], Looked | None]) -> None:
+    def __init__(self, uri: str, looked: Callable[[TableName], ObservedStorage | None]) -> None:
         super().__init__(uri, _KIND)
         self._looked = looked
 

@@ -17,13 +17,13 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from bronze.errors import TransientError
-from bronze.lake.client import Transaction
-from bronze.lake.failures import lake_failures
-from bronze.lsn import ZERO, Lsn
-from bronze.store import gaps
-from bronze.store.comments import DAMAGED, comments_mark, set_mark
-from bronze.store.marks import snapshot_app, snapshot_of
+from deltasmelt.bronze.errors import TransientError
+from deltasmelt.bronze.lake.client import Transaction
+from deltasmelt.bronze.lake.failures import lake_failures
+from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.store import gaps
+from deltasmelt.bronze.store.comments import DAMAGED, comments_mark, set_mark
+from deltasmelt.bronze.store.marks import snapshot_app, snapshot_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction
 
-    from bronze.comments import Comments
-    from bronze.drift.looks import Looked
-    from bronze.drift.streamed import StreamedPart, StreamedParts
-    from bronze.identifiers import TableName
-    from bronze.shapes import Relation
-    from bronze.store.catalog_log import StorageLog
-    from bronze.store.changes_table import ChangesTable
-    from bronze.store.comments import KeptComments
-    from bronze.store.streamed_log import StreamedLog
+    from deltasmelt.bronze.comments import Comments
+    from deltasmelt.bronze.drift.observed_storage import ObservedStorage
+    from deltasmelt.bronze.drift.streamed import StreamedPart, StreamedParts
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.bronze.store.catalog_log import StorageLog
+    from deltasmelt.bronze.store.changes_table import ChangesTable
+    from deltasmelt.bronze.store.comments import KeptComments
+    from deltasmelt.bronze.store.streamed_log import StreamedLog
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
@@ -186,7 +186,7 @@ class TableMarks:
         with lake_failures(self._changes.uri, "bronze"):
             return gaps.note(self._changes.uri, seen, left_out, lsn)
 
-    def looked(self, table: TableName) -> Looked | None:
+    def looked(self, table: TableName) -> ObservedStorage | None:
         """What looks at the catalog saw of a table's storage; None before the first."""
         return self._storages.known(table)
 
@@ -194,7 +194,7 @@ class TableMarks:
         """Whether a look is worth while since the stream came from one place to another."""
         return self._storages.settles(before, frontier)
 
-    def record_looks(self, seen: dict[TableName, Looked]) -> None:
+    def record_looks(self, seen: dict[TableName, ObservedStorage]) -> None:
         """Make durable what looks at the catalog saw of tables' storage.
 
         Raises:

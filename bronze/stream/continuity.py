@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import DefiniteError
+from deltasmelt.bronze.errors import DefiniteError
 
 if TYPE_CHECKING:
-    from bronze.lsn import Lsn
-    from bronze.setup.slot import SlotState
-    from bronze.store.position import Position
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.bronze.setup.slot import SlotState
+    from deltasmelt.bronze.store.position import Position
 
 _ANEW: Final = (
     "the changes in between cannot be had any more: `smelt snapshot FILE --all` resnapshots every table, "

@@ -25,10 +25,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from bronze.errors import DefiniteError
-from bronze.lsn import ZERO, Lsn
-from bronze.pgoutput.decoder import Decoded, StreamDecoder
-from bronze.pgoutput.framing import (
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.pgoutput.decoder import Decoded, StreamDecoder
+from deltasmelt.bronze.pgoutput.framing import (
     BEGIN,
     DELETE,
     HEADER,
@@ -41,13 +41,13 @@ from bronze.pgoutput.framing import (
     Block,
     malformed,
 )
-from bronze.pgoutput.messages import parse_relation
+from deltasmelt.bronze.pgoutput.messages import parse_relation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from bronze.identifiers import TableName
-    from bronze.shapes import Relation
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.shapes import Relation
 
 _TEXT, _NULL, _UNCHANGED = b"tnu"
 _NEW, _KEY, _OLD = b"NKO"

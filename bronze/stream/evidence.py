@@ -31,14 +31,14 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bronze.drift.membership import NOT_CARRIED, fingerprints
-from bronze.lake import delta
-from bronze.lake.transactions import transaction_version
-from bronze.lsn import Lsn
-from bronze.store.contract import OP_MESSAGE, OP_SNAPSHOT, OP_SNAPSHOT_END
-from bronze.store.gaps import needs_snapshot
-from bronze.store.marks import fingerprint_app, snapshot_of
-from bronze.store.position import SentTransaction
+from deltasmelt.bronze.drift.membership import NOT_CARRIED, fingerprints
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.transactions import transaction_version
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.contract import OP_MESSAGE, OP_SNAPSHOT, OP_SNAPSHOT_END
+from deltasmelt.bronze.store.gaps import needs_snapshot
+from deltasmelt.bronze.store.marks import fingerprint_app, snapshot_of
+from deltasmelt.bronze.store.position import SentTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import psycopg
     from deltalake import DeltaTable
 
-    from bronze.shapes import Relation
+    from deltasmelt.bronze.shapes import Relation
 
 _COLUMNS: Final = ["commit_lsn", "commit_ts", "op", "relation_id"]
 

@@ -36,18 +36,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import TransientError
-from bronze.postgres.connection import connect, translated
-from bronze.postgres.heartbeat import write_heartbeat
-from bronze.postgres.liveness import Liveness
+from deltasmelt.bronze.errors import TransientError
+from deltasmelt.bronze.postgres.connection import connect, translated
+from deltasmelt.bronze.postgres.heartbeat import write_heartbeat
+from deltasmelt.bronze.postgres.liveness import Liveness
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bronze.config.sections import SourceSettings
-    from bronze.lsn import Lsn
-    from bronze.pgoutput.framing import Block
-    from bronze.stream.replication import Drained, Keepalive, ReplicationStream
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.bronze.pgoutput.framing import Block
+    from deltasmelt.bronze.stream.replication import Drained, Keepalive, ReplicationStream
 
 _FIRST_SECONDS: Final = 0.01
 _DOUBLINGS: Final = 16

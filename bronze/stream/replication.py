@@ -35,16 +35,16 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 from psycopg import pq
 
-from bronze.doors import Door, through
-from bronze.identifiers import quote_identifier, quote_literal
-from bronze.lsn import LAST, ZERO, Lsn
-from bronze.pgoutput.framing import Block, malformed
-from bronze.postgres.replication import ReplicationConnection
+from deltasmelt.bronze.effects import Effect, perform
+from deltasmelt.bronze.identifiers import quote_identifier, quote_literal
+from deltasmelt.bronze.lsn import LAST, ZERO, Lsn
+from deltasmelt.bronze.pgoutput.framing import Block, malformed
+from deltasmelt.bronze.postgres.replication import ReplicationConnection
 
 if TYPE_CHECKING:
     import threading
 
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 _WAKE_BYTES: Final = 256 * 1024
 _WAKE_SECONDS: Final = 0.02
@@ -156,7 +156,7 @@ class ReplicationStream:
             f"START_REPLICATION SLOT {quote_identifier(self._source.slot)} LOGICAL {start_at} "
             f"(proto_version '1', publication_names {publications}, messages 'true')"
         )
-        result = self._connection.run(command, Door.START_STREAM)
+        result = self._connection.run(command, Effect.START_STREAM)
         if result.status != pq.ExecStatus.COPY_BOTH:
             raise self._connection.failure(result)
         self._socket = socket.socket(fileno=os.dup(self._pgconn.socket))
@@ -189,7 +189,7 @@ class ReplicationStream:
         Raises:
             SmeltError: the stream or the connection ended.
         """
-        return through(Door.RECEIVE, self._where, self._drain)
+        return perform(Effect.RECEIVE, self._where, self._drain)
 
     def _drain(self) -> Drained:
         if self._ended is not None:
@@ -254,7 +254,7 @@ class ReplicationStream:
             self._pgconn.flush()
 
         try:
-            through(Door.FEEDBACK, f"{self._where} {durable}", send)
+            perform(Effect.FEEDBACK, f"{self._where} {durable}", send)
         except psycopg.OperationalError as error:
             raise self._connection.lost(error) from error
 

@@ -46,18 +46,18 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bronze.errors import DefiniteError
-from bronze.lsn import ZERO, Lsn
-from bronze.pgoutput.framing import DELETE, HEADER, INSERT, MESSAGE, TRUNCATE, UPDATE, slices
-from bronze.pgoutput.transactions import Transactions
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.pgoutput.framing import DELETE, HEADER, INSERT, MESSAGE, TRUNCATE, UPDATE, slices
+from deltasmelt.bronze.pgoutput.transactions import Transactions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bronze.pgoutput.framing import Frames
-    from bronze.pgoutput.transactions import OpenTransaction
-    from bronze.store.position import Position, SentTransaction
-    from bronze.stream.receiver import Batch
+    from deltasmelt.bronze.pgoutput.framing import Frames
+    from deltasmelt.bronze.pgoutput.transactions import OpenTransaction
+    from deltasmelt.bronze.store.position import Position, SentTransaction
+    from deltasmelt.bronze.stream.receiver import Batch
 
 _SLICE_BYTES: Final = 4 << 20
 

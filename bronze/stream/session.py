@@ -38,24 +38,24 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from bronze.errors import DefiniteError
-from bronze.lsn import Lsn
-from bronze.pgoutput.relation_versions import breaks_with
-from bronze.store.position import Position, SentTransaction
-from bronze.stream.memory import release
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.pgoutput.relation_versions import breaks_with
+from deltasmelt.bronze.store.position import Position, SentTransaction
+from deltasmelt.bronze.stream.memory import release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
-    from bronze.config.sections import BronzeSettings
-    from bronze.drift.streamed import StreamedPart
-    from bronze.identifiers import TableName
-    from bronze.pgoutput.decoder import StreamDecoder
-    from bronze.shapes import Relation
-    from bronze.store.landing import Landing
-    from bronze.stream.receiver import Batch, Receiver
-    from bronze.stream.replication import Keepalive
+    from deltasmelt.bronze.config.sections import BronzeSettings
+    from deltasmelt.bronze.drift.streamed import StreamedPart
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.pgoutput.decoder import StreamDecoder
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.bronze.store.landing import Landing
+    from deltasmelt.bronze.stream.receiver import Batch, Receiver
+    from deltasmelt.bronze.stream.replication import Keepalive
 
 
 class RefusedError(RuntimeError):

@@ -17,20 +17,20 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import DefiniteError
-from bronze.lake import delta
-from bronze.lake.client import Transaction
-from bronze.lake.transactions import transaction_version
-from bronze.lsn import Lsn
-from bronze.postgres.conninfo import address_of
-from bronze.postgres.replication import ReplicationConnection
-from bronze.store.changes_table import commit_marks
-from bronze.store.marks import SERVER_START_APP, TIMELINE_APP
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.client import Transaction
+from deltasmelt.bronze.lake.transactions import transaction_version
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.postgres.conninfo import address_of
+from deltasmelt.bronze.postgres.replication import ReplicationConnection
+from deltasmelt.bronze.store.changes_table import commit_marks
+from deltasmelt.bronze.store.marks import SERVER_START_APP, TIMELINE_APP
 
 if TYPE_CHECKING:
-    from bronze.config.sections import SourceSettings
-    from bronze.postgres.connection import ServerIdentity
-    from bronze.store.position import Position
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.postgres.connection import ServerIdentity
+    from deltasmelt.bronze.store.position import Position
 
 _LINE: Final = re.compile(r"^\s*(\d+)\s+([0-9A-Fa-f]+/[0-9A-Fa-f]+)", re.MULTILINE)
 

@@ -1,7 +1,7 @@
 """What spark-submit runs: the command `smelt`, in the driver that was submitted.
 
 Python puts the folder of its script in front of its path. Beside a copy of this file, or in the working
-folder of a container, there may be a `bronze` that is not deltasmelt's.
+folder of a container, there may be modules with the names of others, so that folder is taken out.
 """
 
 # ruff: noqa: INP001 - a script that spark-submit is given, no module
@@ -11,6 +11,6 @@ from pathlib import Path
 if sys.path and Path(sys.path[0]).resolve() == Path(__file__).resolve().parent:
     del sys.path[0]
 
-from _deltasmelt.command import main
+from deltasmelt.__main__ import main
 
 main()

@@ -38,7 +38,7 @@ done
 command=$(shift $((count + 1)); echo "$1")
 
 if [ "$jars" = ours ]; then
-  list=$(shift $count; "$python" -P -m pipelines.spark.jars "$@") || exit 1
+  list=$(shift $count; "$python" -P -m deltasmelt.pipelines.spark.jars "$@") || exit 1
 fi
 
 if [ -n "${SPARK_HOME:-}" ]; then

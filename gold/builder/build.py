@@ -11,30 +11,30 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bronze.identifiers import TableName
-from gold.builder.lost_values import lost_query, note
-from gold.compile.query import FLAGS
-from gold.tree.derived import may_be_lost
-from gold.tree.nodes import ascii_word
-from silver.run.masters import computed
-from silver.run.small_reads import table_at
-from silver.schema.live_rows import is_live, live_rows
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.gold.builder.lost_values import lost_query, note
+from deltasmelt.gold.compile.query import FLAGS
+from deltasmelt.gold.tree.derived import may_be_lost
+from deltasmelt.gold.tree.nodes import ascii_word
+from deltasmelt.silver.run.masters import computed
+from deltasmelt.silver.run.small_reads import table_at
+from deltasmelt.silver.schema.live_rows import is_live, live_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut, Run
-    from bronze.lake.location import Lake
-    from gold.builder.gold_table import GoldTable
-    from gold.builder.memory import Room
-    from gold.builder.sizing import Sizing
-    from gold.builder.widths import TableSizes
-    from gold.compile.query import TableSql
-    from gold.tree.nodes import Tree
-    from silver.fresh import Head
-    from silver.run.table_log import SilverLog
+    from deltasmelt.bronze.lake.control import Cut, Run
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.gold.builder.gold_table import GoldTable
+    from deltasmelt.gold.builder.memory import Room
+    from deltasmelt.gold.builder.sizing import Sizing
+    from deltasmelt.gold.builder.widths import TableSizes
+    from deltasmelt.gold.compile.query import TableSql
+    from deltasmelt.gold.tree.nodes import Tree
+    from deltasmelt.silver.fresh import Head
+    from deltasmelt.silver.run.table_log import SilverLog
 
 
 class Kept:

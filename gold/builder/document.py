@@ -21,29 +21,29 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from bronze.lake.control import Run
-from bronze.lake.leases import commit_lost
-from bronze.lsn import ZERO
-from gold.builder.build import Build, CutViews, Kept, Workplace
-from gold.builder.full import TableDefinition, build_full
-from gold.builder.incremental import IncrementalBuild
-from gold.builder.sizing import Sizing
-from gold.builder.standing import PROVEN, described, digest_of, proof
-from gold.compile.column_types import schema_of
-from gold.incremental.change_feed import ChangeFeedUnreadableError
-from silver.run.pinned import unpinned
-from silver.run.sessions import own_session
-from silver.schema.ddl import NTZ
+from deltasmelt.bronze.lake.control import Run
+from deltasmelt.bronze.lake.leases import commit_lost
+from deltasmelt.bronze.lsn import ZERO
+from deltasmelt.gold.builder.build import Build, CutViews, Kept, Workplace
+from deltasmelt.gold.builder.build_start import PROVEN, described, digest_of, proof
+from deltasmelt.gold.builder.full import TableDefinition, build_full
+from deltasmelt.gold.builder.incremental import IncrementalBuild
+from deltasmelt.gold.builder.sizing import Sizing
+from deltasmelt.gold.compile.column_types import schema_of
+from deltasmelt.gold.incremental.change_feed import ChangeFeedUnreadableError
+from deltasmelt.silver.run.pinned import unpinned
+from deltasmelt.silver.run.sessions import own_session
+from deltasmelt.silver.schema.ddl import NTZ
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut
-    from bronze.lake.location import Lake
-    from gold.builder.memory import Machine, Room
-    from gold.builder.standing import Standing
-    from gold.incremental.starts import Start
-    from gold.tree.nodes import Tree
+    from deltasmelt.bronze.lake.control import Cut
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.gold.builder.build_start import BuildStart
+    from deltasmelt.gold.builder.memory import Machine, Room
+    from deltasmelt.gold.incremental.starts import Start
+    from deltasmelt.gold.tree.nodes import Tree
 
 
 class DocumentBuild:
@@ -68,7 +68,7 @@ class DocumentBuild:
         self,
         spark: SparkSession,
         lake: Lake,
-        standing: Standing,
+        standing: BuildStart,
         *,
         machine: Machine,
         room: Room,

@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from bronze.errors import DefiniteError
-from silver.run.outages import spark_errors
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.silver.run.outages import spark_errors
 
 SPARK_ERRORS: Final = spark_errors()
 """What a failed statement raises."""

@@ -20,14 +20,14 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bronze.lake.leases import still_writing
-from bronze.lake.location import is_named
-from bronze.lake.named.sql import make_schema
-from gold.builder.failures import SPARK_ERRORS
-from gold.builder.gold_table import DEFINITION_PROPERTY, is_small
-from gold.builder.merging import Merge, merge
-from gold.builder.sizing import LARGEST
-from gold.builder.spark_settings import (
+from deltasmelt.bronze.lake.catalog.sql import make_schema
+from deltasmelt.bronze.lake.leases import still_writing
+from deltasmelt.bronze.lake.location import is_named
+from deltasmelt.gold.builder.failures import SPARK_ERRORS
+from deltasmelt.gold.builder.gold_table import DEFINITION_PROPERTY, is_small
+from deltasmelt.gold.builder.merging import Merge, merge
+from deltasmelt.gold.builder.sizing import LARGEST
+from deltasmelt.gold.builder.spark_settings import (
     GOLD_APP,
     HASH,
     LSN,
@@ -37,22 +37,22 @@ from gold.builder.spark_settings import (
     partitions,
     read_by,
 )
-from gold.compile.compiler import compile_tree
-from gold.compile.counting import count_flagged
-from silver.fold.merge import prunable
-from silver.run.marks import Mark, write
-from silver.run.sessions import mark_settings
-from silver.run.spark_settings import FINE_PAGES, settings
-from silver.schema.ddl import MICROSECONDS, NTZ_FEATURE, TIMESTAMPS
-from silver.schema.fields import ddl_of
-from silver.sql import literal, quote
+from deltasmelt.gold.compile.compiler import compile_tree
+from deltasmelt.gold.compile.counting import count_flagged
+from deltasmelt.silver.fold.merge import prunable
+from deltasmelt.silver.run.marks import Mark, write
+from deltasmelt.silver.run.sessions import mark_settings
+from deltasmelt.silver.run.spark_settings import FINE_PAGES, settings
+from deltasmelt.silver.schema.ddl import MICROSECONDS, NTZ_FEATURE, TIMESTAMPS
+from deltasmelt.silver.schema.fields import ddl_of
+from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gold.builder.build import Build, Workplace
-    from gold.builder.gold_table import TableState
-    from gold.compile.query import Compiled
+    from deltasmelt.gold.builder.build import Build, Workplace
+    from deltasmelt.gold.builder.gold_table import TableState
+    from deltasmelt.gold.compile.query import Compiled
 
 _LOGGER: Final = logging.getLogger("deltasmelt.gold")
 

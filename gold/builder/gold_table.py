@@ -9,28 +9,35 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bronze.lake import delta
-from bronze.lake.client import DeltaError
-from bronze.lake.delta import history
-from bronze.lake.foreign_commits import Commit, ForeignCommit, commit_of, entry_of, first_foreign, restored
-from bronze.lake.location import is_named
-from bronze.lake.named.sql import require_ours
-from bronze.lake.torn_log import set_torn_aside
-from bronze.lake.transactions import transaction_version
-from bronze.lsn import Lsn
-from gold.builder.spark_settings import GOLD_APP
-from gold.compile.query import KEY
-from gold.incremental.starts import holds_the_same
-from silver.schema.clustering import INDEXED_COLUMNS
-from silver.schema.fields import ddl_of
-from silver.sql import quote
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.catalog.sql import require_ours
+from deltasmelt.bronze.lake.client import DeltaError
+from deltasmelt.bronze.lake.delta import history
+from deltasmelt.bronze.lake.foreign_commits import (
+    Commit,
+    ForeignCommit,
+    commit_of,
+    entry_of,
+    first_foreign,
+    restored,
+)
+from deltasmelt.bronze.lake.location import is_named
+from deltasmelt.bronze.lake.torn_log import set_torn_aside
+from deltasmelt.bronze.lake.transactions import transaction_version
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.gold.builder.spark_settings import GOLD_APP
+from deltasmelt.gold.compile.query import KEY
+from deltasmelt.gold.incremental.starts import holds_the_same
+from deltasmelt.silver.schema.clustering import INDEXED_COLUMNS
+from deltasmelt.silver.schema.fields import ddl_of
+from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from deltalake import DeltaTable
 
-    from bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.location import Lake
 
 DEFINITION_PROPERTY: Final = "deltasmelt.definition"
 
@@ -132,7 +139,7 @@ class GoldTable:
         return {field["name"]: ddl_of(field["type"]) for field in schema["fields"]}
 
     def number_of(self, files: pa.Table) -> int:
-        """How many files these are; of a catalog's table they are one row (`bronze.lake.named.table`)."""
+        """How many files these are; of a catalog's table they are one row (`bronze.lake.catalog.table`)."""
         if not is_named(self.uri):
             return int(files.num_rows)
         return len(self._opened().file_uris())

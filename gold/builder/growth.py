@@ -11,16 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gold.builder.widths import is_fixed
-from gold.incremental.affected import SIDE
-from gold.language import types
-from silver.sql import as_json, indented, quote
+from deltasmelt.gold.builder.widths import is_fixed
+from deltasmelt.gold.incremental.affected import SIDE
+from deltasmelt.gold.language import types
+from deltasmelt.silver.sql import as_json, indented, quote
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from bronze.identifiers import TableName
-    from gold.tree.nodes import Scope, Tree
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.gold.tree.nodes import Scope, Tree
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gold.builder.failures import SPARK_ERRORS, condition
-from gold.builder.gold_table import is_small, size_of
-from gold.builder.growth import Growth, growth_query
-from gold.builder.lost_values import counted, note
-from gold.builder.memory import Sizes, assembly_plan
-from gold.builder.merging import ROOT, Merge, merge
-from gold.builder.sizing import LARGEST
-from gold.builder.spark_settings import (
+from deltasmelt.gold.builder.failures import SPARK_ERRORS, condition
+from deltasmelt.gold.builder.gold_table import is_small, size_of
+from deltasmelt.gold.builder.growth import Growth, growth_query
+from deltasmelt.gold.builder.lost_values import counted, note
+from deltasmelt.gold.builder.memory import Sizes, assembly_plan
+from deltasmelt.gold.builder.merging import ROOT, Merge, merge
+from deltasmelt.gold.builder.sizing import LARGEST
+from deltasmelt.gold.builder.spark_settings import (
     BYTES,
     HASH,
     INTERPRETED,
@@ -29,29 +29,29 @@ from gold.builder.spark_settings import (
     partitions,
     read_by,
 )
-from gold.builder.weights import Roots
-from gold.compile.compiler import compile_tree
-from gold.compile.query import counting, flag_column
-from gold.incremental.affected import PLACES, SIDE, Affected, affected_roots
-from gold.incremental.change_feed import ChangeFeedUnreadableError, images_query, recreated
-from gold.incremental.key_lists import LOOKED_UP, MOST_LISTED, lists_of, lists_query
-from gold.tree.derived import may_be_lost, rows_of
-from silver.run.outages import outage
-from silver.run.spark_settings import settings
-from silver.schema.catalog import UNREPRESENTABLE
-from silver.schema.live_rows import keeps_deleted
-from silver.sql import quote
+from deltasmelt.gold.builder.weights import Roots
+from deltasmelt.gold.compile.compiler import compile_tree
+from deltasmelt.gold.compile.query import counting, flag_column
+from deltasmelt.gold.incremental.affected import PLACES, SIDE, Affected, affected_roots
+from deltasmelt.gold.incremental.change_feed import ChangeFeedUnreadableError, images_query, recreated
+from deltasmelt.gold.incremental.key_lists import LOOKED_UP, MOST_LISTED, lists_of, lists_query
+from deltasmelt.gold.tree.derived import may_be_lost, rows_of
+from deltasmelt.silver.run.outages import outage
+from deltasmelt.silver.run.spark_settings import settings
+from deltasmelt.silver.schema.catalog import UNREPRESENTABLE
+from deltasmelt.silver.schema.live_rows import keeps_deleted
+from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
-    from bronze.identifiers import TableName
-    from bronze.lake.control import Cut
-    from gold.builder.build import Build, Workplace
-    from gold.builder.memory import Plan
-    from gold.compile.query import Compiled
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.control import Cut
+    from deltasmelt.gold.builder.build import Build, Workplace
+    from deltasmelt.gold.builder.memory import Plan
+    from deltasmelt.gold.compile.query import Compiled
 
 _ONE_TASK: Final = 100_000
 """Rows up to which one task assembles documents: planning and scheduling cost more than the work."""

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gold.tree.derived import may_be_lost
-from silver.schema.catalog import UNREPRESENTABLE
-from silver.sql import literal, quote
+from deltasmelt.gold.tree.derived import may_be_lost
+from deltasmelt.silver.schema.catalog import UNREPRESENTABLE
+from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from bronze.identifiers import TableName
-    from bronze.lake.control import Run
-    from gold.compile.query import TableSql
-    from gold.tree.nodes import Tree
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.control import Run
+    from deltasmelt.gold.compile.query import TableSql
+    from deltasmelt.gold.tree.nodes import Tree
 
 LOST: Final = "values_silver_cannot_hold"
 """In a run's details: by column how many; absent where there are none."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from bronze.lake.leases import still_writing
-from gold.builder.gold_table import is_small, size_of
-from gold.builder.spark_settings import GOLD_APP, HASH, LSN
-from gold.incremental.key_lists import LOOKED_UP, MOST_KEYS, bitmap, in_bitmap
-from silver.fold.merge import prunable
-from silver.run.key_ranges import key_ranges, share_of
-from silver.run.marks import Mark, telling
-from silver.run.spark_settings import FINE_PAGES, settings
-from silver.sql import as_json, literal, quote
+from deltasmelt.bronze.lake.leases import still_writing
+from deltasmelt.gold.builder.gold_table import is_small, size_of
+from deltasmelt.gold.builder.spark_settings import GOLD_APP, HASH, LSN
+from deltasmelt.gold.incremental.key_lists import LOOKED_UP, MOST_KEYS, bitmap, in_bitmap
+from deltasmelt.silver.fold.merge import prunable
+from deltasmelt.silver.run.key_ranges import key_ranges, share_of
+from deltasmelt.silver.run.marks import Mark, telling
+from deltasmelt.silver.run.spark_settings import FINE_PAGES, settings
+from deltasmelt.silver.sql import as_json, literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut, Run
-    from bronze.lsn import Lsn
-    from gold.builder.gold_table import GoldTable
-    from gold.compile.query import Compiled
+    from deltasmelt.bronze.lake.control import Cut, Run
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.gold.builder.gold_table import GoldTable
+    from deltasmelt.gold.compile.query import Compiled
 
 ROOT: Final = "_deltasmelt_root"
 """Columns of a MERGE's source that hold the root's key, whether the document is there or gone."""

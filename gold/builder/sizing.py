@@ -17,26 +17,26 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import DefiniteError
-from bronze.lake.named.session import is_local
-from gold.builder.memory import Machine, Plan, Sizes, assembly_plan, bytes_of
-from gold.builder.spark_settings import LEAN, SINGLE_TASK
-from gold.builder.weights import BYTES, fans_query, weights_query
-from gold.builder.widths import average, below, many, most, places, recursions
-from silver.run.masters import cores_of, setting
-from silver.run.spark_settings import settings
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake.catalog.session import is_local
+from deltasmelt.gold.builder.memory import Machine, Plan, Sizes, assembly_plan, bytes_of
+from deltasmelt.gold.builder.spark_settings import LEAN, SINGLE_TASK
+from deltasmelt.gold.builder.weights import BYTES, fans_query, weights_query
+from deltasmelt.gold.builder.widths import average, below, many, most, places, recursions
+from deltasmelt.silver.run.masters import cores_of, setting
+from deltasmelt.silver.run.spark_settings import settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
-    from bronze.identifiers import TableName
-    from gold.builder.growth import Growth
-    from gold.builder.weights import Roots
-    from gold.builder.widths import TableSizes
-    from gold.compile.query import TableSql
-    from gold.tree.nodes import Tree
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.gold.builder.growth import Growth
+    from deltasmelt.gold.builder.weights import Roots
+    from deltasmelt.gold.builder.widths import TableSizes
+    from deltasmelt.gold.compile.query import TableSql
+    from deltasmelt.gold.tree.nodes import Tree
 
 _UNTOLD: Final = 64 * 2**30
 """Bytes of a heap of which nothing is known."""

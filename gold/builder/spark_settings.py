@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gold.builder.memory import WHOLE_BATCH
-from silver.run.spark_settings import NOT_ADAPTIVE
-from silver.sql import as_json, quote
+from deltasmelt.gold.builder.memory import WHOLE_BATCH
+from deltasmelt.silver.run.spark_settings import NOT_ADAPTIVE
+from deltasmelt.silver.sql import as_json, quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gold.builder.memory import Plan
+    from deltasmelt.gold.builder.memory import Plan
 
 GOLD_APP: Final = "deltasmelt.gold"
 """Application transaction on every gold table: it holds the state of the silver cut of this LSN."""

@@ -15,20 +15,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gold.builder.widths import fields_width, is_forest, width
-from gold.compile.clauses import CommonTable, numbered, select, subquery, with_steps
-from gold.compile.compiler import Compiler
-from gold.language import types
-from gold.tree.derived import rows_of
-from gold.tree.nodes import Aggregate, Flattened, Nested, One, Value
-from silver.sql import quote
+from deltasmelt.gold.builder.widths import fields_width, is_forest, width
+from deltasmelt.gold.compile.clauses import CommonTable, numbered, select, subquery, with_steps
+from deltasmelt.gold.compile.compiler import Compiler
+from deltasmelt.gold.language import types
+from deltasmelt.gold.tree.derived import rows_of
+from deltasmelt.gold.tree.nodes import Aggregate, Flattened, Nested, One, Value
+from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gold.builder.widths import TableSizes
-    from gold.compile.query import TableSql
-    from gold.tree.nodes import Collect, Many, Node, Recursion, Scope, Tree, TreeField
+    from deltasmelt.gold.builder.widths import TableSizes
+    from deltasmelt.gold.compile.query import TableSql
+    from deltasmelt.gold.tree.nodes import Collect, Many, Node, Recursion, Scope, Tree, TreeField
 
 BYTES: Final = "bytes"
 _MOST: Final = "1e12D"

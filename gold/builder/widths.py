@@ -12,15 +12,15 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from gold.language import types
-from gold.tree.derived import Derived
-from gold.tree.nodes import Aggregate, Child, Collect, Flattened, Many, Nested, One, Pick, Value
+from deltasmelt.gold.language import types
+from deltasmelt.gold.tree.derived import Derived
+from deltasmelt.gold.tree.nodes import Aggregate, Child, Collect, Flattened, Many, Nested, One, Pick, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from bronze.identifiers import TableName
-    from gold.tree.nodes import Node, Recursion, Scope, Tree, TreeField
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.gold.tree.nodes import Node, Recursion, Scope, Tree, TreeField
 
 TableSizes: TypeAlias = "Mapping[TableName, tuple[int, int]]"
 """Rows and bytes of each silver table."""

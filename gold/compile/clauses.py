@@ -23,18 +23,18 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from gold.language import types
-from gold.language.notation import OrderedColumn
-from gold.tree.derived import Derived, order_name, origin
-from gold.tree.nodes import Aggregate, Child, Flattened, Many, Nested, Pick
-from silver.schema.catalog import OWN_COLUMNS, UNREPRESENTABLE
-from silver.sql import comment, indented, literal, quote
+from deltasmelt.gold.language import types
+from deltasmelt.gold.language.notation import OrderedColumn
+from deltasmelt.gold.tree.derived import Derived, order_name, origin
+from deltasmelt.gold.tree.nodes import Aggregate, Child, Flattened, Many, Nested, Pick
+from deltasmelt.silver.schema.catalog import OWN_COLUMNS, UNREPRESENTABLE
+from deltasmelt.silver.sql import comment, indented, literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from bronze.identifiers import TableName
-    from gold.tree.nodes import Collect, Node, One, Pairs, Scope, Tree, TreeField
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.gold.tree.nodes import Collect, Node, One, Pairs, Scope, Tree, TreeField
 
 
 def measured(node: Aggregate, *, common: bool) -> list[str]:

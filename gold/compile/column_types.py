@@ -3,7 +3,7 @@
 Spark is asked over tables that have only the columns that the document reads (and keys). If an
 expression reads another column, whose changes gold would not notice, Spark does not find that column, and the
 document is refused before it is built. Also refused is a document in which a text would become a moment of
-today (`gold.expressions.meetings`): Spark is asked for the types of the values that meet in its expressions
+today (`gold.expressions.coercions`): Spark is asked for the types of the values that meet in its expressions
 too.
 """
 
@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
 
-from bronze.errors import DefiniteError
-from gold.compile.clauses import empty_table
-from gold.compile.compiler import compile_tree
-from gold.expressions.meetings import objection
-from gold.expressions.scanner import parts_sql
-from gold.language.types import map_key
-from gold.tree.check import DOCUMENT_REMEDY
-from gold.tree.derived import rows_of
-from gold.tree.nodes import Aggregate, Nested, Value
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.gold.compile.clauses import empty_table
+from deltasmelt.gold.compile.compiler import compile_tree
+from deltasmelt.gold.expressions.coercions import objection
+from deltasmelt.gold.expressions.scanner import parts_sql
+from deltasmelt.gold.language.types import map_key
+from deltasmelt.gold.tree.check import DOCUMENT_REMEDY
+from deltasmelt.gold.tree.derived import rows_of
+from deltasmelt.gold.tree.nodes import Aggregate, Nested, Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType
 
-    from bronze.identifiers import TableName
-    from gold.expressions.expressions import Expression
-    from gold.expressions.instants import Meeting
-    from gold.tree.nodes import Scope, Tree, TreeField
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.gold.expressions.clock_texts import Meeting
+    from deltasmelt.gold.expressions.expressions import Expression
+    from deltasmelt.gold.tree.nodes import Scope, Tree, TreeField
 
 
 def field_types(spark: SparkSession, tree: Tree) -> dict[str, Any]:

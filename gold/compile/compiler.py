@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gold.compile.clauses import (
+from deltasmelt.gold.compile.clauses import (
     CommonTable,
     collected,
     collected_by_key,
@@ -38,18 +38,29 @@ from gold.compile.clauses import (
     struct,
     subquery,
 )
-from gold.compile.flags import flagged, raised
-from gold.compile.query import KEY, Compiled, TableSql, flag_column
-from gold.compile.recursion import RecursionSteps
-from gold.tree.derived import with_derived
-from gold.tree.nodes import Aggregate, Child, Collect, Flattened, Many, Nested, One, Pick, Value, ascii_word
-from silver.sql import quote
+from deltasmelt.gold.compile.flags import flagged, raised
+from deltasmelt.gold.compile.query import KEY, Compiled, TableSql, flag_column
+from deltasmelt.gold.compile.recursion import RecursionSteps
+from deltasmelt.gold.tree.derived import with_derived
+from deltasmelt.gold.tree.nodes import (
+    Aggregate,
+    Child,
+    Collect,
+    Flattened,
+    Many,
+    Nested,
+    One,
+    Pick,
+    Value,
+    ascii_word,
+)
+from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from bronze.identifiers import TableName
-    from gold.tree.nodes import Node, Pairs, Recursion, Scope, Tree, TreeField
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.gold.tree.nodes import Node, Pairs, Recursion, Scope, Tree, TreeField
 
 
 def compile_tree(

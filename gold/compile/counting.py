@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gold.compile.clauses import subquery
-from gold.compile.compiler import Compiler
-from gold.compile.flags import raised
-from gold.compile.query import counting
-from gold.expressions.expressions import column
-from gold.tree.nodes import Value
+from deltasmelt.gold.compile.clauses import subquery
+from deltasmelt.gold.compile.compiler import Compiler
+from deltasmelt.gold.compile.flags import raised
+from deltasmelt.gold.compile.query import counting
+from deltasmelt.gold.expressions.expressions import column
+from deltasmelt.gold.tree.nodes import Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gold.compile.query import TableSql
-    from gold.tree.nodes import Node, Tree
+    from deltasmelt.gold.compile.query import TableSql
+    from deltasmelt.gold.tree.nodes import Node, Tree
 
 
 def count_flagged(tree: Tree, relation: TableSql) -> tuple[tuple[str, ...], str]:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gold.compile.query import FLAGS
+from deltasmelt.gold.compile.query import FLAGS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gold.tree.nodes import Node
+    from deltasmelt.gold.tree.nodes import Node
 
 
 def raised(nodes: Sequence[Node]) -> tuple[str, ...]:

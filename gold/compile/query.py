@@ -7,12 +7,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from gold.compile.clauses import CommonTable, with_steps
+from deltasmelt.gold.compile.clauses import CommonTable, with_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from bronze.identifiers import TableName
+    from deltasmelt.bronze.identifiers import TableName
 
 TableSql: TypeAlias = "Callable[[TableName], str]"
 """Gives the SQL relation of a silver table, e.g. ``delta.`/lake/silver/orders` VERSION AS OF 7``."""

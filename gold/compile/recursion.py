@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gold.compile.clauses import (
+from deltasmelt.gold.compile.clauses import (
     CommonTable,
     collected,
     either,
@@ -29,13 +29,13 @@ from gold.compile.clauses import (
     struct,
     subquery,
 )
-from gold.tree.nodes import Many, One
-from silver.sql import quote
+from deltasmelt.gold.tree.nodes import Many, One
+from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gold.tree.nodes import Pairs, Recursion
+    from deltasmelt.gold.tree.nodes import Pairs, Recursion
 
 
 class RecursionSteps:

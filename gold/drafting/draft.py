@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from bronze.identifiers import TableName
+    from deltasmelt.bronze.identifiers import TableName
 
 ColumnPairs: TypeAlias = tuple[tuple[str, str], ...]
 Omitted: TypeAlias = tuple[str, str]

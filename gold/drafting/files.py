@@ -10,13 +10,13 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gold.drafting.draft import DraftField
+from deltasmelt.gold.drafting.draft import DraftField
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from bronze.identifiers import TableName
-    from gold.drafting.draft import ColumnPairs, Draft, Join, Omitted
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.gold.drafting.draft import ColumnPairs, Draft, Join, Omitted
 
 WIDTH: Final = 100
 

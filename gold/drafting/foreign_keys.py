@@ -12,15 +12,15 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gold.drafting.secrets import is_secret
-from gold.language import types
-from gold.tree.comparisons import unjoined
+from deltasmelt.gold.drafting.secrets import is_secret
+from deltasmelt.gold.language import types
+from deltasmelt.gold.tree.comparisons import unjoined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bronze.identifiers import TableName
-    from silver.schema.catalog import SilverColumn, SilverTable
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.silver.schema.catalog import SilverColumn, SilverTable
 
 _LINK_COLUMNS: Final = 4
 _LOOKUP_COLUMNS: Final = 4

@@ -11,13 +11,13 @@ from collections import Counter
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
-from gold.language.model import Definition
+from deltasmelt.gold.language.model import Definition
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-    from bronze.identifiers import TableName
-    from gold.drafting.foreign_keys import Described, ForeignKey
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.gold.drafting.foreign_keys import Described, ForeignKey
 
 _IRREGULAR: Final = {
     "people": "person", "children": "child", "men": "man", "women": "woman",

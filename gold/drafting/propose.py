@@ -23,9 +23,9 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from gold.drafting.draft import Draft, DraftField, Join, Proposal, UndraftedTable, filled
-from gold.drafting.foreign_keys import Schema, left_out
-from gold.drafting.names import (
+from deltasmelt.gold.drafting.draft import Draft, DraftField, Join, Proposal, UndraftedTable, filled
+from deltasmelt.gold.drafting.foreign_keys import Schema, left_out
+from deltasmelt.gold.drafting.names import (
     document_name,
     field_name,
     names_of_children,
@@ -35,17 +35,17 @@ from gold.drafting.names import (
     stem,
     unique,
 )
-from gold.language import types
-from gold.language.pairs import rule_beside
-from gold.tree.comparisons import undecided
+from deltasmelt.gold.language import types
+from deltasmelt.gold.language.pairs import rule_beside
+from deltasmelt.gold.tree.comparisons import undecided
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
-    from bronze.identifiers import TableName
-    from gold.drafting.draft import ColumnPairs, Omitted
-    from gold.drafting.foreign_keys import Described, ForeignKey
-    from silver.schema.catalog import SilverColumn, SilverTable
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.gold.drafting.draft import ColumnPairs, Omitted
+    from deltasmelt.gold.drafting.foreign_keys import Described, ForeignKey
+    from deltasmelt.silver.schema.catalog import SilverColumn, SilverTable
 
 MAX_DOCUMENTS: Final = 5
 MAX_DEPTH: Final = 3

@@ -10,10 +10,10 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from gold.language import types
+from deltasmelt.gold.language import types
 
 if TYPE_CHECKING:
-    from silver.schema.catalog import SilverColumn
+    from deltasmelt.silver.schema.catalog import SilverColumn
 
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _ALONE: Final = frozenset(

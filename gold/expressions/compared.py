@@ -11,16 +11,16 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gold.expressions.functions import compared_in, given_by
-from gold.expressions.instants import check_exact, check_floating, way_of_any
-from gold.language import types
-from gold.language.pairs import padded, unlike
+from deltasmelt.gold.expressions.clock_texts import check_exact, check_floating, way_of_any
+from deltasmelt.gold.expressions.functions import compared_in, given_by
+from deltasmelt.gold.language import types
+from deltasmelt.gold.language.pairs import padded, unlike
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gold.expressions.instants import Operand
-    from gold.language.comparing import Comparison
+    from deltasmelt.gold.expressions.clock_texts import Operand
+    from deltasmelt.gold.language.comparing import Comparison
 
 
 @dataclass(frozen=True, slots=True)

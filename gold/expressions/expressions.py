@@ -14,15 +14,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gold.expressions.grammar import ExpressionParser
-from gold.expressions.scanner import ColumnReference, parts_sql
+from deltasmelt.gold.expressions.grammar import ExpressionParser
+from deltasmelt.gold.expressions.scanner import ColumnReference, parts_sql
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gold.expressions.compared import Known
-    from gold.expressions.instants import Meeting
-    from gold.expressions.scanner import Parts
+    from deltasmelt.gold.expressions.clock_texts import Meeting
+    from deltasmelt.gold.expressions.compared import Known
+    from deltasmelt.gold.expressions.scanner import Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Expression:
 
     Attributes:
         parts: SQL text and column references, in order.
-        meetings: what is to be checked once Spark has said the types (`gold.expressions.meetings`).
+        meetings: what is to be checked once Spark has said the types (`gold.expressions.coercions`).
         read: as `parts`, without what the parser added to them; empty where it added nothing.
     """
 

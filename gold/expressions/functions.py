@@ -131,7 +131,7 @@ def given_by(name: str, count: int) -> Sequence[int]:
 
 
 def met_in(name: str, count: int) -> list[tuple[str, Sequence[int]]]:
-    """Which arguments of a function meet, by their places, and how (`gold.expressions.meetings`).
+    """Which arguments of a function meet, by their places, and how (`gold.expressions.coercions`).
 
     Args:
         name: the function's.

@@ -22,10 +22,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from bronze.config.suggestions import nearest, suggestion
-from gold.expressions import instants
-from gold.expressions.compared import Known, check_called, check_cast, is_whole, way_of
-from gold.expressions.functions import (
+from deltasmelt.bronze.config.suggestions import nearest, suggestion
+from deltasmelt.gold.expressions import clock_texts
+from deltasmelt.gold.expressions.clock_texts import NULL, Operand
+from deltasmelt.gold.expressions.compared import Known, check_called, check_cast, is_whole, way_of
+from deltasmelt.gold.expressions.functions import (
     CASTS,
     CHOOSERS,
     CONTAINERS,
@@ -39,16 +40,15 @@ from gold.expressions.functions import (
     given_by,
     met_in,
 )
-from gold.expressions.instants import NULL, Operand
-from gold.expressions.operators import Operators, both, constant, made
-from gold.expressions.scanner import ColumnReference
-from gold.expressions.tokens import END
-from gold.language import types
+from deltasmelt.gold.expressions.operators import Operators, both, constant, made
+from deltasmelt.gold.expressions.scanner import ColumnReference
+from deltasmelt.gold.expressions.tokens import END
+from deltasmelt.gold.language import types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gold.expressions.tokens import Token
+    from deltasmelt.gold.expressions.tokens import Token
 
 _KEYWORDS: Final = frozenset(
     """all and any as between both case distinct div else end escape false for from ilike in is leading like
@@ -113,7 +113,7 @@ class ExpressionParser(Operators):
             self._take()
             if self._next.kind == "text":
                 raise self._unexpected()
-            return instants.of_text(token.value)
+            return clock_texts.of_text(token.value)
         if token.kind in {"number", "bytes"}:
             self._take()
             if token.kind == "bytes":
@@ -146,10 +146,10 @@ class ExpressionParser(Operators):
         if word == "interval" and self._is_interval():
             return self._interval()
         if word in _TYPED and following.kind == "text":
-            instants.check_typed(word, following.value)
+            clock_texts.check_typed(word, following.value)
             self._take()
             self._take()
-            return replace(instants.of_type(word, constant=True), literal=True)
+            return replace(clock_texts.of_type(word, constant=True), literal=True)
         if word in REFUSED and word not in self._columns:
             raise self._refused(token)
         if word in _KEYWORDS:
@@ -166,7 +166,7 @@ class ExpressionParser(Operators):
             raise ValueError(f"{self._table} has no column {token.name!r}{known}")
         name, column = found
         self._take(ColumnReference(name))
-        return replace(instants.of_type(column.ddl), way=column.way, name=name, lost=column.may_lose)
+        return replace(clock_texts.of_type(column.ddl), way=column.way, name=name, lost=column.may_lose)
 
     def _case(self) -> Operand:
         self._take()
@@ -242,7 +242,7 @@ class ExpressionParser(Operators):
             self._take()
             found = [self._expression(), *self._rest()]
             self._as_moments(found)
-            return instants.of_type("timestamp" if "add" in name else "bigint", constant=constant(found))
+            return clock_texts.of_type("timestamp" if "add" in name else "bigint", constant=constant(found))
         return self._called(name, [] if self._is(")") else [self._expression(), *self._rest()])
 
     def _commas(self) -> int:
@@ -261,7 +261,7 @@ class ExpressionParser(Operators):
 
     def _as_moments(self, found: Sequence[Operand]) -> None:
         """Spark makes timestamps of these values."""
-        instants.check_read(*found, ddl="timestamp")
+        clock_texts.check_read(*found, ddl="timestamp")
         for operand in found:
             self._meet("moment", [operand])
 
@@ -269,7 +269,7 @@ class ExpressionParser(Operators):
         """What a function of these arguments gives."""
         of_literals, self._given = constant(found), found
         if name not in CHOOSERS | CASTS | {"if", "nvl2"}:
-            instants.check_written(found, of_one_type=name in _OF_ONE_TYPE)
+            clock_texts.check_written(found, of_one_type=name in _OF_ONE_TYPE)
         check_called(name, found)
         way, column = way_of(name, found)
         return replace(self._result(name, found, of_literals=of_literals), way=way, name=column)
@@ -290,20 +290,20 @@ class ExpressionParser(Operators):
             return self._chosen(found[1:], constant=of_literals)
         if len(found) == 1 and (name in CASTS or name in READ_AS_MOMENT):
             ddl = name if name in CASTS else "timestamp"
-            instants.check_read(*found, ddl=ddl)
+            clock_texts.check_read(*found, ddl=ddl)
             check_cast(found[0], ddl)
-            return instants.of_type(ddl, constant=of_literals)
+            return clock_texts.of_type(ddl, constant=of_literals)
         return self._plain(name, found)
 
     @staticmethod
     def _plain(name: str, found: Sequence[Operand]) -> Operand:
         """What a function of no special kind gives."""
         in_texts = name in ELEMENTS and found and found[0].kind == "texts"
-        instants.refuse([one for one in found if not (in_texts and one.kind == "text")])
+        clock_texts.refuse([one for one in found if not (in_texts and one.kind == "text")])
         literal = name in CONTAINERS and all(one.literal for one in found)
         if name == "array" and found and all(one.kind == "text" for one in found):
             return Operand("texts", constant(found), literal=literal)
-        given = instants.of_type(READ_AS_MOMENT.get(name, ""), constant=constant(found))
+        given = clock_texts.of_type(READ_AS_MOMENT.get(name, ""), constant=constant(found))
         return replace(given, literal=literal, whole=is_whole(name, found))
 
     # Calls with a special grammar; each ends before its closing parenthesis.
@@ -312,10 +312,10 @@ class ExpressionParser(Operators):
         found = self._expression()
         self._must("as")
         ddl = self._type()
-        instants.check_read(found, ddl=ddl)
+        clock_texts.check_read(found, ddl=ddl)
         check_cast(found, ddl)
         self._given = [found]
-        return replace(instants.of_type(ddl, constant=found.constant), clock=found.clock)
+        return replace(clock_texts.of_type(ddl, constant=found.constant), clock=found.clock)
 
     def _extract(self, _name: str) -> Operand:
         if not self._is(*_UNITS):
@@ -370,6 +370,6 @@ class ExpressionParser(Operators):
                 self._name()
             if not self._may(","):
                 break
-        instants.refuse(found)
-        instants.check_written(found)
+        clock_texts.refuse(found)
+        clock_texts.check_written(found)
         return replace(both(*found), literal=all(one.literal for one in found))

@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gold.expressions import instants
-from gold.expressions.compared import calculated, check_compared, check_joined, check_matched
-from gold.expressions.functions import TEXT_FUNCTIONS
-from gold.expressions.instants import Meeting, Operand
-from gold.expressions.scanner import ColumnReference, Scanner
-from gold.language import types
-from gold.language.comparing import lost_name
+from deltasmelt.gold.expressions import clock_texts
+from deltasmelt.gold.expressions.clock_texts import Meeting, Operand
+from deltasmelt.gold.expressions.compared import calculated, check_compared, check_joined, check_matched
+from deltasmelt.gold.expressions.functions import TEXT_FUNCTIONS
+from deltasmelt.gold.expressions.scanner import ColumnReference, Scanner
+from deltasmelt.gold.language import types
+from deltasmelt.gold.language.comparing import lost_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,12 +136,12 @@ class Operators(Scanner, ABC):
 
     def _compared(self, how: str, *operands: Operand) -> Operand:
         check_compared(how, operands)
-        instants.check_met(list(operands))
+        clock_texts.check_met(list(operands))
         self._with_exponent("exponent compared", operands)
         met = operands
         if how == "in":
-            found = [operand for operand in operands if not instants.is_small(operand)]
-            instants.check_chosen(found)
+            found = [operand for operand in operands if not clock_texts.is_small(operand)]
+            clock_texts.check_chosen(found)
             if types.base(operands[0].number) == "FLOAT":
                 met = tuple(found)  # the type of a small whole number changes nothing beside a float4
         self._meet("one type" if how == "in" else "compared", met)
@@ -172,14 +172,14 @@ class Operators(Scanner, ABC):
         return found
 
     def _calculated(self, operator: str, one: Operand, other: Operand) -> Operand:
-        instants.refuse([one, other])
+        clock_texts.refuse([one, other])
         number = calculated(operator, one, other)
         self._meet("moved", [one, other])
         if not number and operator in {"/", "*", "div", "<<"}:
             self._meet(operator, [one, other])
         kind = "moment" if "moment" in {one.kind, other.kind} else ""
         self._with_exponent("exponent", [one, other])
-        exponent = instants.exponent_of([one, other])
+        exponent = clock_texts.exponent_of([one, other])
         return Operand(kind, constant([one, other]), number=number, exponent=exponent)
 
     def _chosen(
@@ -189,7 +189,7 @@ class Operators(Scanner, ABC):
         self._with_exponent("exponent", operands if given is None else given)
         if given is not None:
             self._with_exponent("exponent compared", operands)
-        return instants.chosen(operands, constant=constant, given=given)
+        return clock_texts.chosen(operands, constant=constant, given=given)
 
     def _with_exponent(self, how: str, operands: Sequence[Operand]) -> None:
         """Note the values whose type Spark knows alone, beside a constant with an exponent."""
@@ -203,7 +203,7 @@ class Operators(Scanner, ABC):
         if self._is("-", "+", "~"):
             sign = self._take().lower
             found = self._unary()
-            instants.refuse([found])
+            clock_texts.refuse([found])
             name = f"{sign}{found.name}" if found.constant and found.number and sign != "+" else found.name
             operator = "~" if sign == "~" else found.operator
             return self._since(start, replace(found, kind="", name=name, operator=operator))
@@ -215,7 +215,9 @@ class Operators(Scanner, ABC):
             way = found.way
             if self._may("["):
                 index = self._value()
-                instants.refuse([found] if found.kind == "texts" and index.kind == "text" else [found, index])
+                clock_texts.refuse(
+                    [found] if found.kind == "texts" and index.kind == "text" else [found, index]
+                )
                 self._meet("index", [found, index])
                 self._must("]")
                 way = None if way is None else way.element
@@ -262,7 +264,7 @@ def made(name: str, found: Sequence[Operand]) -> Operand:
         raise ValueError(f"{name!r} of literals alone is not allowed here: write the text itself")
     joins = name in {"||", "concat"}
     if not joins and name not in TEXT_FUNCTIONS:
-        instants.refuse(found)
+        clock_texts.refuse(found)
         return Operand()
     texts = all(operand.kind in {"text", "null"} for operand in found)
     return Operand("text" if texts or not joins else "")

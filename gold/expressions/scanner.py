@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from gold.expressions.functions import INSTEAD, REFUSED
-from gold.expressions.tokens import END, Token, tokens_of
-from silver.sql import quote
+from deltasmelt.gold.expressions.functions import INSTEAD, REFUSED
+from deltasmelt.gold.expressions.tokens import END, Token, tokens_of
+from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

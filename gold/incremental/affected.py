@@ -20,19 +20,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gold.compile.clauses import CommonTable
-from gold.language.types import is_integer
-from gold.tree.derived import with_derived
-from gold.tree.nodes import Aggregate
-from silver.sql import as_json, comment, indented, quote
+from deltasmelt.gold.compile.clauses import CommonTable
+from deltasmelt.gold.language.types import is_integer
+from deltasmelt.gold.tree.derived import with_derived
+from deltasmelt.gold.tree.nodes import Aggregate
+from deltasmelt.silver.sql import as_json, comment, indented, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from bronze.identifiers import TableName
-    from gold.compile.query import TableSql
-    from gold.expressions.expressions import Expression
-    from gold.tree.nodes import Node, Recursion, Scope, Tree
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.gold.compile.query import TableSql
+    from deltasmelt.gold.expressions.expressions import Expression
+    from deltasmelt.gold.tree.nodes import Node, Recursion, Scope, Tree
 
 SIDE: Final = "_deltasmelt_side"
 """Column of a view of images: ``old`` or ``new``."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gold.incremental.affected import SIDE
-from silver.schema.live_rows import IS_LIVE
-from silver.sql import quote
+from deltasmelt.gold.incremental.affected import SIDE
+from deltasmelt.silver.schema.live_rows import IS_LIVE
+from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from silver.sql import literal
+from deltasmelt.silver.sql import literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from bronze.lake import delta
-from bronze.lake.delta import history
-from silver.run.commit_counts import rows_changed
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.delta import history
+from deltasmelt.silver.run.commit_counts import rows_changed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from bronze.lake.control import Cut
-    from bronze.lake.control_tables import ControlTables
-    from bronze.lsn import Lsn
+    from deltasmelt.bronze.lake.control import Cut
+    from deltasmelt.bronze.lake.control_tables import ControlTables
+    from deltasmelt.bronze.lsn import Lsn
 
 _CARE: Final = frozenset(
     ("OPTIMIZE", "REORG", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "VACUUM START", "VACUUM END",

@@ -23,15 +23,15 @@ from dataclasses import dataclass, replace
 from string import ascii_lowercase, ascii_uppercase
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from gold.language import types
-from silver.schema.types import reading
-from silver.sql import literal, quote
+from deltasmelt.gold.language import types
+from deltasmelt.silver.schema.types import reading
+from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bronze.shapes import PgType
-    from silver.schema.catalog import SilverColumn
+    from deltasmelt.bronze.shapes import PgType
+    from deltasmelt.silver.schema.catalog import SilverColumn
 
 _Key: TypeAlias = "Callable[[str], str]"
 

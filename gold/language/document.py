@@ -6,13 +6,20 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bronze.config.problems import Problem, problems_error
-from bronze.config.validation import validate
-from bronze.config.yaml_file import YamlFile, read_yaml
-from bronze.errors import ConfigurationError
-from bronze.identifiers import folded
-from gold.language.model import Definition, ManyField, ObjectField, OneField, entry_name, through_paths
-from gold.language.notation import FIELD_NAME
+from deltasmelt.bronze.config.problems import Problem, problems_error
+from deltasmelt.bronze.config.validation import validate
+from deltasmelt.bronze.config.yaml_file import YamlFile, read_yaml
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.identifiers import folded
+from deltasmelt.gold.language.model import (
+    Definition,
+    ManyField,
+    ObjectField,
+    OneField,
+    entry_name,
+    through_paths,
+)
+from deltasmelt.gold.language.notation import FIELD_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -11,7 +11,7 @@ import inspect
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from gold.language.model import Definition
+from deltasmelt.gold.language.model import Definition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

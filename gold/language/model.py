@@ -25,10 +25,10 @@ from pydantic import (
     model_validator,
 )
 
-from bronze.config.sections import Section, in_the_form
-from bronze.config.suggestions import suggestion
-from bronze.identifiers import TableName
-from gold.language.notation import (
+from deltasmelt.bronze.config.sections import Section, in_the_form
+from deltasmelt.bronze.config.suggestions import suggestion
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.gold.language.notation import (
     NAME,
     Conditions,
     Elements,

@@ -13,7 +13,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from bronze.identifiers import TableName
+from deltasmelt.bronze.identifiers import TableName
 
 NAME: Final = "[A-Za-z][A-Za-z0-9_]{0,99}"
 

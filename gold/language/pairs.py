@@ -18,14 +18,14 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gold.language import types
-from gold.language.comparing import Rule, comparison
+from deltasmelt.gold.language import types
+from deltasmelt.gold.language.comparing import Rule, comparison
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gold.language.comparing import Comparison
-    from silver.schema.catalog import SilverColumn
+    from deltasmelt.gold.language.comparing import Comparison
+    from deltasmelt.silver.schema.catalog import SilverColumn
 
 _NATIVE: Final = Rule()
 _CHANGED: Final = {

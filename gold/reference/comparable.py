@@ -16,10 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gold.language.comparing import comparison
-from gold.reference.conditions import UntranslatableError, condition
-from gold.reference.values import at_source, base_type, is_citext, is_text
-from gold.tree.nodes import (
+from deltasmelt.gold.language.comparing import comparison
+from deltasmelt.gold.reference.conditions import UntranslatableError, condition
+from deltasmelt.gold.reference.values import at_source, base_type, is_citext, is_text
+from deltasmelt.gold.tree.nodes import (
     Aggregate,
     Child,
     Collect,
@@ -34,13 +34,13 @@ from gold.tree.nodes import (
     TreeField,
     Value,
 )
-from silver.schema.types import reading
+from deltasmelt.silver.schema.types import reading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bronze.shapes import PgType
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.shapes import PgType
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,17 +16,17 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from bronze.identifiers import quote_literal
-from gold.expressions.scanner import ColumnReference
-from gold.expressions.tokens import END, Token, tokens_of
-from gold.reference.values import C, column_type, compared_value, is_text
+from deltasmelt.bronze.identifiers import quote_literal
+from deltasmelt.gold.expressions.scanner import ColumnReference
+from deltasmelt.gold.expressions.tokens import END, Token, tokens_of
+from deltasmelt.gold.reference.values import C, column_type, compared_value, is_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gold.expressions.expressions import Expression
-    from gold.expressions.scanner import Parts
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.gold.expressions.expressions import Expression
+    from deltasmelt.gold.expressions.scanner import Parts
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 _NUMBERS: Final = frozenset(("int2", "int4", "int8", "oid", "numeric", "float4", "float8"))
 _WHOLE: Final = frozenset(("int2", "int4", "int8"))

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bronze.identifiers import quote_identifier
-from gold.language import types
-from gold.reference.conditions import UntranslatableError, condition
-from gold.reference.values import (
+from deltasmelt.bronze.identifiers import quote_identifier
+from deltasmelt.gold.language import types
+from deltasmelt.gold.reference.conditions import UntranslatableError, condition
+from deltasmelt.gold.reference.values import (
     at_source,
     column_type,
     compared_value,
@@ -27,7 +27,7 @@ from gold.reference.values import (
     text,
     value,
 )
-from gold.tree.nodes import (
+from deltasmelt.gold.tree.nodes import (
     Aggregate,
     Child,
     Collect,
@@ -47,9 +47,9 @@ from gold.tree.nodes import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gold.expressions.expressions import Expression
-    from gold.language.notation import OrderedColumn
-    from gold.tree.nodes import Pairs
+    from deltasmelt.gold.expressions.expressions import Expression
+    from deltasmelt.gold.language.notation import OrderedColumn
+    from deltasmelt.gold.tree.nodes import Pairs
 
 
 def documents(tree: Tree, roots: str) -> str:

@@ -13,16 +13,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from gold.reference.query import bare_column
-from gold.reference.values import at_source, sources
-from gold.tree.nodes import Aggregate, Collect, Flattened, Many, Nested, Node, One, Pick, Tree, Value
-from silver.sql import literal
+from deltasmelt.gold.reference.query import bare_column
+from deltasmelt.gold.reference.values import at_source, sources
+from deltasmelt.gold.tree.nodes import (
+    Aggregate,
+    Collect,
+    Flattened,
+    Many,
+    Nested,
+    Node,
+    One,
+    Pick,
+    Tree,
+    Value,
+)
+from deltasmelt.silver.sql import literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gold.expressions.expressions import Expression
-    from gold.tree.nodes import Scope, TreeField
+    from deltasmelt.gold.expressions.expressions import Expression
+    from deltasmelt.gold.tree.nodes import Scope, TreeField
 
 Texts: TypeAlias = "tuple[str | None, ...]"
 Convert: TypeAlias = "Callable[[Conversion, Texts], Any]"

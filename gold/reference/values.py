@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bronze.identifiers import quote_identifier
-from gold.language.comparing import comparison
+from deltasmelt.bronze.identifiers import quote_identifier
+from deltasmelt.gold.language.comparing import comparison
 
 if TYPE_CHECKING:
-    from bronze.shapes import PgType
-    from gold.expressions.expressions import Expression
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.shapes import PgType
+    from deltasmelt.gold.expressions.expressions import Expression
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 _TEXTS: Final = frozenset(("text", "varchar", "bpchar", "name"))
 C: Final = ' COLLATE "C"'

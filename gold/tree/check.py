@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bronze.config.problems import problems_error
-from bronze.errors import ConfigurationError
-from gold.tree.resolve import resolve
+from deltasmelt.bronze.config.problems import problems_error
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.gold.tree.resolve import resolve
 
 if TYPE_CHECKING:
-    from gold.language.document import Document
-    from gold.tree.nodes import Tree
-    from gold.tree.resolve import Catalog
+    from deltasmelt.gold.language.document import Document
+    from deltasmelt.gold.tree.nodes import Tree
+    from deltasmelt.gold.tree.resolve import Catalog
 
 DOCUMENT_REMEDY: Final = "correct the document file to match the source; the next start rebuilds the document"
 

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gold.expressions.compared import Known
-from gold.language import types
-from gold.language.comparing import comparison, lost_name, may_lose
-from gold.language.pairs import rule_beside, unlike
-from gold.tree.derived import extended, key_of, lost_of, there_of
+from deltasmelt.gold.expressions.compared import Known
+from deltasmelt.gold.language import types
+from deltasmelt.gold.language.comparing import comparison, lost_name, may_lose
+from deltasmelt.gold.language.pairs import rule_beside, unlike
+from deltasmelt.gold.tree.derived import extended, key_of, lost_of, there_of
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
-    from bronze.identifiers import TableName
-    from gold.expressions.expressions import Expression
-    from gold.language.comparing import Comparison, Rule
-    from gold.tree.derived import Derived
-    from gold.tree.nodes import Scope
-    from silver.schema.catalog import SilverColumn, SilverTable
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.gold.expressions.expressions import Expression
+    from deltasmelt.gold.language.comparing import Comparison, Rule
+    from deltasmelt.gold.tree.derived import Derived
+    from deltasmelt.gold.tree.nodes import Scope
+    from deltasmelt.silver.schema.catalog import SilverColumn, SilverTable
 
 
 class Comparisons:

@@ -12,19 +12,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bronze.shapes import PgType
-from gold.language.comparing import PREFIX, lost_name, may_lose
-from silver.schema.catalog import UNREPRESENTABLE, SilverColumn
-from silver.schema.types import TEXT
-from silver.sql import literal, quote
+from deltasmelt.bronze.shapes import PgType
+from deltasmelt.gold.language.comparing import PREFIX, lost_name, may_lose
+from deltasmelt.silver.schema.catalog import UNREPRESENTABLE, SilverColumn
+from deltasmelt.silver.schema.types import TEXT
+from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from bronze.identifiers import TableName
-    from gold.language.comparing import Rule
-    from gold.tree.nodes import Tree
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.gold.language.comparing import Rule
+    from deltasmelt.gold.tree.nodes import Tree
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 
 @dataclass(frozen=True, slots=True)

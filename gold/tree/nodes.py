@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from bronze.identifiers import TableName
-    from gold.expressions.expressions import Expression
-    from gold.language.notation import OrderedColumn
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.gold.expressions.expressions import Expression
+    from deltasmelt.gold.language.notation import OrderedColumn
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
 """Join conditions: (this side's column, the other side's column)."""

@@ -17,12 +17,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from bronze.config.problems import Problem
-from bronze.config.suggestions import suggestion
-from bronze.identifiers import TableName
-from gold.expressions.expressions import Expression, column, parse_expression
-from gold.language import types
-from gold.language.model import (
+from deltasmelt.bronze.config.problems import Problem
+from deltasmelt.bronze.config.suggestions import suggestion
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.gold.expressions.expressions import Expression, column, parse_expression
+from deltasmelt.gold.language import types
+from deltasmelt.gold.language.model import (
     AggregateField,
     ColumnField,
     ManyField,
@@ -34,9 +34,9 @@ from gold.language.model import (
     entry_name,
     through_paths,
 )
-from gold.language.notation import OrderedColumn, parse_ordering
-from gold.tree.comparisons import Comparisons, undecided, unmeasured, unordered
-from gold.tree.nodes import (
+from deltasmelt.gold.language.notation import OrderedColumn, parse_ordering
+from deltasmelt.gold.tree.comparisons import Comparisons, undecided, unmeasured, unordered
+from deltasmelt.gold.tree.nodes import (
     Aggregate,
     Child,
     Collect,
@@ -55,14 +55,14 @@ from gold.tree.nodes import (
     TreeField,
     Value,
 )
-from silver.sql import literal
+from deltasmelt.silver.sql import literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bronze.config.yaml_file import YamlPath
-    from gold.language.document import Document
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.config.yaml_file import YamlPath
+    from deltasmelt.gold.language.document import Document
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 Catalog: TypeAlias = "Mapping[TableName, SilverTable]"
 

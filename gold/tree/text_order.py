@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gold.language.comparing import comparison
-from gold.tree.derived import origin
-from gold.tree.nodes import Aggregate, Collect, Many, One, Pick
+from deltasmelt.gold.language.comparing import comparison
+from deltasmelt.gold.tree.derived import origin
+from deltasmelt.gold.tree.nodes import Aggregate, Collect, Many, One, Pick
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bronze.identifiers import TableName
-    from gold.tree.nodes import Node, Scope, Tree
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.gold.tree.nodes import Node, Scope, Tree
 
 
 def text_orders(tree: Tree) -> Iterator[tuple[str, TableName, str]]:

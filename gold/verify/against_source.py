@@ -14,27 +14,27 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from gold.builder.spark_settings import SORTED
-from gold.compile.clauses import numbered, with_steps
-from gold.compile.compiler import compile_tree
-from gold.incremental.affected import SIDE, affected_roots
-from gold.reference.reading import Answers, Conversion, key_conversions, key_texts
-from gold.reference.values import at_source
-from gold.tree.derived import with_derived
-from gold.verify.verify import Difference, first_difference
-from silver.run.spark_settings import settings
-from silver.schema.catalog import UNREPRESENTABLE
-from silver.sql import as_json, literal, quote
+from deltasmelt.gold.builder.spark_settings import SORTED
+from deltasmelt.gold.compile.clauses import numbered, with_steps
+from deltasmelt.gold.compile.compiler import compile_tree
+from deltasmelt.gold.incremental.affected import SIDE, affected_roots
+from deltasmelt.gold.reference.reading import Answers, Conversion, key_conversions, key_texts
+from deltasmelt.gold.reference.values import at_source
+from deltasmelt.gold.tree.derived import with_derived
+from deltasmelt.gold.verify.verify import Difference, first_difference
+from deltasmelt.silver.run.spark_settings import settings
+from deltasmelt.silver.schema.catalog import UNREPRESENTABLE
+from deltasmelt.silver.sql import as_json, literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pyspark.sql import SparkSession
 
-    from bronze.identifiers import TableName
-    from gold.compile.query import TableSql
-    from gold.reference.reading import Texts
-    from gold.tree.nodes import Tree
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.gold.compile.query import TableSql
+    from deltasmelt.gold.reference.reading import Texts
+    from deltasmelt.gold.tree.nodes import Tree
 
 KINDS: Final = {
     "missing": "is missing",

@@ -20,25 +20,25 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from gold.builder.build import CutViews
-from gold.builder.spark_settings import HASH, LSN, SORTED, content_hash
-from gold.compile.clauses import numbered
-from gold.compile.compiler import compile_tree
-from silver.run.masters import computed
-from silver.run.sessions import beside
-from silver.run.small_reads import table_at
-from silver.run.spark_settings import settings
-from silver.sql import as_json, quote
+from deltasmelt.gold.builder.build import CutViews
+from deltasmelt.gold.builder.spark_settings import HASH, LSN, SORTED, content_hash
+from deltasmelt.gold.compile.clauses import numbered
+from deltasmelt.gold.compile.compiler import compile_tree
+from deltasmelt.silver.run.masters import computed
+from deltasmelt.silver.run.sessions import beside
+from deltasmelt.silver.run.small_reads import table_at
+from deltasmelt.silver.run.spark_settings import settings
+from deltasmelt.silver.sql import as_json, quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut
-    from bronze.lake.location import Lake
-    from gold.compile.query import Compiled
-    from gold.tree.nodes import Tree
+    from deltasmelt.bronze.lake.control import Cut
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.gold.compile.query import Compiled
+    from deltasmelt.gold.tree.nodes import Tree
 
 _LENGTH: Final = 120
 """Characters of a value that are shown."""

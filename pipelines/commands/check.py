@@ -6,14 +6,14 @@ import dataclasses
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from bronze.postgres.conninfo import address_of
-from pipelines.health.check import run_check
-from pipelines.terminal.failures import Failure
-from pipelines.terminal.output import ERROR, QUIET, WARNING, counted
+from deltasmelt.bronze.postgres.conninfo import address_of
+from deltasmelt.pipelines.health.check import run_check
+from deltasmelt.pipelines.terminal.failures import Failure
+from deltasmelt.pipelines.terminal.output import ERROR, QUIET, WARNING, counted
 
 if TYPE_CHECKING:
-    from pipelines.settings import Pipeline
-    from pipelines.terminal.output import Output
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.terminal.output import Output
 
 _STYLES: Final = {"error": ERROR, "warning": WARNING, "info": QUIET}
 

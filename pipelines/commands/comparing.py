@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, TypeAlias
 
-from bronze.lake.control_tables import ControlTables
-from pipelines.commands.context import documents_named, open_gold
-from pipelines.spark.session import active_session
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.pipelines.commands.context import documents_named, open_gold
+from deltasmelt.pipelines.spark.session import active_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.location import Layer
-    from gold.verify.verify import Verification
-    from pipelines.proof.against_source import Proof
-    from pipelines.proof.documents import ServerDocument
-    from pipelines.proof.load import Load
-    from pipelines.proof.sides import Unproven
-    from pipelines.settings import Pipeline
-    from pipelines.terminal.output import Output
-    from silver.verify.compare import TableComparison
+    from deltasmelt.bronze.lake.location import Layer
+    from deltasmelt.gold.verify.verify import Verification
+    from deltasmelt.pipelines.proof.against_source import Proof
+    from deltasmelt.pipelines.proof.documents import ServerDocument
+    from deltasmelt.pipelines.proof.load import Load
+    from deltasmelt.pipelines.proof.sides import Unproven
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.terminal.output import Output
+    from deltasmelt.silver.verify.compare import TableComparison
 
 Compared: TypeAlias = "TableComparison | Unproven | ServerDocument | Proof | Verification"
 """A table, a table that could not be compared, a document as the server computed it, all tables together, or
@@ -123,7 +123,7 @@ def compare(
     stored = _stored(pipeline)
     sample = None if load is None else load.sample
     if tables is not None:
-        from pipelines.proof.against_source import prove  # noqa: PLC0415 - a document alone needs none of it
+        from deltasmelt.pipelines.proof.against_source import prove  # noqa: PLC0415 - a document alone needs none of it
 
         given = active_session()
         proof = prove(
@@ -174,7 +174,7 @@ def _documents(
     output: Output,
     tell: Callable[[Compared], None],
 ) -> list[Verification]:
-    from gold.verify.verify import verify  # noqa: PLC0415 - loads Spark
+    from deltasmelt.gold.verify.verify import verify  # noqa: PLC0415 - loads Spark
 
     lake = pipeline.lake_address()
     gold = open_gold(spark, pipeline, ControlTables(lake))

@@ -5,30 +5,30 @@ from __future__ import annotations
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from bronze.config.suggestions import suggestion
-from bronze.errors import ConfigurationError, DefiniteError
-from bronze.lake.control_tables import ControlTables
-from pipelines.selected import selected, there_are
-from pipelines.spark.held_session import cancel, is_ours, lent
-from pipelines.spark.jvm_death import death_told
-from pipelines.spark.remote import end_remote
-from pipelines.spark.session import active_session, spark_session, stop_session
-from pipelines.terminal.failures import without_secrets
-from pipelines.terminal.interrupts import Terminated, terminable
-from pipelines.terminal.jvm_errors import in_words
-from pipelines.terminal.logs import spark_log
-from silver.run.masters import is_remote
+from deltasmelt.bronze.config.suggestions import suggestion
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.pipelines.selected import selected, there_are
+from deltasmelt.pipelines.spark.held_session import cancel, is_ours, lent
+from deltasmelt.pipelines.spark.jvm_death import death_told
+from deltasmelt.pipelines.spark.remote import end_remote
+from deltasmelt.pipelines.spark.session import active_session, spark_session, stop_session
+from deltasmelt.pipelines.terminal.failures import without_secrets
+from deltasmelt.pipelines.terminal.interrupts import Terminated, terminable
+from deltasmelt.pipelines.terminal.jvm_errors import in_words
+from deltasmelt.pipelines.terminal.logs import spark_log
+from deltasmelt.silver.run.masters import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut
-    from gold.cycle import Gold
-    from gold.language.document import Document
-    from pipelines.settings import Pipeline
-    from pipelines.terminal.output import Output
+    from deltasmelt.bronze.lake.control import Cut
+    from deltasmelt.gold.cycle import Gold
+    from deltasmelt.gold.language.document import Document
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.terminal.output import Output
 
 
 @contextmanager
@@ -70,9 +70,9 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
 
 def open_gold(spark: SparkSession, pipeline: Pipeline, control: ControlTables) -> Gold:
     """The pipeline's documents, over silver as bronze's newest relations describe it."""
-    from bronze.store.relations import read_relations  # noqa: PLC0415 - a job of bronze alone needs none of these
-    from gold.cycle import Gold  # noqa: PLC0415
-    from silver.schema.catalog import silver_catalog  # noqa: PLC0415
+    from deltasmelt.bronze.store.relations import read_relations  # noqa: PLC0415 - a job of bronze alone needs none of these
+    from deltasmelt.gold.cycle import Gold  # noqa: PLC0415
+    from deltasmelt.silver.schema.catalog import silver_catalog  # noqa: PLC0415
 
     lake = pipeline.lake_address()
     documents = load_documents_of(pipeline, {})  # the caller has found those that are meant
@@ -155,6 +155,6 @@ def load_documents_of(
     Raises:
         ConfigurationError: a file is wrong; file and line are named. Or a pattern selects no file.
     """
-    from gold.language.document import load_documents  # noqa: PLC0415 - a job of bronze alone has no use for it
+    from deltasmelt.gold.language.document import load_documents  # noqa: PLC0415 - a job of bronze alone has no use for it
 
     return list(load_documents(pipeline.document_files(), wrong))

@@ -18,20 +18,20 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final
 
-from bronze.catalog.publication import read_publication
-from bronze.checks.ownership import require_own, require_own_slot
-from bronze.errors import DefiniteError
-from bronze.identifiers import quote_identifier, quote_literal
-from bronze.lake import delta, objects
-from bronze.lake.failures import lake_opened
-from bronze.lake.named.cells import LEASES
-from bronze.postgres.connection import connect, translated
-from bronze.postgres.conninfo import address_of
-from bronze.setup.publication import is_ours
-from bronze.setup.slot import read_slot, slot_problem
-from bronze.setup.slot_mark import lakes_of_slots, read_comment
-from pipelines.runtime.locks import lake_lock, locks_folder
-from pipelines.terminal.failures import Failure
+from deltasmelt.bronze.catalog.publication import read_publication
+from deltasmelt.bronze.checks.ownership import require_own, require_own_slot
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.identifiers import quote_identifier, quote_literal
+from deltasmelt.bronze.lake import delta, objects
+from deltasmelt.bronze.lake.catalog.lease_rows import LEASES
+from deltasmelt.bronze.lake.failures import lake_opened
+from deltasmelt.bronze.postgres.connection import connect, translated
+from deltasmelt.bronze.postgres.conninfo import address_of
+from deltasmelt.bronze.setup.publication import is_ours
+from deltasmelt.bronze.setup.slot import read_slot, slot_problem
+from deltasmelt.bronze.setup.slot_mark import lakes_of_slots, read_comment
+from deltasmelt.pipelines.runtime.locks import lake_lock, locks_folder
+from deltasmelt.pipelines.terminal.failures import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from bronze.config.sections import SourceSettings
-    from bronze.lake.location import Lake
-    from bronze.setup.slot import SlotState
-    from pipelines.settings import Pipeline
-    from pipelines.terminal.output import Output
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.setup.slot import SlotState
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.terminal.output import Output
 
 _NOT_OURS: Final = "this pipeline did not create it, or an early release of deltasmelt did"
 

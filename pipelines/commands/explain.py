@@ -9,24 +9,24 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from bronze.config.suggestions import suggestion
-from bronze.lake.control_tables import ControlTables
-from bronze.store.relations import read_relations
-from gold.builder.lost_values import LOST
-from gold.explain import explain
-from gold.language.json_schema import document_schema, file_schema
-from gold.tree.check import resolved
-from pipelines.commands.context import documents_named, require_lake, spark_for
-from pipelines.terminal.error_pages import codes, has_page, meaning, page
-from pipelines.terminal.output import TITLE, seconds_text
-from silver.schema.catalog import silver_catalog
+from deltasmelt.bronze.config.suggestions import suggestion
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.store.relations import read_relations
+from deltasmelt.gold.builder.lost_values import LOST
+from deltasmelt.gold.explain import explain
+from deltasmelt.gold.language.json_schema import document_schema, file_schema
+from deltasmelt.gold.tree.check import resolved
+from deltasmelt.pipelines.commands.context import documents_named, require_lake, spark_for
+from deltasmelt.pipelines.terminal.error_pages import codes, has_page, meaning, page
+from deltasmelt.pipelines.terminal.output import TITLE, seconds_text
+from deltasmelt.silver.schema.catalog import silver_catalog
 
 if TYPE_CHECKING:
-    from bronze.lake.control import Run
-    from gold.explain import ExplainedNode
-    from gold.tree.nodes import Tree
-    from pipelines.settings import Pipeline
-    from pipelines.terminal.output import Output
+    from deltasmelt.bronze.lake.control import Run
+    from deltasmelt.gold.explain import ExplainedNode
+    from deltasmelt.gold.tree.nodes import Tree
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.terminal.output import Output
 
 
 def show_error(code: str, output: Output) -> str | None:
@@ -54,7 +54,7 @@ def show_document_schema(pipeline: Pipeline, document: str, output: Output) -> N
     Raises:
         SmeltError: no such document, or it does not fit the tables.
     """
-    from gold.compile.column_types import field_types  # noqa: PLC0415 - loads Spark
+    from deltasmelt.gold.compile.column_types import field_types  # noqa: PLC0415 - loads Spark
 
     tree = _tree(pipeline, document)
     with spark_for(pipeline, output) as spark:

@@ -9,21 +9,21 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from bronze.errors import SmeltError
-from bronze.lake.control_tables import ControlTables
-from pipelines.commands.context import documents_to_join, require_lake, spark_for
-from pipelines.proof.source_copy import remove_left
-from pipelines.runtime.progress_text import maintenance_text
-from pipelines.runtime.stages import maintenance
-from pipelines.terminal.failures import TABLES_STOPPED, Failure, without_secrets
-from silver.errors import cause
+from deltasmelt.bronze.errors import SmeltError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.pipelines.commands.context import documents_to_join, require_lake, spark_for
+from deltasmelt.pipelines.proof.source_copy import remove_left
+from deltasmelt.pipelines.runtime.progress_text import maintenance_text
+from deltasmelt.pipelines.runtime.stages import maintenance
+from deltasmelt.pipelines.terminal.failures import TABLES_STOPPED, Failure, without_secrets
+from deltasmelt.silver.errors import cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pipelines.runtime.maintenance import MaintenanceResult
-    from pipelines.settings import Pipeline
-    from pipelines.terminal.output import Output
+    from deltasmelt.pipelines.runtime.maintenance import MaintenanceResult
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.terminal.output import Output
 
 
 def run_maintain(pipeline: Pipeline, output: Output) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bronze.lake.control_tables import ControlTables
-from pipelines.commands.context import documents_named, open_gold, require_lake, spark_for
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.pipelines.commands.context import documents_named, open_gold, require_lake, spark_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
-    from pipelines.settings import Pipeline
-    from pipelines.terminal.output import Output
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.terminal.output import Output
 
 
 def run_preview(
@@ -42,7 +42,7 @@ def preview_document(
     gold = open_gold(spark, pipeline, control)
     if not fresh:
         return gold.preview(document, list(key))
-    from silver.fresh import FreshTables  # noqa: PLC0415 - loads what folds
+    from deltasmelt.silver.fresh import FreshTables  # noqa: PLC0415 - loads what folds
 
     tables = FreshTables(spark, lake, pipeline.silver, control)
     try:

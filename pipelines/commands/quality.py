@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bronze.checks.ownership import refuse_others
-from pipelines.commands.context import require_lake, spark_for
-from pipelines.private import require_report
-from pipelines.quality.engine import load_beside
-from pipelines.quality.run import run_quality
-from pipelines.terminal.failures import TABLES_STOPPED, Failure
-from pipelines.terminal.logs import log_folder
-from pipelines.terminal.output import ERROR, GOOD, WARNING
+from deltasmelt.bronze.checks.ownership import refuse_others
+from deltasmelt.pipelines.commands.context import require_lake, spark_for
+from deltasmelt.pipelines.private import require_report
+from deltasmelt.pipelines.quality.engine import load_beside
+from deltasmelt.pipelines.quality.run import run_quality
+from deltasmelt.pipelines.terminal.failures import TABLES_STOPPED, Failure
+from deltasmelt.pipelines.terminal.logs import log_folder
+from deltasmelt.pipelines.terminal.output import ERROR, GOOD, WARNING
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pipelines.quality.expectations import QualityResult
-    from pipelines.settings import Pipeline
-    from pipelines.terminal.output import Output
+    from deltasmelt.pipelines.quality.expectations import QualityResult
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.terminal.output import Output
 
 
 def run_quality_checks(pipeline: Pipeline, output: Output, *, report: Path | None = None) -> None:

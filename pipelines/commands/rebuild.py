@@ -20,37 +20,43 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from bronze.config.suggestions import suggestion
-from bronze.errors import ConfigurationError, TableError, TransientError
-from bronze.lake.control import Run
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.delta import location, open_existing
-from bronze.lake.leases import still_writing
-from bronze.store.contract import CHANGES
-from bronze.store.relations import read_relations
-from pipelines.commands.context import documents_named, documents_to_join, open_gold, require_lake, spark_for
-from pipelines.runtime.clustering import clustered
-from pipelines.runtime.locks import lake_lock, writing
-from pipelines.terminal.failures import TABLES_STOPPED, Failure, error_text
-from silver.errors import CODES, failure, table_error
-from silver.run.table_log import SilverLog
-from silver.run.troubles import answers
-from silver.run.worklist import refused, same_names, there
-from silver.schema.catalog import histories, silver_catalog
+from deltasmelt.bronze.config.suggestions import suggestion
+from deltasmelt.bronze.errors import ConfigurationError, TableError, TransientError
+from deltasmelt.bronze.lake.control import Run
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.delta import location, open_existing
+from deltasmelt.bronze.lake.leases import still_writing
+from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.bronze.store.relations import read_relations
+from deltasmelt.pipelines.commands.context import (
+    documents_named,
+    documents_to_join,
+    open_gold,
+    require_lake,
+    spark_for,
+)
+from deltasmelt.pipelines.runtime.clustering import clustered
+from deltasmelt.pipelines.runtime.locks import lake_lock, writing
+from deltasmelt.pipelines.terminal.failures import TABLES_STOPPED, Failure, error_text
+from deltasmelt.silver.errors import CODES, failure, table_error
+from deltasmelt.silver.run.failed_tables import answers
+from deltasmelt.silver.run.table_log import SilverLog
+from deltasmelt.silver.run.worklist import refused, same_names, there
+from deltasmelt.silver.schema.catalog import histories, silver_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
-    from bronze.identifiers import TableName
-    from bronze.lake.control import Cut
-    from bronze.lake.location import Layer
-    from bronze.shapes import Relation
-    from gold.language.document import Document
-    from pipelines.settings import Pipeline
-    from pipelines.terminal.output import Output
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.control import Cut
+    from deltasmelt.bronze.lake.location import Layer
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.gold.language.document import Document
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.terminal.output import Output
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 _LOGGER: Final = logging.getLogger("deltasmelt.rebuild")
 
@@ -97,7 +103,7 @@ def rebuild_silver(
     spark: SparkSession, pipeline: Pipeline, tables: Sequence[TableName], output: Output
 ) -> list[str]:
     """Rebuild tables; returns those that could not be rebuilt, each with a message printed."""
-    from silver.cycle import Silver  # noqa: PLC0415 - loads Spark
+    from deltasmelt.silver.cycle import Silver  # noqa: PLC0415 - loads Spark
 
     lake, settings = pipeline.lake_address(), pipeline.silver
     control = ControlTables(lake)
@@ -155,7 +161,7 @@ def _derive(
     Raises:
         TableError: it cannot be derived.
     """
-    from silver.rebuild import rebuild  # noqa: PLC0415 - loads Spark
+    from deltasmelt.silver.rebuild import rebuild  # noqa: PLC0415 - loads Spark
 
     lake = pipeline.lake_address()
     started, clock = datetime.now(UTC), time.monotonic()

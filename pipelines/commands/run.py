@@ -2,7 +2,7 @@
 
 ``--until-caught-up`` notes the server's WAL position once, at the start. The run ends when every layer holds
 everything up to it. Tables or documents that an error has stopped do not hold up the others. They, and what
-waits for a snapshot, are named at the end (exit code 3, `pipelines.health.standing`). Without it, stages run
+waits for a snapshot, are named at the end (exit code 3, `pipelines.health.stalled`). Without it, stages run
 until they are interrupted.
 
 Documents and settings are read before anything starts, so that a mistake in the pipeline file costs no
@@ -17,30 +17,30 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import DefiniteError
-from bronze.lake.control_tables import ControlTables
-from bronze.store.position import read_position
-from bronze.store.relations import read_relations
-from pipelines.commands.context import load_documents_of
-from pipelines.runtime.progress_text import ProgressReporter
-from pipelines.runtime.supervisor import Supervisor
-from pipelines.terminal.failures import Failure, tables_stopped
-from pipelines.terminal.interrupts import terminable
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.store.position import read_position
+from deltasmelt.bronze.store.relations import read_relations
+from deltasmelt.pipelines.commands.context import load_documents_of
+from deltasmelt.pipelines.runtime.progress_text import ProgressReporter
+from deltasmelt.pipelines.runtime.supervisor import Supervisor
+from deltasmelt.pipelines.terminal.failures import Failure, tables_stopped
+from deltasmelt.pipelines.terminal.interrupts import terminable
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from bronze.errors import ConfigurationError
-    from bronze.lake.location import Layer
-    from bronze.lsn import Lsn
-    from gold.language.document import Document
-    from pipelines.monitor.access import Shown
-    from pipelines.monitor.watch import Watched
-    from pipelines.quality.schedule import QualityBeside
-    from pipelines.settings import Pipeline
-    from pipelines.terminal.output import Output
+    from deltasmelt.bronze.errors import ConfigurationError
+    from deltasmelt.bronze.lake.location import Layer
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.gold.language.document import Document
+    from deltasmelt.pipelines.monitor.access import Shown
+    from deltasmelt.pipelines.monitor.watch import Watched
+    from deltasmelt.pipelines.quality.schedule import QualityBeside
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.terminal.output import Output
 
 
 def head_of_source(pipeline: Pipeline) -> Lsn:
@@ -49,13 +49,13 @@ def head_of_source(pipeline: Pipeline) -> Lsn:
     Raises:
         SmeltError: the server cannot be asked.
     """
-    from bronze.postgres.connection import (  # noqa: PLC0415 - silver and gold need no server
+    from deltasmelt.bronze.postgres.connection import (  # noqa: PLC0415 - silver and gold need no server
         connect,
         standby_without_slot,
         translated,
         written_end,
     )
-    from bronze.postgres.conninfo import address_of  # noqa: PLC0415
+    from deltasmelt.bronze.postgres.conninfo import address_of  # noqa: PLC0415
 
     source = pipeline.source
     with connect(source) as connection, translated(source):
@@ -119,7 +119,7 @@ def run_layers(
         Failure: caught up, but tables or documents stand still; or there is no table, or no document.
     """
     if "bronze" in layers:
-        from bronze.checks.ownership import refuse_others  # noqa: PLC0415 - silver and gold need no server
+        from deltasmelt.bronze.checks.ownership import refuse_others  # noqa: PLC0415 - silver and gold need no server
 
         refuse_others(pipeline.source, pipeline.lake_address(), pipeline.pipeline)
     wrong: dict[str, ConfigurationError] = {}
@@ -150,7 +150,7 @@ def run_layers(
             ) as supervisor,
             beside or nullcontext(),
         ):
-            from pipelines.health.standing import standing_still  # noqa: PLC0415 - while the reader starts
+            from deltasmelt.pipelines.health.stalled import standing_still  # noqa: PLC0415 - while the reader starts
 
             if watching is not None:
                 watching.runs(supervisor.alive, supervisor.restarts)
@@ -208,15 +208,15 @@ def _watched(
     """The run's observers; where none are asked for, nothing of them is loaded."""
     if shown is None and pipeline.alerts.webhook is None:
         return nullcontext()
-    from pipelines.monitor.watch import watched  # noqa: PLC0415
+    from deltasmelt.pipelines.monitor.watch import watched  # noqa: PLC0415
 
     return watched(pipeline, layers, shown, output)
 
 
 def _quality(pipeline: Pipeline, every: float, output: Output) -> QualityBeside:
     """Data quality beside the run; refused at once where it could never be checked."""
-    from pipelines.quality.engine import require_installed  # noqa: PLC0415 - only where it is asked for
-    from pipelines.quality.schedule import QualityBeside  # noqa: PLC0415
+    from deltasmelt.pipelines.quality.engine import require_installed  # noqa: PLC0415 - only where it is asked for
+    from deltasmelt.pipelines.quality.schedule import QualityBeside  # noqa: PLC0415
 
     require_installed()
     pipeline.suite_files()

@@ -22,36 +22,36 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.catalog.select import select_tables, skipped_relations
-from bronze.checks.ownership import require_own
-from bronze.errors import ConfigurationError
-from bronze.lake import delta
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.kept import KeptTable
-from bronze.postgres.connection import connect, primary_log_end, standby_without_slot, translated
-from bronze.postgres.conninfo import address_of
-from bronze.reader.recovery import start_over
-from bronze.reader.table_errors import SOURCE_CODES
-from bronze.store.contract import CHANGES
-from bronze.store.gaps import request_snapshots
-from bronze.store.marks import snapshot_of
-from pipelines.runtime.named_tables import named_tables
-from pipelines.runtime.progress_text import snapshot_text
-from pipelines.runtime.reached import read_until, reader_runs
-from pipelines.runtime.reader_progress import read_progress
-from pipelines.terminal.failures import Failure, tables_stopped
-from pipelines.terminal.interrupts import terminable
+from deltasmelt.bronze.catalog.select import select_tables, skipped_relations
+from deltasmelt.bronze.checks.ownership import require_own
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.kept import KeptTable
+from deltasmelt.bronze.postgres.connection import connect, primary_log_end, standby_without_slot, translated
+from deltasmelt.bronze.postgres.conninfo import address_of
+from deltasmelt.bronze.reader.recovery import start_over
+from deltasmelt.bronze.reader.table_errors import SOURCE_CODES
+from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.bronze.store.gaps import request_snapshots
+from deltasmelt.bronze.store.marks import snapshot_of
+from deltasmelt.pipelines.runtime.named_tables import named_tables
+from deltasmelt.pipelines.runtime.progress_text import snapshot_text
+from deltasmelt.pipelines.runtime.reader_progress import read_progress
+from deltasmelt.pipelines.runtime.wait_for_bronze import read_until, reader_runs
+from deltasmelt.pipelines.terminal.failures import Failure, tables_stopped
+from deltasmelt.pipelines.terminal.interrupts import terminable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deltalake import DeltaTable
 
-    from bronze.identifiers import TableName
-    from bronze.lake.control import OpenError
-    from bronze.lsn import Lsn
-    from pipelines.settings import Pipeline
-    from pipelines.terminal.output import Output
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.control import OpenError
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.terminal.output import Output
 
 _LOOK_SECONDS: Final = 0.5
 _SAY_SECONDS: Final = 10.0

@@ -10,23 +10,23 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bronze.errors import ConfigurationError, SmeltError
-from pipelines.commands.context import require_lake, spark_for
-from pipelines.spark.lake_sql import cut_of, parse_as_of
-from pipelines.spark.sql_writes import refuse_writing
-from pipelines.sql_shell.exports import Export, format_of
-from pipelines.sql_shell.session import Display, SqlSession, moment_text
-from pipelines.sql_shell.splitting import split
-from pipelines.sql_shell.warm_spark import InTurn, WithoutSpark
-from pipelines.terminal.arguments import RowFormat
+from deltasmelt.bronze.errors import ConfigurationError, SmeltError
+from deltasmelt.pipelines.commands.context import require_lake, spark_for
+from deltasmelt.pipelines.spark.lake_sql import cut_of, parse_as_of
+from deltasmelt.pipelines.spark.sql_writes import refuse_writing
+from deltasmelt.pipelines.sql_shell.exports import Export, format_of
+from deltasmelt.pipelines.sql_shell.session import Display, SqlSession, moment_text
+from deltasmelt.pipelines.sql_shell.splitting import split
+from deltasmelt.pipelines.sql_shell.warm_spark import InTurn, WithoutSpark
+from deltasmelt.pipelines.terminal.arguments import RowFormat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from pipelines.settings import Pipeline
-    from pipelines.sql_shell.splitting import Statement
-    from pipelines.terminal.output import Output
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.sql_shell.splitting import Statement
+    from deltasmelt.pipelines.terminal.output import Output
 
 _STDIN = "-"
 
@@ -71,7 +71,7 @@ def run_sql(pipeline: Pipeline, asked: Asked, output: Output) -> None:
     display, statements = _display(asked), _statements(asked)
     require_lake(pipeline)
     if statements is None:
-        from pipelines.sql_shell.shell import run_shell  # noqa: PLC0415 - a script needs no terminal
+        from deltasmelt.pipelines.sql_shell.shell import run_shell  # noqa: PLC0415 - a script needs no terminal
 
         display.environment, display.expanded = os.environ, "auto"
         run_shell(pipeline, output, cut_of(pipeline, at), display)

@@ -6,16 +6,16 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from pipelines.health.status import StatusReader, slot_text, slot_warnings
-from pipelines.health.status_json import plain_status, status_schema
-from pipelines.runtime.progress_text import snapshot_text
-from pipelines.terminal.output import ERROR, TITLE, WARNING, bytes_text, counted, seconds_text
+from deltasmelt.pipelines.health.status import StatusReader, slot_text, slot_warnings
+from deltasmelt.pipelines.health.status_json import plain_status, status_schema
+from deltasmelt.pipelines.runtime.progress_text import snapshot_text
+from deltasmelt.pipelines.terminal.output import ERROR, TITLE, WARNING, bytes_text, counted, seconds_text
 
 if TYPE_CHECKING:
-    from pipelines.health.lake_half import TableStatus
-    from pipelines.health.status import Rung, Status
-    from pipelines.settings import Pipeline
-    from pipelines.terminal.output import Output
+    from deltasmelt.pipelines.health.lake_half import TableStatus
+    from deltasmelt.pipelines.health.status import Rung, Status
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.terminal.output import Output
 
 
 def show_status_schema(output: Output) -> None:

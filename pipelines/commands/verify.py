@@ -17,31 +17,31 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import DefiniteError
-from bronze.lsn import Lsn
-from pipelines.commands.comparing import Verified, compare, documents_like
-from pipelines.commands.context import require_lake, spark_for
-from pipelines.commands.run import run_layers
-from pipelines.commands.snapshot import run_snapshot
-from pipelines.terminal.failures import TABLES_STOPPED, Failure
-from pipelines.terminal.output import ERROR, GOOD, WARNING, seconds_text
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.pipelines.commands.comparing import Verified, compare, documents_like
+from deltasmelt.pipelines.commands.context import require_lake, spark_for
+from deltasmelt.pipelines.commands.run import run_layers
+from deltasmelt.pipelines.commands.snapshot import run_snapshot
+from deltasmelt.pipelines.terminal.failures import TABLES_STOPPED, Failure
+from deltasmelt.pipelines.terminal.output import ERROR, GOOD, WARNING, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
-    from bronze.identifiers import TableName
-    from bronze.lake.location import Layer
-    from gold.verify.verify import Difference, Verification
-    from pipelines.commands.comparing import Compared
-    from pipelines.proof.against_source import Proof
-    from pipelines.proof.documents import ServerDocument
-    from pipelines.proof.load import Load
-    from pipelines.proof.sides import Unproven
-    from pipelines.settings import Pipeline
-    from pipelines.terminal.output import Output
-    from silver.verify.compare import TableComparison, WrongRow
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.location import Layer
+    from deltasmelt.gold.verify.verify import Difference, Verification
+    from deltasmelt.pipelines.commands.comparing import Compared
+    from deltasmelt.pipelines.proof.against_source import Proof
+    from deltasmelt.pipelines.proof.documents import ServerDocument
+    from deltasmelt.pipelines.proof.load import Load
+    from deltasmelt.pipelines.proof.sides import Unproven
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.terminal.output import Output
+    from deltasmelt.silver.verify.compare import TableComparison, WrongRow
 
 
 def repair(pipeline: Pipeline, tables: Sequence[TableName], output: Output, *, command: str) -> None:
@@ -227,9 +227,9 @@ def _say_left_out(found: Verified, output: Output) -> None:
 
 
 def _say(found: Compared, output: Output, sample: float | None) -> None:
-    from gold.verify.verify import Verification  # noqa: PLC0415 - loads Spark
-    from pipelines.proof.against_source import Proof  # noqa: PLC0415 - likewise
-    from pipelines.proof.documents import ServerDocument  # noqa: PLC0415 - likewise
+    from deltasmelt.gold.verify.verify import Verification  # noqa: PLC0415 - loads Spark
+    from deltasmelt.pipelines.proof.against_source import Proof  # noqa: PLC0415 - likewise
+    from deltasmelt.pipelines.proof.documents import ServerDocument  # noqa: PLC0415 - likewise
 
     if isinstance(found, Verification):
         _say_document(found, output, sample)
@@ -249,9 +249,9 @@ def _say_proof(found: Proof, output: Output, sample: float | None) -> None:
 
 
 def _say_table(found: TableComparison | Unproven, output: Output, sample: float | None) -> None:
-    from pipelines.proof.sides import Unproven  # noqa: PLC0415 - as above
-    from silver.schema.catalog import HISTORY_SUFFIX  # noqa: PLC0415
-    from silver.verify.rows import KINDS  # noqa: PLC0415
+    from deltasmelt.pipelines.proof.sides import Unproven  # noqa: PLC0415 - as above
+    from deltasmelt.silver.schema.catalog import HISTORY_SUFFIX  # noqa: PLC0415
+    from deltasmelt.silver.verify.rows import KINDS  # noqa: PLC0415
 
     if isinstance(found, Unproven):
         output.line(f"silver.{found.name}: not compared: {found.reason}", style=WARNING)
@@ -283,7 +283,7 @@ def _many(number: int, noun: str) -> str:
 
 def _say_uncompared(found: TableComparison, output: Output) -> None:
     """Print which columns and rows of a table, or of its source, were not compared."""
-    from silver.schema.catalog import HISTORY_SUFFIX  # noqa: PLC0415 - loads Spark
+    from deltasmelt.silver.schema.catalog import HISTORY_SUFFIX  # noqa: PLC0415 - loads Spark
 
     reasons = []
     if found.columns_not_compared:
@@ -306,7 +306,7 @@ def _say_row(wrong: WrongRow, said: str, output: Output) -> None:
 
 
 def _say_server_document(found: ServerDocument, output: Output) -> None:
-    from gold.verify.against_source import KINDS  # noqa: PLC0415 - loads Spark
+    from deltasmelt.gold.verify.against_source import KINDS  # noqa: PLC0415 - loads Spark
 
     if found.reason:
         said = f"gold.{found.name}: not compared with PostgreSQL's documents: {found.reason}"
@@ -334,7 +334,7 @@ def _say_server_document(found: ServerDocument, output: Output) -> None:
 
 
 def _say_document(result: Verification, output: Output, sample: float | None) -> None:
-    from gold.verify.verify import KINDS  # noqa: PLC0415 - loads Spark
+    from deltasmelt.gold.verify.verify import KINDS  # noqa: PLC0415 - loads Spark
 
     of = "" if sample is None else f" (a sample of {sample:g})"
     compared = f"{result.compared:,} documents compared{of}, version {result.version}"

@@ -21,23 +21,23 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from bronze.errors import ConfigurationError
-from bronze.lake.location import Lake
-from pipelines.demo.embedded_postgres import EmbeddedServer
-from pipelines.demo.show import show
-from pipelines.demo.summary import print_summary
-from pipelines.private import conf_folder
-from pipelines.runtime.locks import lake_lock
-from pipelines.settings import load_pipeline
-from pipelines.terminal.failures import Failure, without_secrets
-from pipelines.terminal.interrupts import terminable
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
+from deltasmelt.pipelines.demo.show import show
+from deltasmelt.pipelines.demo.summary import print_summary
+from deltasmelt.pipelines.private import conf_folder
+from deltasmelt.pipelines.runtime.locks import lake_lock
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.terminal.failures import Failure, without_secrets
+from deltasmelt.pipelines.terminal.interrupts import terminable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pipelines.settings import Pipeline
-    from pipelines.terminal.output import Output
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.terminal.output import Output
 
 _MARKER: Final = ".smelt-demo"
 _DSN: Final = "SMELT_DEMO_DSN"

@@ -23,8 +23,8 @@ import tempfile
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from bronze.errors import ConfigurationError
-from pipelines.private import own_folder
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.pipelines.private import own_folder
 
 ServerVersion: TypeAlias = Literal[16, 18]
 

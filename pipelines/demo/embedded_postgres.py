@@ -32,9 +32,9 @@ from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
 
 from psycopg.conninfo import make_conninfo
 
-from bronze.errors import DefiniteError
-from pipelines.demo.embedded_copy import ServerVersion, binaries, others_can_read, shared_copy
-from pipelines.terminal.interrupts import held_back
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.pipelines.demo.embedded_copy import ServerVersion, binaries, others_can_read, shared_copy
+from deltasmelt.pipelines.terminal.interrupts import held_back
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

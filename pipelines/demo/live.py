@@ -21,8 +21,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.demo.story import LAYERS
-from pipelines.terminal.output import bytes_text, seconds_text
+from deltasmelt.pipelines.demo.story import LAYERS
+from deltasmelt.pipelines.terminal.output import bytes_text, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from bronze.lake.location import Layer
-    from bronze.lsn import Lsn
-    from pipelines.demo.story import Followed
-    from pipelines.terminal.output import Output
+    from deltasmelt.bronze.lake.location import Layer
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.pipelines.demo.story import Followed
+    from deltasmelt.pipelines.terminal.output import Output
 
 _WINDOW_SECONDS: Final = 10.0
 _LINE_EVERY: Final = 10.0

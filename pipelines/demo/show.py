@@ -15,27 +15,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
-from bronze.lsn import Lsn
-from bronze.store.position import read_position
-from pipelines.commands.context import load_documents_of
-from pipelines.demo.live import LiveView, Preparation
-from pipelines.demo.story import LAYERS, Story
-from pipelines.demo.summary import Summary, summarize
-from pipelines.demo.workload import Spared, run_workload
-from pipelines.proof.against_source import prove
-from pipelines.quality.engine import load_beside
-from pipelines.runtime.supervisor import Supervisor
-from pipelines.spark.lake_sql import LakeSql
-from pipelines.terminal.output import Output
-from silver.sql import as_json, quote
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.position import read_position
+from deltasmelt.pipelines.commands.context import load_documents_of
+from deltasmelt.pipelines.demo.live import LiveView, Preparation
+from deltasmelt.pipelines.demo.story import LAYERS, Story
+from deltasmelt.pipelines.demo.summary import Summary, summarize
+from deltasmelt.pipelines.demo.workload import Spared, run_workload
+from deltasmelt.pipelines.proof.against_source import prove
+from deltasmelt.pipelines.quality.engine import load_beside
+from deltasmelt.pipelines.runtime.supervisor import Supervisor
+from deltasmelt.pipelines.spark.lake_sql import LakeSql
+from deltasmelt.pipelines.terminal.output import Output
+from deltasmelt.silver.sql import as_json, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from bronze.lake.control import Cut, Run
-    from bronze.lake.location import Layer
-    from pipelines.settings import Pipeline
+    from deltasmelt.bronze.lake.control import Cut, Run
+    from deltasmelt.bronze.lake.location import Layer
+    from deltasmelt.pipelines.settings import Pipeline
 
 _POLL_SECONDS: Final = 0.25
 

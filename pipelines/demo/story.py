@@ -18,16 +18,16 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.lsn import Lsn
-from pipelines.demo.workload import Spared
-from silver.sql import literal
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.pipelines.demo.workload import Spared
+from deltasmelt.silver.sql import literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import psycopg
 
-    from bronze.lake.location import Layer
+    from deltasmelt.bronze.lake.location import Layer
 
 LAYERS: Final[tuple[Layer, ...]] = ("bronze", "silver", "gold")
 _CHOSEN: Final = (

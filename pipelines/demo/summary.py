@@ -12,23 +12,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bronze.lake.control_tables import ControlTables
-from pipelines.commands.quality import show_quality
-from pipelines.quality.run import run_quality
-from pipelines.terminal.output import seconds_text
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.pipelines.commands.quality import show_quality
+from deltasmelt.pipelines.quality.run import run_quality
+from deltasmelt.pipelines.terminal.output import seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import OpenError
-    from bronze.lake.location import Layer
-    from pipelines.demo.story import Followed
-    from pipelines.proof.against_source import Proof
-    from pipelines.quality.expectations import QualityResult
-    from pipelines.settings import Pipeline
-    from pipelines.terminal.output import Output
+    from deltasmelt.bronze.lake.control import OpenError
+    from deltasmelt.bronze.lake.location import Layer
+    from deltasmelt.pipelines.demo.story import Followed
+    from deltasmelt.pipelines.proof.against_source import Proof
+    from deltasmelt.pipelines.quality.expectations import QualityResult
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.terminal.output import Output
 
 _STATEMENTS: Final = (
     ("the best customers, from documents",

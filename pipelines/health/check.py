@@ -17,22 +17,22 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
-from bronze.catalog.collations import other_orders
-from bronze.catalog.select import select_tables
-from bronze.checks.finding import Finding
-from bronze.checks.inspect import inspect
-from bronze.checks.lake_store import probe_store
-from bronze.checks.ownership import require_own_slot
-from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TableError
-from bronze.lake.delta import open_table
-from bronze.lake.failures import lake_opened
-from bronze.lake.location import local_folder
-from bronze.postgres.connection import connect, identify, primary_log_end, translated
-from bronze.postgres.conninfo import address_of, conninfo
-from bronze.reader.session_start import SessionStart
-from bronze.setup.create_slot import CHECKING
-from bronze.setup.slot import read_slot
-from bronze.store.contract import (
+from deltasmelt.bronze.catalog.collations import other_orders
+from deltasmelt.bronze.catalog.select import select_tables
+from deltasmelt.bronze.checks.finding import Finding
+from deltasmelt.bronze.checks.inspect import inspect
+from deltasmelt.bronze.checks.lake_store import probe_store
+from deltasmelt.bronze.checks.ownership import require_own_slot
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, SmeltError, TableError
+from deltasmelt.bronze.lake.delta import open_table
+from deltasmelt.bronze.lake.failures import lake_opened
+from deltasmelt.bronze.lake.location import local_folder
+from deltasmelt.bronze.postgres.connection import connect, identify, primary_log_end, translated
+from deltasmelt.bronze.postgres.conninfo import address_of, conninfo
+from deltasmelt.bronze.reader.session_start import SessionStart
+from deltasmelt.bronze.setup.create_slot import CHECKING
+from deltasmelt.bronze.setup.slot import read_slot
+from deltasmelt.bronze.store.contract import (
     CHANGES,
     CHANGES_SCHEMA,
     PIPELINE_PROPERTY,
@@ -40,21 +40,21 @@ from bronze.store.contract import (
     RELATIONS_SCHEMA,
     require_format,
 )
-from bronze.store.ownership import foreign, owner_properties
-from bronze.store.position import position_of
-from bronze.store.relations import read_relations
-from bronze.stream.continuity import check_start, slot_gone
-from gold.builder.spark_settings import HASH, LSN
-from gold.compile.compiler import compile_tree
-from gold.language.document import load_documents
-from gold.tree.check import checked_tree
-from gold.tree.text_order import text_orders
-from pipelines.health.numeric_digits import numeric_findings
-from pipelines.private import why_unwritable
-from pipelines.quality.cut import held_columns
-from pipelines.quality.masking import parse_masked
-from pipelines.quality.suite_files import check_suites
-from silver.schema.catalog import check_table, histories, is_named, silver_table
+from deltasmelt.bronze.store.ownership import foreign, owner_properties
+from deltasmelt.bronze.store.position import position_of
+from deltasmelt.bronze.store.relations import read_relations
+from deltasmelt.bronze.stream.continuity import check_start, slot_gone
+from deltasmelt.gold.builder.spark_settings import HASH, LSN
+from deltasmelt.gold.compile.compiler import compile_tree
+from deltasmelt.gold.language.document import load_documents
+from deltasmelt.gold.tree.check import checked_tree
+from deltasmelt.gold.tree.text_order import text_orders
+from deltasmelt.pipelines.health.numeric_digits import numeric_findings
+from deltasmelt.pipelines.private import why_unwritable
+from deltasmelt.pipelines.quality.cut import held_columns
+from deltasmelt.pipelines.quality.masking import parse_masked
+from deltasmelt.pipelines.quality.suite_files import check_suites
+from deltasmelt.silver.schema.catalog import check_table, histories, is_named, silver_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -62,13 +62,13 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg.rows import TupleRow
 
-    from bronze.identifiers import TableName
-    from bronze.shapes import Relation
-    from bronze.store.position import Position
-    from gold.language.document import Document
-    from gold.tree.nodes import Tree
-    from pipelines.settings import Pipeline
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.bronze.store.position import Position
+    from deltasmelt.gold.language.document import Document
+    from deltasmelt.gold.tree.nodes import Tree
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 _T = TypeVar("_T")
 

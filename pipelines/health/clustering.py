@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from bronze.errors import ConfigurationError
-from bronze.lake import delta
-from bronze.lake.client import DeltaError
-from bronze.lake.location import local_folder
-from bronze.lake.parquet import file_system
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.client import DeltaError
+from deltasmelt.bronze.lake.location import local_folder
+from deltasmelt.bronze.lake.parquet import file_system
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bronze.lake.location import Lake
-    from bronze.shapes import Relation
-    from pipelines.settings import Pipeline
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.pipelines.settings import Pipeline
 
 _LEAST_BYTES: Final = 64 * 2**20
 _LEAST_FILES: Final = 8
@@ -70,9 +70,9 @@ def clustering_hints(
     large = [name for name, version in versions.items() if _bytes_of(lake, name, version) >= _LEAST_BYTES]
     if not large:
         return ()
-    from gold.language.document import load_documents  # noqa: PLC0415 - where some table is large, alone
-    from pipelines.runtime.clustering import by_name, clustered  # noqa: PLC0415
-    from silver.schema.clustering import clustering_columns  # noqa: PLC0415
+    from deltasmelt.gold.language.document import load_documents  # noqa: PLC0415 - where some table is large, alone
+    from deltasmelt.pipelines.runtime.clustering import by_name, clustered  # noqa: PLC0415
+    from deltasmelt.silver.schema.clustering import clustering_columns  # noqa: PLC0415
 
     try:
         documents = load_documents(pipeline.document_files())

@@ -14,8 +14,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from bronze.errors import SmeltError, TransientError
-from pipelines.terminal.failures import foreign_text
+from deltasmelt.bronze.errors import SmeltError, TransientError
+from deltasmelt.pipelines.terminal.failures import foreign_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bronze.lake import delta, parquet
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.failures import lake_opened, vanished
-from bronze.lake.kept import KeptTable
-from bronze.lake.location import is_named
-from bronze.store.contract import CHANGES
-from bronze.store.marks import snapshot_of
-from bronze.store.ownership import refuse_foreign
-from bronze.store.position import position_of
-from bronze.store.relations import RelationsWatch
-from pipelines.health.clustering import clustering_hints
-from pipelines.runtime.maintenance import stops
-from pipelines.runtime.reader_progress import read_progress
-from silver.schema.decimals import UNREPRESENTABLE_ROWS
+from deltasmelt.bronze.lake import delta, parquet
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.failures import lake_opened, vanished
+from deltasmelt.bronze.lake.kept import KeptTable
+from deltasmelt.bronze.lake.location import is_named
+from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.bronze.store.marks import snapshot_of
+from deltasmelt.bronze.store.ownership import refuse_foreign
+from deltasmelt.bronze.store.position import position_of
+from deltasmelt.bronze.store.relations import RelationsWatch
+from deltasmelt.pipelines.health.clustering import clustering_hints
+from deltasmelt.pipelines.runtime.maintenance import stops
+from deltasmelt.pipelines.runtime.reader_progress import read_progress
+from deltasmelt.silver.schema.decimals import UNREPRESENTABLE_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
-    from bronze.lake.control import Cut, OpenError, Run
-    from bronze.lsn import Lsn
-    from bronze.progress import SnapshotView
-    from bronze.shapes import Relation
-    from bronze.store.position import Position
-    from pipelines.health.clustering import ClusteringHint
-    from pipelines.settings import Pipeline
+    from deltasmelt.bronze.lake.control import Cut, OpenError, Run
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.bronze.progress import SnapshotView
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.bronze.store.position import Position
+    from deltasmelt.pipelines.health.clustering import ClusteringHint
+    from deltasmelt.pipelines.settings import Pipeline
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,23 +11,23 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.builtin_types import MOST_DIGITS, MOST_SCALE
-from bronze.catalog.numeric_values import count_values
-from bronze.checks.finding import Finding
-from bronze.errors import ConfigurationError
-from silver.schema.catalog import silver_table
-from silver.schema.decimals import lossy_decimals, lossy_inside
+from deltasmelt.bronze.builtin_types import MOST_DIGITS, MOST_SCALE
+from deltasmelt.bronze.catalog.numeric_values import count_values
+from deltasmelt.bronze.checks.finding import Finding
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.silver.schema.catalog import silver_table
+from deltasmelt.silver.schema.decimals import lossy_decimals, lossy_inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import psycopg
 
-    from bronze.catalog.numeric_values import CountedTable, NumericValues
-    from bronze.catalog.source_table import SourceTable
-    from bronze.checks.finding import Level
-    from silver.schema.catalog import SilverTable
-    from silver.settings import SilverSettings
+    from deltasmelt.bronze.catalog.numeric_values import CountedTable, NumericValues
+    from deltasmelt.bronze.catalog.source_table import SourceTable
+    from deltasmelt.bronze.checks.finding import Level
+    from deltasmelt.silver.schema.catalog import SilverTable
+    from deltasmelt.silver.settings import SilverSettings
 
 _SECONDS: Final = 30.0
 _ROOMY_SCALE: Final = 9

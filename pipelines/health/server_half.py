@@ -9,19 +9,19 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bronze.catalog.queries import tables_of
-from bronze.checks.ownership import read_claims
-from bronze.checks.wal_budget import rate_of, read_budget
-from bronze.lsn import Lsn
-from bronze.postgres.connection import connect, translated, written_end
-from bronze.setup.slot import read_slot
+from deltasmelt.bronze.catalog.queries import tables_of
+from deltasmelt.bronze.checks.ownership import read_claims
+from deltasmelt.bronze.checks.wal_budget import rate_of, read_budget
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.postgres.connection import connect, translated, written_end
+from deltasmelt.bronze.setup.slot import read_slot
 
 if TYPE_CHECKING:
-    from bronze.checks.ownership import ServerClaims
-    from bronze.checks.wal_budget import WalBudget
-    from bronze.config.sections import SourceSettings
-    from bronze.identifiers import TableName
-    from bronze.setup.slot import SlotState
+    from deltasmelt.bronze.checks.ownership import ServerClaims
+    from deltasmelt.bronze.checks.wal_budget import WalBudget
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.setup.slot import SlotState
 
 _CONNECT_SECONDS: Final = "4"
 _RATE_SECONDS: Final = 0.3

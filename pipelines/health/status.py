@@ -22,25 +22,25 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from bronze.checks.ownership import refuse_claims
-from bronze.checks.slot_risk import RiskLevel, SlotRisk, slot_risk
-from bronze.errors import SmeltError
-from bronze.postgres.conninfo import address_of
-from pipelines.health.half import PATIENCE, Half, words
-from pipelines.health.lake_half import LakeReader
-from pipelines.health.server_half import read_server
+from deltasmelt.bronze.checks.ownership import refuse_claims
+from deltasmelt.bronze.checks.slot_risk import RiskLevel, SlotRisk, slot_risk
+from deltasmelt.bronze.errors import SmeltError
+from deltasmelt.bronze.postgres.conninfo import address_of
+from deltasmelt.pipelines.health.half import PATIENCE, Half, words
+from deltasmelt.pipelines.health.lake_half import LakeReader
+from deltasmelt.pipelines.health.server_half import read_server
 
 if TYPE_CHECKING:
-    from bronze.checks.wal_budget import WalBudget
-    from bronze.identifiers import TableName
-    from bronze.lake.control import OpenError
-    from bronze.lsn import Lsn
-    from bronze.progress import SnapshotView
-    from bronze.setup.slot import SlotState
-    from pipelines.health.clustering import ClusteringHint
-    from pipelines.health.lake_half import LakeHalf, TableStatus
-    from pipelines.health.server_half import ServerHalf
-    from pipelines.settings import Pipeline
+    from deltasmelt.bronze.checks.wal_budget import WalBudget
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.control import OpenError
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.bronze.progress import SnapshotView
+    from deltasmelt.bronze.setup.slot import SlotState
+    from deltasmelt.pipelines.health.clustering import ClusteringHint
+    from deltasmelt.pipelines.health.lake_half import LakeHalf, TableStatus
+    from deltasmelt.pipelines.health.server_half import ServerHalf
+    from deltasmelt.pipelines.settings import Pipeline
 
 
 def slot_text(status: Status) -> str:

@@ -11,10 +11,10 @@ import dataclasses
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.lsn import Lsn
+from deltasmelt.bronze.lsn import Lsn
 
 if TYPE_CHECKING:
-    from pipelines.health.status import Status
+    from deltasmelt.pipelines.health.status import Status
 
 TABLE_STATES: Final = ("streaming", "waiting", "snapshot", "stopped", "dropped")
 STEPS: Final = ("head", "slot confirmed", "received", "bronze", "silver", "gold")

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
-from gold.drafting.files import scalar
+from deltasmelt.gold.drafting.files import scalar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

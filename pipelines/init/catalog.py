@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from psycopg import sql
 
-from bronze.catalog.one_snapshot import may_be_damage, one_snapshot
-from bronze.catalog.queries import relation_rows
-from bronze.catalog.select import select_tables
-from bronze.config.suggestions import suggestion
-from bronze.errors import ConfigurationError, DefiniteError
-from bronze.identifiers import TableName, pattern_of
-from bronze.postgres.conninfo import address_of
-from gold.drafting.foreign_keys import Described, ForeignKey
-from pipelines.health.numeric_digits import counted_tables
-from pipelines.quality.constraints import read_constraints
-from silver.schema.catalog import silver_table
-from silver.settings import SilverSettings
+from deltasmelt.bronze.catalog.one_snapshot import may_be_damage, one_snapshot
+from deltasmelt.bronze.catalog.queries import relation_rows
+from deltasmelt.bronze.catalog.select import select_tables
+from deltasmelt.bronze.config.suggestions import suggestion
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
+from deltasmelt.bronze.identifiers import TableName, pattern_of
+from deltasmelt.bronze.postgres.conninfo import address_of
+from deltasmelt.gold.drafting.foreign_keys import Described, ForeignKey
+from deltasmelt.pipelines.health.numeric_digits import counted_tables
+from deltasmelt.pipelines.quality.constraints import read_constraints
+from deltasmelt.silver.schema.catalog import silver_table
+from deltasmelt.silver.settings import SilverSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bronze.catalog.numeric_values import NumericValues
-    from bronze.catalog.source_table import SourceTable
-    from bronze.config.sections import SourceSettings
-    from bronze.errors import TableError
+    from deltasmelt.bronze.catalog.numeric_values import NumericValues
+    from deltasmelt.bronze.catalog.source_table import SourceTable
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.errors import TableError
 
 _CURED_BY_OWNERS: Final = frozenset(
     {

@@ -13,16 +13,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import SecretStr
 
-from bronze.config.sections import SourceSettings
-from bronze.postgres.connection import connect, translated
-from bronze.postgres.conninfo import address_of
-from gold.drafting.files import draft_text
-from gold.drafting.propose import propose
-from gold.language.json_schema import file_schema
-from pipelines.init.catalog import read_catalog
-from pipelines.init.file import by_reason, left_out_text, pipeline_text, slot_name, without_password
-from pipelines.init.new_files import refuse_existing, write_new
-from pipelines.terminal.output import counted
+from deltasmelt.bronze.config.sections import SourceSettings
+from deltasmelt.bronze.postgres.connection import connect, translated
+from deltasmelt.bronze.postgres.conninfo import address_of
+from deltasmelt.gold.drafting.files import draft_text
+from deltasmelt.gold.drafting.propose import propose
+from deltasmelt.gold.language.json_schema import file_schema
+from deltasmelt.pipelines.init.catalog import read_catalog
+from deltasmelt.pipelines.init.file import (
+    by_reason,
+    left_out_text,
+    pipeline_text,
+    slot_name,
+    without_password,
+)
+from deltasmelt.pipelines.init.new_files import refuse_existing, write_new
+from deltasmelt.pipelines.terminal.output import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,9 +36,9 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from gold.drafting.draft import Draft, Proposal
-    from pipelines.init.catalog import SourceCatalog
-    from pipelines.terminal.output import Output
+    from deltasmelt.gold.drafting.draft import Draft, Proposal
+    from deltasmelt.pipelines.init.catalog import SourceCatalog
+    from deltasmelt.pipelines.terminal.output import Output
 
 _DOCUMENTS: Final = "documents"
 SCHEMA_FILE: Final = "document.schema.json"

@@ -11,10 +11,10 @@ import shlex
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from bronze.config.yaml_file import YamlFile, read_yaml
-from bronze.errors import ConfigurationError
-from bronze.lake.location import local_folder
-from pipelines.init.bundle import (
+from deltasmelt.bronze.config.yaml_file import YamlFile, read_yaml
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.lake.location import local_folder
+from deltasmelt.pipelines.init.bundle import (
     OF_SCHEME,
     BundleChoices,
     Cloud,
@@ -23,17 +23,17 @@ from pipelines.init.bundle import (
     variables_in,
     without_variables,
 )
-from pipelines.init.file import pipeline_name
-from pipelines.init.new_files import write_new
-from pipelines.private import conf_folder
-from pipelines.settings import WILDCARDS
-from pipelines.terminal.output import counted
+from deltasmelt.pipelines.init.file import pipeline_name
+from deltasmelt.pipelines.init.new_files import write_new
+from deltasmelt.pipelines.private import conf_folder
+from deltasmelt.pipelines.settings import WILDCARDS
+from deltasmelt.pipelines.terminal.output import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pipelines.terminal.output import Output
+    from deltasmelt.pipelines.terminal.output import Output
 
 
 def run_init_databricks(

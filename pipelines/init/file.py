@@ -17,15 +17,15 @@ from urllib.parse import quote, urlencode
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from bronze.identifiers import pattern_of
-from gold.drafting.files import scalar, yaml_comment
-from pipelines.health.numeric_digits import better_type
+from deltasmelt.bronze.identifiers import pattern_of
+from deltasmelt.gold.drafting.files import scalar, yaml_comment
+from deltasmelt.pipelines.health.numeric_digits import better_type
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from gold.drafting.draft import Proposal, UndraftedTable
-    from pipelines.init.catalog import Excluded, SourceCatalog
+    from deltasmelt.gold.drafting.draft import Proposal, UndraftedTable
+    from deltasmelt.pipelines.init.catalog import Excluded, SourceCatalog
 
 _SECRETS: Final = {"password": "PGPASSWORD", "sslpassword": "PGSSLPASSWORD"}
 _IN_AUTHORITY: Final = ("user", "host", "port", "dbname")

@@ -11,8 +11,8 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import ConfigurationError, DefiniteError
-from pipelines.private import why_unwritable
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
+from deltasmelt.pipelines.private import why_unwritable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

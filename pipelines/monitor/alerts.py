@@ -25,22 +25,22 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from bronze.checks.slot_risk import RiskLevel, stays_high
-from bronze.errors import SmeltError
-from bronze.postgres.blockers import without_names
-from pipelines.health.status import slot_danger
-from pipelines.terminal.failures import Failure, foreign_text, without_secrets
-from pipelines.terminal.output import seconds_text
-from pipelines.terminal.visible import visible
+from deltasmelt.bronze.checks.slot_risk import RiskLevel, stays_high
+from deltasmelt.bronze.errors import SmeltError
+from deltasmelt.bronze.postgres.blockers import without_names
+from deltasmelt.pipelines.health.status import slot_danger
+from deltasmelt.pipelines.terminal.failures import Failure, foreign_text, without_secrets
+from deltasmelt.pipelines.terminal.output import seconds_text
+from deltasmelt.pipelines.terminal.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from bronze.checks.wal_budget import WalBudget
-    from bronze.lake.control import OpenError
-    from bronze.setup.slot import SlotState
-    from pipelines.health.status import Rung, Status
-    from pipelines.settings import AlertKind
+    from deltasmelt.bronze.checks.wal_budget import WalBudget
+    from deltasmelt.bronze.lake.control import OpenError
+    from deltasmelt.bronze.setup.slot import SlotState
+    from deltasmelt.pipelines.health.status import Rung, Status
+    from deltasmelt.pipelines.settings import AlertKind
 
 
 def shown_text(text: str) -> str:

@@ -6,14 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pipelines.monitor.samples import KEPT
-from pipelines.terminal.output import bytes_text, seconds_text
+from deltasmelt.pipelines.monitor.samples import KEPT
+from deltasmelt.pipelines.terminal.output import bytes_text, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from pipelines.monitor.samples import LadderPoint
+    from deltasmelt.pipelines.monitor.samples import LadderPoint
 
 WIDTH: Final = 720.0
 HEIGHT: Final = 180.0

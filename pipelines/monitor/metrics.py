@@ -22,17 +22,17 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from pipelines.health.status import slot_danger
-from pipelines.health.status_json import TABLE_STATES, WAL_STATUS
+from deltasmelt.pipelines.health.status import slot_danger
+from deltasmelt.pipelines.health.status_json import TABLE_STATES, WAL_STATUS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from prometheus_client.metrics_core import Metric
 
-    from pipelines.health.lake_half import TableStatus
-    from pipelines.health.status import Status
-    from pipelines.monitor.samples import View
+    from deltasmelt.pipelines.health.lake_half import TableStatus
+    from deltasmelt.pipelines.health.status import Status
+    from deltasmelt.pipelines.monitor.samples import View
 
 HALF_SECONDS: Final = 60.0
 """Each of the two times that are compared."""

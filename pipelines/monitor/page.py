@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pipelines.health.status import slot_text, slot_warnings
-from pipelines.monitor.alerts import shown_text
-from pipelines.monitor.chart import HEIGHT, WIDTH, bytes_line, lag_chart, span_of
-from pipelines.runtime.progress_text import snapshot_text
-from pipelines.terminal.output import bytes_text, seconds_text
+from deltasmelt.pipelines.health.status import slot_text, slot_warnings
+from deltasmelt.pipelines.monitor.alerts import shown_text
+from deltasmelt.pipelines.monitor.chart import HEIGHT, WIDTH, bytes_line, lag_chart, span_of
+from deltasmelt.pipelines.runtime.progress_text import snapshot_text
+from deltasmelt.pipelines.terminal.output import bytes_text, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from pipelines.health.lake_half import TableStatus
-    from pipelines.monitor.samples import View
+    from deltasmelt.pipelines.health.lake_half import TableStatus
+    from deltasmelt.pipelines.monitor.samples import View
 
 REFRESH_SECONDS: Final = 10
 _SPANS: Final = {300.0: "5 minutes", 900.0: "15 minutes", 1800.0: "30 minutes", 3600.0: "hour"}

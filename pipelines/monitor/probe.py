@@ -18,13 +18,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pipelines.monitor.access import BUSY, TOKEN_VARIABLE, address_of
-from pipelines.terminal.visible import visible
+from deltasmelt.pipelines.monitor.access import BUSY, TOKEN_VARIABLE, address_of
+from deltasmelt.pipelines.terminal.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipelines.monitor.access import Address
+    from deltasmelt.pipelines.monitor.access import Address
 
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - a name for where others listen
 _MOST: Final = 4096
@@ -41,7 +41,8 @@ def _address(text: str) -> Address:
 def parser() -> argparse.ArgumentParser:
     """What can be asked."""
     made = argparse.ArgumentParser(
-        prog="python -m pipelines.monitor.probe", description="Exit code 0 if a running command is well."
+        prog="python -m deltasmelt.pipelines.monitor.probe",
+        description="Exit code 0 if a running command is well.",
     )
     made.add_argument("path", nargs="?", default="/healthz", choices=("/healthz", "/readyz"))
     made.add_argument("--http", type=_address, default=address_of(":8080"), metavar="HOST:PORT")

@@ -20,13 +20,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from pipelines.monitor.alerts import shown_text
-from pipelines.terminal.visible import in_a_line
+from deltasmelt.pipelines.monitor.alerts import shown_text
+from deltasmelt.pipelines.terminal.visible import in_a_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipelines.health.status import Rung, Status
+    from deltasmelt.pipelines.health.status import Rung, Status
 
 KEPT: Final = timedelta(hours=1)
 LATE_SECONDS: Final = 120.0

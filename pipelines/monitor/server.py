@@ -25,15 +25,15 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.errors import ConfigurationError
-from pipelines.monitor.access import BUSY, Address
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.pipelines.monitor.access import BUSY, Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from _typeshed import WriteableBuffer
 
-    from pipelines.monitor.access import Access
+    from deltasmelt.pipelines.monitor.access import Access
 
 _CLIENT_SECONDS: Final = 10.0
 """For a whole request, and for taking each half of the answer."""

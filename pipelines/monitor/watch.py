@@ -25,31 +25,31 @@ from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.lake import delta
-from bronze.lake.control_tables import ControlTables
-from pipelines.health.status import StatusReader
-from pipelines.health.status_json import plain_status
-from pipelines.monitor.access import TOKEN_VARIABLE, Access, Address, Shown, access_to
-from pipelines.monitor.alerts import Alerts, shown_text
-from pipelines.monitor.metrics import CONTENT_TYPE, SlotTrend, exposition
-from pipelines.monitor.samples import Sampler, Samples, without_login
-from pipelines.monitor.server import Answer, PageServer
-from pipelines.monitor.webhook import Webhook
-from pipelines.terminal.failures import was_interrupted
-from pipelines.terminal.logs import log_folder
-from pipelines.terminal.output import seconds_text
-from pipelines.terminal.visible import in_a_line
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.pipelines.health.status import StatusReader
+from deltasmelt.pipelines.health.status_json import plain_status
+from deltasmelt.pipelines.monitor.access import TOKEN_VARIABLE, Access, Address, Shown, access_to
+from deltasmelt.pipelines.monitor.alerts import Alerts, shown_text
+from deltasmelt.pipelines.monitor.metrics import CONTENT_TYPE, SlotTrend, exposition
+from deltasmelt.pipelines.monitor.samples import Sampler, Samples, without_login
+from deltasmelt.pipelines.monitor.server import Answer, PageServer
+from deltasmelt.pipelines.monitor.webhook import Webhook
+from deltasmelt.pipelines.terminal.failures import was_interrupted
+from deltasmelt.pipelines.terminal.logs import log_folder
+from deltasmelt.pipelines.terminal.output import seconds_text
+from deltasmelt.pipelines.terminal.visible import in_a_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from pathlib import Path
 
-    from bronze.lake.location import Layer
-    from pipelines.health.status import Status
-    from pipelines.monitor.alerts import Alert
-    from pipelines.monitor.samples import View
-    from pipelines.settings import Pipeline
-    from pipelines.terminal.output import Output
+    from deltasmelt.bronze.lake.location import Layer
+    from deltasmelt.pipelines.health.status import Status
+    from deltasmelt.pipelines.monitor.alerts import Alert
+    from deltasmelt.pipelines.monitor.samples import View
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.terminal.output import Output
 
 
 def why_not_ready(view: View, layers: Collection[str], limit: float) -> list[str]:
@@ -210,7 +210,7 @@ class Watched:
         return why_not_ready(view, self._layers, self._pipeline.alerts.lag)
 
     def _page(self) -> Answer:
-        from pipelines.monitor.page import render  # noqa: PLC0415 - loads jinja2, when the page is first asked for
+        from deltasmelt.pipelines.monitor.page import render  # noqa: PLC0415 - loads jinja2, when the page is first asked for
 
         view = self._view()
         report = self._report() is not None

@@ -23,14 +23,14 @@ import urllib.request
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.backoff import Backoff
+from deltasmelt.bronze.backoff import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pydantic import SecretStr
 
-    from pipelines.monitor.alerts import Alert
+    from deltasmelt.pipelines.monitor.alerts import Alert
 
 _MOST: Final = 100
 _TIMEOUT: Final = 10.0

@@ -29,25 +29,25 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from bronze.catalog.select import select_tables, skipped_relations
-from bronze.checks.inheritance import inheritance_findings
-from bronze.checks.ownership import require_own
-from bronze.errors import ConfigurationError
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.named.session import is_local
-from bronze.postgres.connection import connect, translated
-from bronze.postgres.conninfo import address_of
-from bronze.progress import snapshot_view
-from pipelines.proof.documents import ServerDocument, ServerDocuments
-from pipelines.proof.load import Load
-from pipelines.proof.sides import Sides, Unproven
-from pipelines.proof.source_copy import SourceCopy, scratch_lake
-from pipelines.runtime.named_tables import named_tables
-from pipelines.runtime.progress_text import snapshot_text
-from pipelines.runtime.reached import reach
-from pipelines.spark.remote import is_elsewhere
-from pipelines.terminal.output import counted
-from silver.run.masters import runs_locally
+from deltasmelt.bronze.catalog.select import select_tables, skipped_relations
+from deltasmelt.bronze.checks.inheritance import inheritance_findings
+from deltasmelt.bronze.checks.ownership import require_own
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.lake.catalog.session import is_local
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.postgres.connection import connect, translated
+from deltasmelt.bronze.postgres.conninfo import address_of
+from deltasmelt.bronze.progress import snapshot_view
+from deltasmelt.pipelines.proof.documents import ServerDocument, ServerDocuments
+from deltasmelt.pipelines.proof.load import Load
+from deltasmelt.pipelines.proof.sides import Sides, Unproven
+from deltasmelt.pipelines.proof.source_copy import SourceCopy, scratch_lake
+from deltasmelt.pipelines.runtime.named_tables import named_tables
+from deltasmelt.pipelines.runtime.progress_text import snapshot_text
+from deltasmelt.pipelines.runtime.wait_for_bronze import reach
+from deltasmelt.pipelines.spark.remote import is_elsewhere
+from deltasmelt.pipelines.terminal.output import counted
+from deltasmelt.silver.run.masters import runs_locally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,13 +55,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.catalog.source_table import SourceTable
-    from bronze.identifiers import TableName
-    from bronze.lsn import Lsn
-    from gold.language.document import Document
-    from pipelines.settings import Pipeline
-    from pipelines.terminal.output import Output
-    from silver.verify.compare import TableComparison
+    from deltasmelt.bronze.catalog.source_table import SourceTable
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.gold.language.document import Document
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.terminal.output import Output
+    from deltasmelt.silver.verify.compare import TableComparison
 
 
 class CatchingUp(threading.Thread):

@@ -21,28 +21,28 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 
-from bronze.errors import SmeltError
-from bronze.identifiers import quote_literal
-from bronze.lsn import ZERO, Lsn
-from bronze.postgres.connection import abandon, connect, until_stopped, within
-from gold.reference.comparable import comparable
-from gold.reference.query import documents, root_columns
-from gold.reference.values import rows_at_source
-from gold.tree.resolve import resolve
-from silver.schema.catalog import silver_catalog
+from deltasmelt.bronze.errors import SmeltError
+from deltasmelt.bronze.identifiers import quote_literal
+from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.postgres.connection import abandon, connect, until_stopped, within
+from deltasmelt.gold.reference.comparable import comparable
+from deltasmelt.gold.reference.query import documents, root_columns
+from deltasmelt.gold.reference.values import rows_at_source
+from deltasmelt.gold.tree.resolve import resolve
+from deltasmelt.silver.schema.catalog import silver_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from psycopg.rows import TupleRow
 
-    from bronze.catalog.source_table import SourceTable
-    from bronze.identifiers import TableName
-    from gold.language.document import Document
-    from gold.tree.nodes import Tree
-    from gold.verify.against_source import WrongDocument
-    from pipelines.settings import Pipeline
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.catalog.source_table import SourceTable
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.gold.language.document import Document
+    from deltasmelt.gold.tree.nodes import Tree
+    from deltasmelt.gold.verify.against_source import WrongDocument
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 ROOTS: Final = 200
 """Roots of a document that are asked for, at most."""

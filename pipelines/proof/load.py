@@ -12,14 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bronze.identifiers import quote_identifier
-from pipelines.bounds import CONNECTIONS, RATE, SAMPLE
-from silver.sql import quote
+from deltasmelt.bronze.identifiers import quote_identifier
+from deltasmelt.pipelines.bounds import CONNECTIONS, RATE, SAMPLE
+from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bronze.shapes import Relation
+    from deltasmelt.bronze.shapes import Relation
 
 _PARTS: Final = 1_000_000
 _SAME_TEXT: Final = frozenset({"int2", "int4", "int8", "text", "varchar", "uuid"})

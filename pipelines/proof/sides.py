@@ -11,34 +11,34 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from bronze.lake.control_tables import ControlTables
-from bronze.store.relations import read_relations
-from gold.builder.build import views_at_head
-from gold.verify.against_source import lost_roots, lost_values, wrong_documents
-from pipelines.proof.load import has_sample, in_spark
-from pipelines.runtime.maintenance import stops
-from silver.errors import failure, table_error
-from silver.fresh import FreshTables
-from silver.run.masters import is_remote
-from silver.run.outages import outage
-from silver.run.sessions import beside, share, unshare
-from silver.run.troubles import answers
-from silver.schema.catalog import histories, history_of, silver_catalog
-from silver.verify.compare import TableComparison, compare
-from silver.verify.source_rows import source_rows
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.store.relations import read_relations
+from deltasmelt.gold.builder.build import views_at_head
+from deltasmelt.gold.verify.against_source import lost_roots, lost_values, wrong_documents
+from deltasmelt.pipelines.proof.load import has_sample, in_spark
+from deltasmelt.pipelines.runtime.maintenance import stops
+from deltasmelt.silver.errors import failure, table_error
+from deltasmelt.silver.fresh import FreshTables
+from deltasmelt.silver.run.failed_tables import answers
+from deltasmelt.silver.run.masters import is_remote
+from deltasmelt.silver.run.outages import outage
+from deltasmelt.silver.run.sessions import beside, share, unshare
+from deltasmelt.silver.schema.catalog import histories, history_of, silver_catalog
+from deltasmelt.silver.verify.compare import TableComparison, compare
+from deltasmelt.silver.verify.source_rows import source_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from bronze.identifiers import TableName
-    from bronze.lake.location import Lake
-    from bronze.lsn import Lsn
-    from pipelines.proof.documents import ServerDocument
-    from pipelines.settings import Pipeline
-    from silver.fresh import Head
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.pipelines.proof.documents import ServerDocument
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.silver.fresh import Head
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 _SIDE_BY_SIDE: Final = 2
 """Tables that are compared at once: the driver plans one while another's tasks run."""

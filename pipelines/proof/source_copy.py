@@ -33,31 +33,31 @@ from typing import TYPE_CHECKING, Any, Final
 
 from obstore.exceptions import BaseError
 
-from bronze.backoff import Backoff
-from bronze.errors import ConfigurationError, TransientError
-from bronze.lake import objects
-from bronze.lake.failures import words_of
-from bronze.lake.location import Lake, local_folder
-from bronze.postgres.connection import connect, identify, translated
-from bronze.progress import Progress
-from bronze.snapshot.snapshot import Snapshot
-from bronze.snapshot.table_copy import Outcome
-from bronze.store.landing import Landing
-from bronze.store.relations import ShapeLog
-from bronze.store.sink import DeltaSink
-from pipelines.proof.documents import ServerDocuments
-from pipelines.proof.load import has_sample, in_postgres
+from deltasmelt.bronze.backoff import Backoff
+from deltasmelt.bronze.errors import ConfigurationError, TransientError
+from deltasmelt.bronze.lake import objects
+from deltasmelt.bronze.lake.failures import words_of
+from deltasmelt.bronze.lake.location import Lake, local_folder
+from deltasmelt.bronze.postgres.connection import connect, identify, translated
+from deltasmelt.bronze.progress import Progress
+from deltasmelt.bronze.snapshot.snapshot import Snapshot
+from deltasmelt.bronze.snapshot.table_copy import Outcome
+from deltasmelt.bronze.store.landing import Landing
+from deltasmelt.bronze.store.relations import ShapeLog
+from deltasmelt.bronze.store.sink import DeltaSink
+from deltasmelt.pipelines.proof.documents import ServerDocuments
+from deltasmelt.pipelines.proof.load import has_sample, in_postgres
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from bronze.catalog.source_table import SourceTable
-    from bronze.errors import TableError
-    from bronze.identifiers import TableName
-    from bronze.lsn import Lsn
-    from bronze.shapes import Relation
-    from pipelines.proof.load import Load
-    from pipelines.settings import Pipeline
+    from deltasmelt.bronze.catalog.source_table import SourceTable
+    from deltasmelt.bronze.errors import TableError
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.pipelines.proof.load import Load
+    from deltasmelt.pipelines.settings import Pipeline
 
 _FOLDER: Final = "_verify"
 """Beside the layers; no layer has that name."""

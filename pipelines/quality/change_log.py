@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.lsn import Lsn
-from bronze.store.contract import OP_SNAPSHOT, OP_SNAPSHOT_END
-from pipelines.quality.expectations import LOG_SUITE, Expectation, Result
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.contract import OP_SNAPSHOT, OP_SNAPSHOT_END
+from deltasmelt.pipelines.quality.expectations import LOG_SUITE, Expectation, Result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,31 +21,31 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.config.suggestions import suggestion
-from pipelines.quality.change_log import CHANGES_ONCE, WHOLE_TRANSACTIONS, check_log
-from pipelines.quality.derived import catalog_frame
-from pipelines.quality.document_rows import EACH_ROOT, ELEMENTS, check_document
-from pipelines.quality.engine import LOOKED_AT, failed_with, short_cause
-from pipelines.quality.examples import SAMPLES, without_values
-from pipelines.quality.expectations import FOREIGN_KEY, LOG_SUITE, LeftOut, Result
-from pipelines.quality.references import check_references
-from pipelines.quality.suite_files import OF_QUERY, QUERY, misnamed, placeholders
-from pipelines.quality.volume import check_volume, days_of_tables
-from silver.run.masters import kept_or_not
-from silver.schema.live_rows import live_rows
-from silver.sql import quote
+from deltasmelt.bronze.config.suggestions import suggestion
+from deltasmelt.pipelines.quality.anomalies import check_volume, days_of_tables
+from deltasmelt.pipelines.quality.change_log import CHANGES_ONCE, WHOLE_TRANSACTIONS, check_log
+from deltasmelt.pipelines.quality.derived import catalog_frame
+from deltasmelt.pipelines.quality.document_rows import EACH_ROOT, ELEMENTS, check_document
+from deltasmelt.pipelines.quality.engine import LOOKED_AT, failed_with, short_cause
+from deltasmelt.pipelines.quality.examples import SAMPLES, without_values
+from deltasmelt.pipelines.quality.expectations import FOREIGN_KEY, LOG_SUITE, LeftOut, Result
+from deltasmelt.pipelines.quality.references import check_references
+from deltasmelt.pipelines.quality.suite_files import OF_QUERY, QUERY, misnamed, placeholders
+from deltasmelt.silver.run.masters import kept_or_not
+from deltasmelt.silver.schema.live_rows import live_rows
+from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from bronze.lake.location import Lake
-    from gold.tree.nodes import Tree
-    from pipelines.quality.cut import QualityCut
-    from pipelines.quality.engine import Engine
-    from pipelines.quality.examples import Examples
-    from pipelines.quality.expectations import Expectation
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.gold.tree.nodes import Tree
+    from deltasmelt.pipelines.quality.cut import QualityCut
+    from deltasmelt.pipelines.quality.engine import Engine
+    from deltasmelt.pipelines.quality.examples import Examples
+    from deltasmelt.pipelines.quality.expectations import Expectation
 
 _ARGUMENTS: Final = (QUERY, "row_condition", "condition_parser")
 _BATCH_VIEW: Final = "deltasmelt_quality_batch"
@@ -64,7 +64,7 @@ def check_query(
         views: name of a temporary view for each other table that it names in braces.
         limit: so many of the rows that it finds are kept.
     """
-    from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - Spark is loaded by who needs it
+    from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - Spark is loaded by who needs it
 
     for name in about.kwargs:
         if name not in _ARGUMENTS:
@@ -189,7 +189,7 @@ class Checks:
 
     def _volume(self, frames: dict[str, DataFrame]) -> tuple[list[Result], list[LeftOut]]:
         """What the recent past says of each table, or why it could not be asked."""
-        from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
+        from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
 
         if "bronze.changes" not in frames:
             return [], []
@@ -204,7 +204,7 @@ class Checks:
         return check_volume(days, frames), []
 
     def _document(self, about: Expectation, frames: dict[str, DataFrame]) -> Result:
-        from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
+        from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
 
         try:
             limit = max(self.examples.rows, SAMPLES)
@@ -213,7 +213,7 @@ class Checks:
             return failed_with(about, error)
 
     def _log(self, expectations: Sequence[Expectation], log: DataFrame) -> list[Result]:
-        from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - `smelt check` reads suites without Spark
+        from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - `smelt check` reads suites without Spark
 
         try:
             return check_log(expectations, log, max(self.examples.rows, SAMPLES))
@@ -228,7 +228,7 @@ class Checks:
         rows: dict[str, int],
     ) -> dict[int, Result]:
         """What became of a table's expectations, derived and others; its number of rows goes into `rows`."""
-        from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
+        from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
 
         every = {index: about for suite in asked.values() for index, about in suite.items()}
         try:

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from bronze.identifiers import TableName
-from bronze.lake import delta
-from bronze.lake.client import CommitFailedError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.client import CommitFailedError
 
 if TYPE_CHECKING:
     from typing import LiteralString
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.rows import TupleRow
 
-    from bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.location import Lake
 
 CONSTRAINTS: Final = "constraints"
 

@@ -11,14 +11,14 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import ConfigurationError
-from bronze.lake import delta
-from bronze.lake.client import DeltaError
-from bronze.lake.consistent_cut import choose_cut
-from bronze.store.contract import CHANGES, RELATIONS
-from pipelines.quality.expectations import CutTable, LeftOut
-from silver.run.small_reads import table_at
-from silver.schema.catalog import HISTORY_SUFFIX
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.client import DeltaError
+from deltasmelt.bronze.lake.consistent_cut import choose_cut
+from deltasmelt.bronze.store.contract import CHANGES, RELATIONS
+from deltasmelt.pipelines.quality.expectations import CutTable, LeftOut
+from deltasmelt.silver.run.small_reads import table_at
+from deltasmelt.silver.schema.catalog import HISTORY_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from bronze.lake.control_tables import ControlTables
-    from bronze.lake.location import Lake
-    from bronze.lsn import Lsn
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.lake.control_tables import ControlTables
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 
 BRONZE_TABLES: Final = {CHANGES: "commit_lsn", RELATIONS: "from_lsn"}

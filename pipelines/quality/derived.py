@@ -31,30 +31,36 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.errors import SmeltError
-from bronze.lake.client import DeltaError
-from gold.compile.query import KEY
-from gold.tree.resolve import resolve
-from pipelines.quality.document_rows import of_tree
-from pipelines.quality.expectations import CATALOG_SUITE, DOCUMENT_SUITE, FOREIGN_KEY, Expectation, LeftOut
-from silver.schema.catalog import UNREPRESENTABLE
-from silver.schema.decimals import lossy_decimals, lossy_inside
-from silver.schema.live_rows import live_rows
-from silver.sql import literal, quote
+from deltasmelt.bronze.errors import SmeltError
+from deltasmelt.bronze.lake.client import DeltaError
+from deltasmelt.gold.compile.query import KEY
+from deltasmelt.gold.tree.resolve import resolve
+from deltasmelt.pipelines.quality.document_rows import of_tree
+from deltasmelt.pipelines.quality.expectations import (
+    CATALOG_SUITE,
+    DOCUMENT_SUITE,
+    FOREIGN_KEY,
+    Expectation,
+    LeftOut,
+)
+from deltasmelt.silver.schema.catalog import UNREPRESENTABLE
+from deltasmelt.silver.schema.decimals import lossy_decimals, lossy_inside
+from deltasmelt.silver.schema.live_rows import live_rows
+from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from bronze.identifiers import TableName
-    from bronze.lake.location import Lake
-    from bronze.shapes import PgType
-    from gold.language.document import Document
-    from gold.tree.nodes import Tree
-    from pipelines.quality.constraints import Constraints, ForeignKeyConstraint
-    from pipelines.quality.expectations import CutTable
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.shapes import PgType
+    from deltasmelt.gold.language.document import Document
+    from deltasmelt.gold.tree.nodes import Tree
+    from deltasmelt.pipelines.quality.constraints import Constraints, ForeignKeyConstraint
+    from deltasmelt.pipelines.quality.expectations import CutTable
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 
 def differently_built(
@@ -73,11 +79,11 @@ def differently_built(
         documents: gold's; one that cannot be resolved counts as different.
         catalogs: silver's, of the cut and as it is now: gold builds by the newest one that it sees.
     """
-    from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
-    from gold.builder.standing import described, digest_of  # noqa: PLC0415 - Spark is loaded by who needs it
-    from gold.compile.column_types import schema_of  # noqa: PLC0415
-    from silver.run.pinned import unpinned  # noqa: PLC0415
-    from silver.run.sessions import beside  # noqa: PLC0415
+    from deltasmelt.gold.builder.build_start import described, digest_of  # noqa: PLC0415 - Spark is loaded by who needs it
+    from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
+    from deltasmelt.gold.compile.column_types import schema_of  # noqa: PLC0415
+    from deltasmelt.silver.run.pinned import unpinned  # noqa: PLC0415
+    from deltasmelt.silver.run.sessions import beside  # noqa: PLC0415
 
     built = {table.name: _recorded(lake, table) for table in tables if table.layer == "gold"}
     asked = [document for document in documents if document.name in built]
@@ -103,7 +109,7 @@ def differently_built(
 
 def _recorded(lake: Lake, table: CutTable) -> str | None:
     """The digest that a gold table names at its version; None where it names none."""
-    from gold.builder.gold_table import definition_at  # noqa: PLC0415
+    from deltasmelt.gold.builder.gold_table import definition_at  # noqa: PLC0415
 
     try:
         return definition_at(lake.uri(table.layer, table.name), table.version)

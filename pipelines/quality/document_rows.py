@@ -16,19 +16,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from gold.expressions.expressions import column
-from gold.tree.derived import computed
-from gold.tree.nodes import Child, Many, Nested, One, Value
-from pipelines.quality.expectations import DOCUMENT_SUITE, Expectation, Result
-from silver.schema.live_rows import live_rows
-from silver.sql import quote
+from deltasmelt.gold.expressions.expressions import column
+from deltasmelt.gold.tree.derived import computed
+from deltasmelt.gold.tree.nodes import Child, Many, Nested, One, Value
+from deltasmelt.pipelines.quality.expectations import DOCUMENT_SUITE, Expectation, Result
+from deltasmelt.silver.schema.live_rows import live_rows
+from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from pyspark.sql import DataFrame
 
-    from gold.tree.nodes import Scope, Tree, TreeField
+    from deltasmelt.gold.tree.nodes import Scope, Tree, TreeField
 
 EACH_ROOT: Final = "expect_a_document_for_each_root_row"
 ELEMENTS: Final = "expect_elements_to_have_their_rows"

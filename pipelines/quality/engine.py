@@ -31,17 +31,17 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.config.suggestions import suggestion
-from bronze.errors import ConfigurationError
-from pipelines.quality.expectations import FOREIGN_KEY, Result
-from silver.sql import quote
+from deltasmelt.bronze.config.suggestions import suggestion
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.pipelines.quality.expectations import FOREIGN_KEY, Result
+from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
-    from pipelines.quality.expectations import Expectation
+    from deltasmelt.pipelines.quality.expectations import Expectation
 
 LOOKED_AT: Final = 20
 """Values that break an expectation among which different ones are looked for."""

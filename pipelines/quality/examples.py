@@ -17,19 +17,19 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from gold.builder.spark_settings import HASH
-from pipelines.quality.masking import MASK
-from pipelines.quality.suite_files import QUERY
-from silver.schema.catalog import OWN_COLUMNS, UNREPRESENTABLE
-from silver.sql import literal, quote
+from deltasmelt.gold.builder.spark_settings import HASH
+from deltasmelt.pipelines.quality.masking import MASK
+from deltasmelt.pipelines.quality.suite_files import QUERY
+from deltasmelt.silver.schema.catalog import OWN_COLUMNS, UNREPRESENTABLE
+from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
 
-    from pipelines.quality.expectations import Expectation, Result
-    from pipelines.quality.masking import Masks
+    from deltasmelt.pipelines.quality.expectations import Expectation, Result
+    from deltasmelt.pipelines.quality.masking import Masks
 
 SAMPLES: Final = 5
 _LENGTH: Final = 200
@@ -118,7 +118,7 @@ def _found_again(
 ) -> list[dict[str, Any]]:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - Spark is loaded by who needs it
 
-    from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
+    from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
 
     if not values or not about.columns or about.kind in _BY_ORDER:
         return []

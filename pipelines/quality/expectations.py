@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from bronze.lake.location import Layer
-    from bronze.lsn import Lsn
+    from deltasmelt.bronze.lake.location import Layer
+    from deltasmelt.bronze.lsn import Lsn
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
 """How grave a breach is: only an ``error`` fails the run."""
@@ -32,7 +32,7 @@ LOG_SUITE: Final = "log"
 """Suite of what `bronze.changes` promises (`pipelines.quality.change_log`)."""
 
 VOLUME_SUITE: Final = "volume"
-"""Suite of the expectations that follow from the recent past (`pipelines.quality.volume`)."""
+"""Suite of the expectations that follow from the recent past (`pipelines.quality.anomalies`)."""
 
 CATALOG_SUITE: Final = "catalog"
 """Suite of the expectations that follow from the source's catalog."""

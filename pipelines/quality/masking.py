@@ -23,21 +23,27 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bronze.config.suggestions import suggestion
-from bronze.errors import ConfigurationError
-from gold.builder.spark_settings import HASH, LSN
-from gold.compile.query import KEY
-from gold.tree.nodes import Aggregate, Child, Flattened, Many, Nested, Value
-from pipelines.quality.suite_files import QUERY
-from silver.schema.catalog import DELETED, HISTORY_COLUMNS, HISTORY_SUFFIX, OWN_COLUMNS, UNREPRESENTABLE
+from deltasmelt.bronze.config.suggestions import suggestion
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.gold.builder.spark_settings import HASH, LSN
+from deltasmelt.gold.compile.query import KEY
+from deltasmelt.gold.tree.nodes import Aggregate, Child, Flattened, Many, Nested, Value
+from deltasmelt.pipelines.quality.suite_files import QUERY
+from deltasmelt.silver.schema.catalog import (
+    DELETED,
+    HISTORY_COLUMNS,
+    HISTORY_SUFFIX,
+    OWN_COLUMNS,
+    UNREPRESENTABLE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from bronze.identifiers import TableName
-    from gold.tree.nodes import Node, Scope, Tree, TreeField
-    from pipelines.quality.expectations import Expectation
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.gold.tree.nodes import Node, Scope, Tree, TreeField
+    from deltasmelt.pipelines.quality.expectations import Expectation
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 MASK: Final = "***"
 _PLAIN: Final = re.compile(

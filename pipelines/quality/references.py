@@ -15,16 +15,16 @@ import functools
 import operator
 from typing import TYPE_CHECKING, Any, Final
 
-from pipelines.quality.engine import failed_with
-from pipelines.quality.expectations import Result
-from silver.sql import quote
+from deltasmelt.pipelines.quality.engine import failed_with
+from deltasmelt.pipelines.quality.expectations import Result
+from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
 
-    from pipelines.quality.expectations import Expectation
+    from deltasmelt.pipelines.quality.expectations import Expectation
 
 _PER_QUERY: Final = 16
 """Foreign keys in one query: planning takes more than linear time."""
@@ -43,7 +43,7 @@ def check_references(
         frame: the table at the cut, by its name (``silver.orders``).
         rows: how many rows a table has, where that is known already.
     """
-    from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - Spark is loaded by who needs it
+    from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - Spark is loaded by who needs it
 
     counts = dict(rows)
     results: list[Result] = []
@@ -58,7 +58,7 @@ def check_references(
 
 def _alone(about: Expectation, frame: Callable[[str], DataFrame], rows: dict[str, int]) -> Result:
     """What became of one foreign key, also where it cannot be computed."""
-    from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
+    from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
 
     try:
         return _check([about], frame, rows)[0]

@@ -20,16 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pipelines.quality.results import identity
-from pipelines.quality.sentences import Sentence, sentence
-from pipelines.terminal.visible import visible
+from deltasmelt.pipelines.quality.results import identity
+from deltasmelt.pipelines.quality.sentences import Sentence, sentence
+from deltasmelt.pipelines.terminal.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from pipelines.quality.expectations import QualityResult, Result
-    from pipelines.quality.results import History, PastRun, Point
+    from deltasmelt.pipelines.quality.expectations import QualityResult, Result
+    from deltasmelt.pipelines.quality.results import History, PastRun, Point
 
 WIDTH: Final = 120.0
 HEIGHT: Final = 24.0

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bronze.lake import delta
-from bronze.lake.control_table import ControlTable
-from pipelines.quality.expectations import finite
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.control_table import ControlTable
+from deltasmelt.pipelines.quality.expectations import finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from bronze.lake.location import Lake
-    from pipelines.quality.expectations import Expectation, QualityResult, Result
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.pipelines.quality.expectations import Expectation, QualityResult, Result
 
 RESULTS_TABLE: Final = "results"
 

@@ -12,33 +12,33 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from bronze.checks.ownership import FOREIGN_CODES, require_own
-from bronze.errors import ConfigurationError, SmeltError
-from bronze.lake.control_tables import ControlTables
-from bronze.postgres.connection import connect, translated
-from bronze.store.relations import read_relations
-from gold.compile.query import KEY
-from gold.language.document import load_documents
-from gold.tree.resolve import resolve
-from pipelines.quality.change_log import of_log
-from pipelines.quality.checks import Checks
-from pipelines.quality.constraints import (
+from deltasmelt.bronze.checks.ownership import FOREIGN_CODES, require_own
+from deltasmelt.bronze.errors import ConfigurationError, SmeltError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.postgres.connection import connect, translated
+from deltasmelt.bronze.store.relations import read_relations
+from deltasmelt.gold.compile.query import KEY
+from deltasmelt.gold.language.document import load_documents
+from deltasmelt.gold.tree.resolve import resolve
+from deltasmelt.pipelines.quality.change_log import of_log
+from deltasmelt.pipelines.quality.checks import Checks
+from deltasmelt.pipelines.quality.constraints import (
     Constraints,
     read_constraints,
     record_constraints,
     recorded_constraints,
 )
-from pipelines.quality.cut import quality_cut
-from pipelines.quality.derived import differently_built, from_catalog, from_documents
-from pipelines.quality.engine import Engine, load
-from pipelines.quality.examples import Examples
-from pipelines.quality.expectations import Expectation, LeftOut, QualityResult, Result
-from pipelines.quality.masking import masks_of
-from pipelines.quality.report import write_report
-from pipelines.quality.results import append_results, history
-from pipelines.quality.suite_files import load_suites
-from pipelines.runtime.maintenance import stops
-from silver.schema.catalog import silver_catalog
+from deltasmelt.pipelines.quality.cut import quality_cut
+from deltasmelt.pipelines.quality.derived import differently_built, from_catalog, from_documents
+from deltasmelt.pipelines.quality.engine import Engine, load
+from deltasmelt.pipelines.quality.examples import Examples
+from deltasmelt.pipelines.quality.expectations import Expectation, LeftOut, QualityResult, Result
+from deltasmelt.pipelines.quality.masking import masks_of
+from deltasmelt.pipelines.quality.report import write_report
+from deltasmelt.pipelines.quality.results import append_results, history
+from deltasmelt.pipelines.quality.suite_files import load_suites
+from deltasmelt.pipelines.runtime.maintenance import stops
+from deltasmelt.silver.schema.catalog import silver_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.identifiers import TableName
-    from bronze.lake.control import OpenError
-    from bronze.lake.location import Lake
-    from gold.language.document import Document
-    from gold.tree.nodes import Tree
-    from pipelines.settings import Pipeline
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.control import OpenError
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.gold.language.document import Document
+    from deltasmelt.gold.tree.nodes import Tree
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 _HISTORY: Final = 30
 

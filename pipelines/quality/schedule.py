@@ -20,13 +20,13 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 
-from bronze.errors import SmeltError
-from pipelines.quality.engine import short_cause
-from pipelines.quality.results import newest_run
-from pipelines.quality.run import run_quality
-from pipelines.terminal.logs import log_folder
-from silver.run.sessions import beside
-from silver.run.spark_settings import in_background
+from deltasmelt.bronze.errors import SmeltError
+from deltasmelt.pipelines.quality.engine import short_cause
+from deltasmelt.pipelines.quality.results import newest_run
+from deltasmelt.pipelines.quality.run import run_quality
+from deltasmelt.pipelines.terminal.logs import log_folder
+from deltasmelt.silver.run.sessions import beside
+from deltasmelt.silver.run.spark_settings import in_background
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pipelines.settings import Pipeline
+    from deltasmelt.pipelines.settings import Pipeline
 
 _LOGGER = logging.getLogger("deltasmelt.quality")
 

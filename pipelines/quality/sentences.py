@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from pipelines.quality.change_log import CHANGES_ONCE, WHOLE_TRANSACTIONS
-from pipelines.quality.document_rows import EACH_ROOT, ELEMENTS
-from pipelines.quality.expectations import FOREIGN_KEY
-from pipelines.quality.suite_files import OF_QUERY, QUERY
-from pipelines.quality.volume import CHANGING, USUAL
+from deltasmelt.pipelines.quality.anomalies import CHANGING, USUAL
+from deltasmelt.pipelines.quality.change_log import CHANGES_ONCE, WHOLE_TRANSACTIONS
+from deltasmelt.pipelines.quality.document_rows import EACH_ROOT, ELEMENTS
+from deltasmelt.pipelines.quality.expectations import FOREIGN_KEY
+from deltasmelt.pipelines.quality.suite_files import OF_QUERY, QUERY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pipelines.quality.expectations import Expectation
+    from deltasmelt.pipelines.quality.expectations import Expectation
 
 Sentence: TypeAlias = list[tuple[str, bool]]
 """Text, and whether it is code."""

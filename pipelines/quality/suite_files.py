@@ -22,18 +22,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, cas
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
-from bronze.config.sections import Section, in_the_form
-from bronze.config.suggestions import suggestion
-from bronze.config.validation import validate
-from bronze.config.yaml_file import read_yaml
-from bronze.errors import ConfigurationError
-from pipelines.quality.expectations import DERIVED_SUITES, FOREIGN_KEY, Expectation, Severity
+from deltasmelt.bronze.config.sections import Section, in_the_form
+from deltasmelt.bronze.config.suggestions import suggestion
+from deltasmelt.bronze.config.validation import validate
+from deltasmelt.bronze.config.yaml_file import read_yaml
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.pipelines.quality.expectations import DERIVED_SUITES, FOREIGN_KEY, Expectation, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from bronze.lake.location import Layer
+    from deltasmelt.bronze.lake.location import Layer
 
 _LAYERS: Final = ("bronze", "silver", "gold")
 _COLUMN_ARGUMENTS: Final = ("column", "column_A", "column_B")

@@ -23,15 +23,15 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from silver.sql import literal, quote
+from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.lake.control import Cut
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 _LOGGER: Final = logging.getLogger("deltasmelt.run")
 _DATABRICKS: Final = "DATABRICKS_RUNTIME_VERSION"

@@ -16,17 +16,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import ConfigurationError
-from bronze.lake.location import local_folder
-from silver.sql import literal, quote
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.lake.location import local_folder
+from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut
-    from bronze.lake.location import Lake, Layer
+    from deltasmelt.bronze.lake.control import Cut
+    from deltasmelt.bronze.lake.location import Lake, Layer
 
 _LOGGER: Final = logging.getLogger("deltasmelt.run")
 _LINES: Final = 300
@@ -51,7 +51,7 @@ class CatalogNames:
 
     def make(self, cut: Cut) -> None:
         """See that every table of a cut has its name; what cannot have one is logged once."""
-        from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - loads Spark
+        from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - loads Spark
 
         for name in sorted(cut.tables):
             if (cut.layer, name) in self._known:

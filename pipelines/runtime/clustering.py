@@ -22,11 +22,17 @@ import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.identifiers import TableName
-from gold.language.model import AggregateField, ManyField, ObjectField, OneField, entry_name
-from silver.schema.catalog import is_named, silver_catalog
-from silver.schema.clustering import INDEXED_COLUMNS, STATISTICS, cluster_actions, clustering_columns, is_wide
-from silver.sql import literal, quote
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.gold.language.model import AggregateField, ManyField, ObjectField, OneField, entry_name
+from deltasmelt.silver.schema.catalog import is_named, silver_catalog
+from deltasmelt.silver.schema.clustering import (
+    INDEXED_COLUMNS,
+    STATISTICS,
+    cluster_actions,
+    clustering_columns,
+    is_wide,
+)
+from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,10 +40,10 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
-    from bronze.shapes import Relation
-    from gold.language.document import Document
-    from silver.schema.catalog import SilverTable
-    from silver.settings import SilverSettings
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.gold.language.document import Document
+    from deltasmelt.silver.schema.catalog import SilverTable
+    from deltasmelt.silver.settings import SilverSettings
 
 _MOST: Final = 2
 """Columns to cluster by: with each one more, rows of one value lie in more places."""
@@ -115,7 +121,7 @@ def cluster_as_wanted(spark: SparkSession, address: str, table: SilverTable, sto
         table: as bronze knows it. A column may not be in the lake yet; then nothing is done.
         stored: the table as it is.
     """
-    from gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - `smelt` without Spark reads this module
+    from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - `smelt` without Spark reads this module
 
     wanted = clustering_columns(table)
     there = {field.name for field in stored.schema().fields}

@@ -25,19 +25,19 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.errors import DefiniteError
-from bronze.lake.failures import lake_failures
-from bronze.lake.leases import leased, watch, writing_of
-from bronze.lake.location import local_folder
-from pipelines.private import unread_folder
-from pipelines.terminal import output
-from pipelines.terminal.visible import visible
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake.failures import lake_failures
+from deltasmelt.bronze.lake.leases import leased, watch, writing_of
+from deltasmelt.bronze.lake.location import local_folder
+from deltasmelt.pipelines.private import unread_folder
+from deltasmelt.pipelines.terminal import output
+from deltasmelt.pipelines.terminal.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.location import Lake
 
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 _LOGGER = logging.getLogger("deltasmelt.run")

@@ -20,20 +20,20 @@ from typing import TYPE_CHECKING, Final
 
 from pyarrow.fs import FileSelector, FileType
 
-from bronze.lake import delta
-from bronze.lake.location import is_named
-from bronze.lake.parquet import file_system
-from bronze.lake.transactions import transaction_version
-from bronze.lsn import Lsn
-from gold.builder.spark_settings import GOLD_APP
-from silver.sql import literal
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.location import is_named
+from deltasmelt.bronze.lake.parquet import file_system
+from deltasmelt.bronze.lake.transactions import transaction_version
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.gold.builder.spark_settings import GOLD_APP
+from deltasmelt.silver.sql import literal
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control_tables import ControlTables
-    from bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.control_tables import ControlTables
+    from deltasmelt.bronze.lake.location import Lake
 
 _KEPT: Final = "delta.deletedFileRetentionDuration"
 _LOG_KEPT: Final = "delta.logRetentionDuration"  # Delta wants it to be no less
@@ -54,7 +54,7 @@ _ROUGHLY: Final = 24
 
 
 def positions(lake: Lake, control: ControlTables) -> set[Lsn]:
-    """Return the LSNs from which documents may go on (`gold.builder.standing`).
+    """Return the LSNs from which documents may go on (`gold.builder.build_start`).
 
     These are the newest gold cut that names a document, and its table's mark.
     """

@@ -40,23 +40,37 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from bronze.backoff import Pauses
-from bronze.errors import SmeltError, TransientError
-from bronze.lake import delta
-from bronze.lake.control import OpenError
-from bronze.lake.leases import still_writing
-from bronze.lake.location import is_named
-from bronze.store.contract import CHANGES
-from pipelines.runtime.clustering import ORDERED_FILES, cluster_as_wanted, written_again
-from pipelines.runtime.locks import writing
-from pipelines.runtime.log_entries import committed_at, cut_log, data_files, positions, state_retention
-from pipelines.runtime.old_timestamps import renewed
-from pipelines.runtime.table_files import FILE_BYTES, OTHERS, SMALL, Files, files_of, is_young, others_of
-from pipelines.terminal.failures import without_secrets
-from silver.errors import cause
-from silver.run.sessions import own_session
-from silver.run.spark_settings import FINE_PAGES, change
-from silver.run.troubles import answers
+from deltasmelt.bronze.backoff import Pauses
+from deltasmelt.bronze.errors import SmeltError, TransientError
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.control import OpenError
+from deltasmelt.bronze.lake.leases import still_writing
+from deltasmelt.bronze.lake.location import is_named
+from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.pipelines.runtime.clustering import ORDERED_FILES, cluster_as_wanted, written_again
+from deltasmelt.pipelines.runtime.locks import writing
+from deltasmelt.pipelines.runtime.log_entries import (
+    committed_at,
+    cut_log,
+    data_files,
+    positions,
+    state_retention,
+)
+from deltasmelt.pipelines.runtime.old_timestamps import renewed
+from deltasmelt.pipelines.runtime.table_files import (
+    FILE_BYTES,
+    OTHERS,
+    SMALL,
+    Files,
+    files_of,
+    is_young,
+    others_of,
+)
+from deltasmelt.pipelines.terminal.failures import without_secrets
+from deltasmelt.silver.errors import cause
+from deltasmelt.silver.run.failed_tables import answers
+from deltasmelt.silver.run.sessions import own_session
+from deltasmelt.silver.run.spark_settings import FINE_PAGES, change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -64,9 +78,9 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control_tables import ControlTables
-    from bronze.lake.location import Lake, Layer
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.lake.control_tables import ControlTables
+    from deltasmelt.bronze.lake.location import Lake, Layer
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 MAINTENANCE_FAILED: Final = "upkeep-failed"
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-from bronze.errors import ConfigurationError
-from bronze.identifiers import TableName
-from pipelines.selected import selected, there_are
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.pipelines.selected import selected, there_are
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bronze.catalog.source_table import SkippedRelation, SourceTable
+    from deltasmelt.bronze.catalog.source_table import SkippedRelation, SourceTable
 
 
 def named_tables(

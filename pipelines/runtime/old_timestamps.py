@@ -35,16 +35,16 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bronze.doors import Door, through
-from bronze.lake import delta
-from bronze.lake.foreign_commits import added_by_others, entry_of
-from bronze.lake.location import is_named
-from bronze.lake.parquet import file_system
-from silver.run.pinned import writes_microseconds
-from silver.schema.clustering import cluster_by, may_cluster
-from silver.schema.ddl import MICROSECONDS, TIMESTAMPS
-from silver.schema.fields import fields_of
-from silver.sql import literal, quote
+from deltasmelt.bronze.effects import Effect, perform
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.foreign_commits import added_by_others, entry_of
+from deltasmelt.bronze.lake.location import is_named
+from deltasmelt.bronze.lake.parquet import file_system
+from deltasmelt.silver.run.pinned import writes_microseconds
+from deltasmelt.silver.schema.clustering import cluster_by, may_cluster
+from deltasmelt.silver.schema.ddl import MICROSECONDS, TIMESTAMPS
+from deltasmelt.silver.schema.fields import fields_of
+from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,7 +153,7 @@ def _is_old(uri: str, path: str) -> bool:
             columns: Any = parquet.schema
             return any(columns.column(at).physical_type == "INT96" for at in range(len(columns)))
 
-    return through(Door.READ_FILE, f"{uri}/{path}", read)
+    return perform(Effect.READ_FILE, f"{uri}/{path}", read)
 
 
 def _write_again(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.progress import SnapshotView, snapshot_view
-from pipelines.terminal.output import bytes_text, seconds_text
+from deltasmelt.bronze.progress import SnapshotView, snapshot_view
+from deltasmelt.pipelines.terminal.output import bytes_text, seconds_text
 
 if TYPE_CHECKING:
-    from bronze.lake.control import Cut, Run
-    from pipelines.runtime.maintenance import MaintenanceResult
-    from pipelines.terminal.output import Output
+    from deltasmelt.bronze.lake.control import Cut, Run
+    from deltasmelt.pipelines.runtime.maintenance import MaintenanceResult
+    from deltasmelt.pipelines.terminal.output import Output
 
 _SAY_EVERY: Final = 5.0
 

@@ -26,13 +26,13 @@ import threading
 from importlib import import_module
 from typing import Any, Final, TextIO
 
-from bronze.errors import SmeltError
-from bronze.lsn import Lsn
-from pipelines import databricks_secrets
-from pipelines.terminal import output
-from pipelines.terminal.failures import without_secrets
-from pipelines.terminal.logs import open_log
-from pipelines.without_pandas import load_pyarrow
+from deltasmelt.bronze.errors import SmeltError
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.pipelines import databricks_secrets
+from deltasmelt.pipelines.terminal import output
+from deltasmelt.pipelines.terminal.failures import without_secrets
+from deltasmelt.pipelines.terminal.logs import open_log
+from deltasmelt.pipelines.without_pandas import load_pyarrow
 
 _GRACE_SECONDS: Final = 30.0
 _BLOCK: Final = 65_536
@@ -44,7 +44,11 @@ def main() -> int:
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # before anything is loaded that may print
     load_pyarrow()
-    for module in ("bronze.reader.reader", "pipelines.runtime.reader_progress", "pipelines.settings"):
+    for module in (
+        "deltasmelt.bronze.reader.reader",
+        "deltasmelt.pipelines.runtime.reader_progress",
+        "deltasmelt.pipelines.settings",
+    ):
         import_module(module)  # most of a second, while the parent finds out what we are to do
 
     orders = _orders()
@@ -99,17 +103,17 @@ def error_fields(error: SmeltError) -> dict[str, str | None]:
 
 
 def _read(file: str, text: str, until: Lsn | None, stop: threading.Event, events: TextIO) -> None:
-    from bronze.progress import is_under_way  # noqa: PLC0415 - `main` has loaded them
-    from bronze.reader.reader import Reader  # noqa: PLC0415
-    from pipelines.runtime.reader_progress import write_progress  # noqa: PLC0415
-    from pipelines.settings import load_pipeline  # noqa: PLC0415
-    from pipelines.spark.executors import executors_of  # noqa: PLC0415 - loads no Spark yet
-    from pipelines.terminal.logs import start_logging  # noqa: PLC0415
+    from deltasmelt.bronze.progress import is_under_way  # noqa: PLC0415 - `main` has loaded them
+    from deltasmelt.bronze.reader.reader import Reader  # noqa: PLC0415
+    from deltasmelt.pipelines.runtime.reader_progress import write_progress  # noqa: PLC0415
+    from deltasmelt.pipelines.settings import load_pipeline  # noqa: PLC0415
+    from deltasmelt.pipelines.spark.executors import executors_of  # noqa: PLC0415 - loads no Spark yet
+    from deltasmelt.pipelines.terminal.logs import start_logging  # noqa: PLC0415
 
     pipeline = load_pipeline(file, text)
     if pipeline.lake.path is None:
-        from pipelines.spark.held_session import serve_catalog  # noqa: PLC0415 - no other reader needs Spark
-        from pipelines.spark.remote import require_server  # noqa: PLC0415
+        from deltasmelt.pipelines.spark.held_session import serve_catalog  # noqa: PLC0415 - no other reader needs Spark
+        from deltasmelt.pipelines.spark.remote import require_server  # noqa: PLC0415
 
         require_server(pipeline.spark, code="catalog-session", where="lake", otherwise="give lake.path")
         serve_catalog(pipeline)

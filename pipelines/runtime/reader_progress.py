@@ -23,16 +23,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from obstore.exceptions import BaseError
 
-from bronze.lake import objects
-from bronze.lake.failures import words_of
-from bronze.progress import snapshot_view
-from pipelines.runtime.locks import locks_folder
+from deltasmelt.bronze.lake import objects
+from deltasmelt.bronze.lake.failures import words_of
+from deltasmelt.bronze.progress import snapshot_view
+from deltasmelt.pipelines.runtime.locks import locks_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bronze.lake.location import Lake
-    from bronze.progress import SnapshotView
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.progress import SnapshotView
 
 OBJECT: Final = "_control/progress.json"
 """Below a lake in an object store."""

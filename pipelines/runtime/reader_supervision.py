@@ -37,19 +37,19 @@ import threading
 import time
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from bronze.backoff import Backoff
-from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
-from bronze.progress import Growth, is_under_way
-from pipelines.databricks_secrets import known
-from pipelines.terminal import output
-from pipelines.terminal.logs import log_folder, open_log
+from deltasmelt.bronze.backoff import Backoff
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
+from deltasmelt.bronze.progress import Growth, is_under_way
+from deltasmelt.pipelines.databricks_secrets import known
+from deltasmelt.pipelines.terminal import output
+from deltasmelt.pipelines.terminal.logs import log_folder, open_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from bronze.lsn import Lsn
-    from pipelines.settings import Pipeline
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.pipelines.settings import Pipeline
 
 
 def spawn(log: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
@@ -60,7 +60,7 @@ def spawn(log: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
             nothing then, and where it cannot be loaded the next one, which has a log, says the same.
     """
     # -P: nothing in the working folder, such as a `json.py` of the user, is imported instead of ours.
-    command = [sys.executable, "-P", "-m", "pipelines.runtime.reader_process"]
+    command = [sys.executable, "-P", "-m", "deltasmelt.pipelines.runtime.reader_process"]
     paths = os.pathsep.join(path or "." for path in sys.path)
     return subprocess.Popen(  # noqa: S603 - ourselves
         command,

@@ -29,27 +29,27 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
-from bronze.backoff import Backoff
-from bronze.errors import SmeltError, TransientError
-from bronze.lake.control import OpenError
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.failures import vanished
-from bronze.lake.leases import still_writing
-from bronze.lsn import ZERO
-from bronze.store.position import PositionWatch
-from bronze.store.relations import RelationsWatch, read_relations
-from gold.cycle import Gold
-from pipelines.runtime.catalog_keys import CatalogKeys, has_constraints
-from pipelines.runtime.catalog_names import CatalogNames
-from pipelines.runtime.clustering import by_name, clustered
-from pipelines.runtime.locks import writing
-from pipelines.runtime.progress_text import maintenance_text
-from silver.cycle import Silver
-from silver.run.lazy_session import lazily
-from silver.run.long_work import GRACE_SECONDS
-from silver.run.outages import outage
-from silver.run.troubles import answers, unreachable
-from silver.schema.catalog import silver_catalog
+from deltasmelt.bronze.backoff import Backoff
+from deltasmelt.bronze.errors import SmeltError, TransientError
+from deltasmelt.bronze.lake.control import OpenError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.failures import vanished
+from deltasmelt.bronze.lake.leases import still_writing
+from deltasmelt.bronze.lsn import ZERO
+from deltasmelt.bronze.store.position import PositionWatch
+from deltasmelt.bronze.store.relations import RelationsWatch, read_relations
+from deltasmelt.gold.cycle import Gold
+from deltasmelt.pipelines.runtime.catalog_keys import CatalogKeys, has_constraints
+from deltasmelt.pipelines.runtime.catalog_names import CatalogNames
+from deltasmelt.pipelines.runtime.clustering import by_name, clustered
+from deltasmelt.pipelines.runtime.locks import writing
+from deltasmelt.pipelines.runtime.progress_text import maintenance_text
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.run.failed_tables import answers, unreachable
+from deltasmelt.silver.run.lazy_session import lazily
+from deltasmelt.silver.run.long_work import GRACE_SECONDS
+from deltasmelt.silver.run.outages import outage
+from deltasmelt.silver.schema.catalog import silver_catalog
 
 if TYPE_CHECKING:
     import threading
@@ -58,15 +58,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.identifiers import TableName
-    from bronze.lake.control import Cut, Run
-    from bronze.lake.location import Layer
-    from bronze.lsn import Lsn
-    from gold.language.document import Document
-    from pipelines.runtime.maintenance import Maintenance
-    from pipelines.settings import Pipeline
-    from silver.run.lazy_session import LazySession
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.control import Cut, Run
+    from deltasmelt.bronze.lake.location import Layer
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.gold.language.document import Document
+    from deltasmelt.pipelines.runtime.maintenance import Maintenance
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.silver.run.lazy_session import LazySession
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 _POLL_SECONDS: Final = 0.1
 POLL_SECONDS_IN_STORES: Final = 1.0
@@ -378,7 +378,7 @@ def maintenance(
         layers: whose tables.
         documents: cluster silver's tables by what they join by; None: as they are.
     """
-    from pipelines.runtime.maintenance import Maintenance  # noqa: PLC0415 - loads Spark
+    from deltasmelt.pipelines.runtime.maintenance import Maintenance  # noqa: PLC0415 - loads Spark
 
     lake = pipeline.lake_address()
     shapes = None

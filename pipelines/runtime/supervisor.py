@@ -30,19 +30,19 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from bronze.errors import SmeltError
-from bronze.lake.leases import still_holding
-from bronze.lake.location import local_folder
-from bronze.store.position import PositionWatch
-from pipelines.runtime.locks import lake_lock
-from pipelines.runtime.reader_supervision import STOP_SECONDS, TOLD_SECONDS, ReaderProcess
-from pipelines.spark.held_session import cancel, lent
-from pipelines.spark.jvm_death import death_told
-from pipelines.spark.launch import meaning
-from pipelines.spark.session import SPARK_STOP_SECONDS, active_session, spark_session, stop_session
-from pipelines.terminal.jvm_errors import in_words
-from pipelines.terminal.logs import spark_log
-from silver.run.lazy_session import LazySession, lazily
+from deltasmelt.bronze.errors import SmeltError
+from deltasmelt.bronze.lake.leases import still_holding
+from deltasmelt.bronze.lake.location import local_folder
+from deltasmelt.bronze.store.position import PositionWatch
+from deltasmelt.pipelines.runtime.locks import lake_lock
+from deltasmelt.pipelines.runtime.reader_supervision import STOP_SECONDS, TOLD_SECONDS, ReaderProcess
+from deltasmelt.pipelines.spark.held_session import cancel, lent
+from deltasmelt.pipelines.spark.jvm_death import death_told
+from deltasmelt.pipelines.spark.launch import meaning
+from deltasmelt.pipelines.spark.session import SPARK_STOP_SECONDS, active_session, spark_session, stop_session
+from deltasmelt.pipelines.terminal.jvm_errors import in_words
+from deltasmelt.pipelines.terminal.logs import spark_log
+from deltasmelt.silver.run.lazy_session import LazySession, lazily
 
 if TYPE_CHECKING:
     import subprocess
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.config.sections import SourceSettings
-    from bronze.lake.control import Cut, Run
-    from bronze.lake.location import Layer
-    from bronze.lsn import Lsn
-    from gold.language.document import Document
-    from pipelines.runtime.stages import Stages
-    from pipelines.settings import Pipeline
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.lake.control import Cut, Run
+    from deltasmelt.bronze.lake.location import Layer
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.gold.language.document import Document
+    from deltasmelt.pipelines.runtime.stages import Stages
+    from deltasmelt.pipelines.settings import Pipeline
 
 LITTLE: Final = 64 * 2**20
 """Bytes of a lake, and of a database with what its slot holds back."""
@@ -111,7 +111,7 @@ def _to_read(source: SourceSettings) -> float:
 
     The reader will report why.
     """
-    from bronze.postgres.connection import (  # noqa: PLC0415 - silver and gold need no server
+    from deltasmelt.bronze.postgres.connection import (  # noqa: PLC0415 - silver and gold need no server
         connect,
         translated,
         within,
@@ -312,8 +312,8 @@ class Supervisor:
                 lazy.get()
             with death_told(self._pipeline.spark, self.log):
                 # While the reader starts: loading all of silver and gold takes about as long.
-                from pipelines.runtime.stages import PATIENCE_SECONDS, Stages  # noqa: PLC0415
-                from silver.run.sessions import warm_up  # noqa: PLC0415
+                from deltasmelt.pipelines.runtime.stages import PATIENCE_SECONDS, Stages  # noqa: PLC0415
+                from deltasmelt.silver.run.sessions import warm_up  # noqa: PLC0415
 
                 if self._until is None:
                     warm_up(lazy.get())

@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bronze.errors import DefiniteError
-from bronze.lake import delta
-from bronze.lake.location import is_named
-from bronze.lake.named.sql import TAKEN, is_made_by_us
-from silver.sql import quote
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.catalog.sql import TAKEN, is_made_by_us
+from deltasmelt.bronze.lake.location import is_named
+from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
-    from bronze.lake.location import Lake, Layer
+    from deltasmelt.bronze.lake.location import Lake, Layer
 
 _LOGGER: Final = logging.getLogger("deltasmelt.maintenance")
 _HOURS: Final = re.compile(r"interval (\d+) (hour|day)s?")

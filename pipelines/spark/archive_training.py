@@ -15,13 +15,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import SmeltError
-from pipelines.spark.class_archive import CLASS_PATH, NICE, archive_of, usable
-from pipelines.spark.jars import delta_jars
-from pipelines.spark.java import check_java
-from pipelines.spark.session import spark_session, stop_session
-from pipelines.terminal.visible import visible
-from silver.sql import quote
+from deltasmelt.bronze.errors import SmeltError
+from deltasmelt.pipelines.spark.class_archive import CLASS_PATH, NICE, archive_of, usable
+from deltasmelt.pipelines.spark.jars import delta_jars
+from deltasmelt.pipelines.spark.java import check_java
+from deltasmelt.pipelines.spark.session import spark_session, stop_session
+from deltasmelt.pipelines.terminal.visible import visible
+from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -31,9 +31,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bronze.lake.named.session import is_local
-from pipelines.secret_variables import without_secret_variables
-from pipelines.spark.jars import cache_root
+from deltasmelt.bronze.lake.catalog.session import is_local
+from deltasmelt.pipelines.secret_variables import without_secret_variables
+from deltasmelt.pipelines.spark.jars import cache_root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -133,7 +133,7 @@ def make_later(archive: Path) -> None:
         return
     try:
         subprocess.Popen(
-            [sys.executable, "-P", "-m", "pipelines.spark.archive_training"],
+            [sys.executable, "-P", "-m", "deltasmelt.pipelines.spark.archive_training"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -41,15 +41,15 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.errors import DefiniteError, SmeltError, TransientError
-from bronze.lake.named.session import is_local
-from pipelines.spark.remote import address_of, remote_session, require_server
-from pipelines.spark.session import active_session, require_pyspark, spark_session, stop_session
-from pipelines.terminal.failures import foreign_text, without_secrets
-from pipelines.terminal.jvm_errors import in_words, spark_message
-from pipelines.terminal.logs import spark_log
-from silver.run.masters import is_remote
-from silver.run.outages import of_grpc
+from deltasmelt.bronze.errors import DefiniteError, SmeltError, TransientError
+from deltasmelt.bronze.lake.catalog.session import is_local
+from deltasmelt.pipelines.spark.remote import address_of, remote_session, require_server
+from deltasmelt.pipelines.spark.session import active_session, require_pyspark, spark_session, stop_session
+from deltasmelt.pipelines.terminal.failures import foreign_text, without_secrets
+from deltasmelt.pipelines.terminal.jvm_errors import in_words, spark_message
+from deltasmelt.pipelines.terminal.logs import spark_log
+from deltasmelt.silver.run.masters import is_remote
+from deltasmelt.silver.run.outages import of_grpc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.snapshot.executors import Executors, ExecutorsAtHand
-    from pipelines.settings import Pipeline
+    from deltasmelt.bronze.snapshot.executors import Executors, ExecutorsAtHand
+    from deltasmelt.pipelines.settings import Pipeline
 
 _ATTEMPTS: Final = 4
 """Of each task on a local master that says nothing of it, as on a cluster."""

@@ -12,23 +12,23 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from bronze.errors import DefiniteError
-from bronze.lake.consistent_cut import ConsistentCut
-from bronze.lake.control import Cut
-from bronze.lake.control_tables import ControlTables
-from pipelines.spark.lake_sql import LakeSql
-from pipelines.spark.sql_names import odd_views, with_views
-from silver.fresh import FreshTables
-from silver.sql import quote
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake.consistent_cut import ConsistentCut
+from deltasmelt.bronze.lake.control import Cut
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.pipelines.spark.lake_sql import LakeSql
+from deltasmelt.pipelines.spark.sql_names import odd_views, with_views
+from deltasmelt.silver.fresh import FreshTables
+from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from bronze.lake.location import Layer
-    from pipelines.settings import Pipeline
-    from pipelines.spark.sql_names import TableAddress
+    from deltasmelt.bronze.lake.location import Layer
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.spark.sql_names import TableAddress
 
 
 class FreshSql(LakeSql):

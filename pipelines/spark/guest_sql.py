@@ -21,22 +21,22 @@ import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from bronze.config.suggestions import suggestion
-from bronze.errors import DefiniteError
-from bronze.lake import delta
-from pipelines.spark.lake_sql import LakeSql
-from pipelines.spark.sql_names import aliased, with_views
-from silver.run.masters import is_remote
-from silver.run.spark_settings import settings
+from deltasmelt.bronze.config.suggestions import suggestion
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake import delta
+from deltasmelt.pipelines.spark.lake_sql import LakeSql
+from deltasmelt.pipelines.spark.sql_names import aliased, with_views
+from deltasmelt.silver.run.masters import is_remote
+from deltasmelt.silver.run.spark_settings import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from bronze.lake.consistent_cut import ConsistentCut
-    from pipelines.settings import Pipeline
-    from pipelines.spark.sql_names import TableAddress
+    from deltasmelt.bronze.lake.consistent_cut import ConsistentCut
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.spark.sql_names import TableAddress
 
 OLD_VERSIONS: Final = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
 """Delta refuses the version of an idle table by its age; cuts decide what may be read."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from bronze.lake.stores import AZURE, GOOGLE, S3, all_options, azure_host, is_true, scheme_of
+from deltasmelt.bronze.lake.stores import AZURE, GOOGLE, S3, all_options, azure_host, is_true, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -35,17 +35,17 @@ import threading
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.lake.named.session import serve
-from pipelines.spark.guest_sql import Views, old_versions
-from pipelines.spark.jvm_death import death
-from pipelines.spark.launch import refused
-from pipelines.spark.remote import REMOTE
-from pipelines.spark.session import active_session, spark_session, stop_session
-from pipelines.terminal.interrupts import Terminated
-from pipelines.terminal.jvm_errors import spark_message
-from pipelines.terminal.logs import spark_log
-from silver.run.masters import is_remote
-from silver.run.sessions import own_session, release, work_beside
+from deltasmelt.bronze.lake.catalog.session import serve
+from deltasmelt.pipelines.spark.guest_sql import Views, old_versions
+from deltasmelt.pipelines.spark.jvm_death import death
+from deltasmelt.pipelines.spark.launch import refused
+from deltasmelt.pipelines.spark.remote import REMOTE
+from deltasmelt.pipelines.spark.session import active_session, spark_session, stop_session
+from deltasmelt.pipelines.terminal.interrupts import Terminated
+from deltasmelt.pipelines.terminal.jvm_errors import spark_message
+from deltasmelt.pipelines.terminal.logs import spark_log
+from deltasmelt.silver.run.masters import is_remote
+from deltasmelt.silver.run.sessions import own_session, release, work_beside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pipelines.settings import Pipeline
+    from deltasmelt.pipelines.settings import Pipeline
 
 _LOCK: Final = threading.Lock()
 _CANCEL_SECONDS: Final = 5.0
@@ -75,9 +75,9 @@ def serve_catalog(pipeline: Pipeline) -> None:
         return
 
     def session() -> SparkSession:
-        from pipelines.spark.session import active_session, spark_session  # noqa: PLC0415 - loads Spark
-        from pipelines.terminal.logs import spark_log  # noqa: PLC0415
-        from silver.run.sessions import own_session  # noqa: PLC0415
+        from deltasmelt.pipelines.spark.session import active_session, spark_session  # noqa: PLC0415 - loads Spark
+        from deltasmelt.pipelines.terminal.logs import spark_log  # noqa: PLC0415
+        from deltasmelt.silver.run.sessions import own_session  # noqa: PLC0415
 
         global _started, _beside  # noqa: PLW0603 - of the process, as Spark's active session is
         with _LOCK:  # of two threads that look first, one starts it
@@ -94,7 +94,7 @@ def serve_catalog(pipeline: Pipeline) -> None:
 
 def _name_of(session: SparkSession) -> str:
     """Names an application, or a session at a server; PySpark gives another object for it each time."""
-    from silver.run.masters import is_remote  # noqa: PLC0415 - loads Spark
+    from deltasmelt.silver.run.masters import is_remote  # noqa: PLC0415 - loads Spark
 
     remote: Any = session
     return str(remote.session_id if is_remote(session) else session.sparkContext.applicationId)
@@ -122,8 +122,8 @@ def cancel(session: SparkSession, work: SparkSession) -> None:
 
 
 def _cancel(session: SparkSession, work: SparkSession) -> None:
-    from silver.run.masters import is_remote  # noqa: PLC0415 - loads Spark
-    from silver.run.sessions import interrupt_clones  # noqa: PLC0415
+    from deltasmelt.silver.run.masters import is_remote  # noqa: PLC0415 - loads Spark
+    from deltasmelt.silver.run.sessions import interrupt_clones  # noqa: PLC0415
 
     try:
         if not is_ours(session):
@@ -150,8 +150,8 @@ def lent(session: SparkSession, given: Mapping[str, str]) -> Iterator[SparkSessi
             _set(ours, {name: value for name, value in given.items() if name != REMOTE})
             yield ours
         return
-    from silver.run.pinned import PINNED, legacy, pin  # noqa: PLC0415 - the reader must not load Spark
-    from silver.run.spark_settings import put_back  # noqa: PLC0415
+    from deltasmelt.silver.run.pinned import PINNED, legacy, pin  # noqa: PLC0415 - the reader must not load Spark
+    from deltasmelt.silver.run.spark_settings import put_back  # noqa: PLC0415
 
     before = _before(session, {**PINNED, **legacy(session), **given})
     try:
@@ -169,7 +169,7 @@ def lent(session: SparkSession, given: Mapping[str, str]) -> Iterator[SparkSessi
 def _set(session: SparkSession, given: Mapping[str, str]) -> None:
     from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
 
-    from silver.run.spark_settings import change  # noqa: PLC0415
+    from deltasmelt.silver.run.spark_settings import change  # noqa: PLC0415
 
     for name, value in given.items():
         try:

@@ -38,13 +38,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import ConfigurationError, DefiniteError, SmeltError
-from bronze.lake.stores import AZURE, GOOGLE, S3, scheme_of
-from pipelines.secret_variables import without_secret_variables
-from pipelines.settings import load_pipeline
-from pipelines.spark.store_checksums import AZURE_JARS, S3_JARS
-from pipelines.terminal.output import waiting
-from pipelines.terminal.visible import visible
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, SmeltError
+from deltasmelt.bronze.lake.stores import AZURE, GOOGLE, S3, scheme_of
+from deltasmelt.pipelines.secret_variables import without_secret_variables
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.spark.store_checksums import AZURE_JARS, S3_JARS
+from deltasmelt.pipelines.terminal.output import waiting
+from deltasmelt.pipelines.terminal.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

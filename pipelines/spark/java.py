@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from bronze.errors import ConfigurationError
+from deltasmelt.bronze.errors import ConfigurationError
 
 _VERSIONS: Final = (17, 21)
 _REMEDY: Final = (

@@ -28,19 +28,19 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from bronze.config.suggestions import suggestion
-from bronze.errors import ConfigurationError, DefiniteError
-from bronze.lake import delta
-from bronze.lake.client import DeltaError
-from bronze.lake.consistent_cut import choose_cut
-from bronze.lake.control_tables import ControlTables
-from bronze.lsn import Lsn
-from pipelines.spark.sql_names import odd_views, with_views
-from pipelines.spark.sql_writes import refuse_writing, spelled_out
-from pipelines.terminal.jvm_errors import spark_message
-from silver.run.masters import is_remote
-from silver.run.small_reads import may_read_files, plain_files
-from silver.sql import literal, quote
+from deltasmelt.bronze.config.suggestions import suggestion
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.client import DeltaError
+from deltasmelt.bronze.lake.consistent_cut import choose_cut
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.pipelines.spark.sql_names import odd_views, with_views
+from deltasmelt.pipelines.spark.sql_writes import refuse_writing, spelled_out
+from deltasmelt.pipelines.terminal.jvm_errors import spark_message
+from deltasmelt.silver.run.masters import is_remote
+from deltasmelt.silver.run.small_reads import may_read_files, plain_files
+from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
 
-    from bronze.lake.consistent_cut import ConsistentCut
-    from bronze.lake.location import Lake, Layer
-    from pipelines.settings import Pipeline
+    from deltasmelt.bronze.lake.consistent_cut import ConsistentCut
+    from deltasmelt.bronze.lake.location import Lake, Layer
+    from deltasmelt.pipelines.settings import Pipeline
 
 _ALWAYS: Final[tuple[tuple[Layer, str], ...]] = (
     ("bronze", "changes"),

@@ -10,7 +10,7 @@ takes them nowhere else. The environment is ours, without the secrets of the sou
 
 How a session that would be started here understands statements, told without starting it.
 
-The types of a document's columns follow from this and from its query (`gold.builder.standing`). Where
+The types of a document's columns follow from this and from its query (`gold.builder.build_start`). Where
 something else starts the session, or it is not local, only the session itself can tell.
 """
 
@@ -27,13 +27,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.errors import ConfigurationError, DefiniteError
-from bronze.lake.named.session import is_local
-from pipelines.private import conf_folder
-from pipelines.secret_variables import without_secret_variables
-from pipelines.spark import local_folder
-from pipelines.terminal.interrupts import held_back
-from pipelines.terminal.logs import open_log
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
+from deltasmelt.bronze.lake.catalog.session import is_local
+from deltasmelt.pipelines.private import conf_folder
+from deltasmelt.pipelines.secret_variables import without_secret_variables
+from deltasmelt.pipelines.spark import local_folder
+from deltasmelt.pipelines.terminal.interrupts import held_back
+from deltasmelt.pipelines.terminal.logs import open_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

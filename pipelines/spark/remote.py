@@ -19,11 +19,11 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.errors import ConfigurationError, DefiniteError, causes
-from pipelines.terminal.jvm_errors import spark_message
-from silver.run.masters import is_remote
-from silver.run.outages import of_grpc
-from silver.run.sessions import interrupt_clones, keep_alive, release_all
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, causes
+from deltasmelt.pipelines.terminal.jvm_errors import spark_message
+from deltasmelt.silver.run.masters import is_remote
+from deltasmelt.silver.run.outages import of_grpc
+from deltasmelt.silver.run.sessions import interrupt_clones, keep_alive, release_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

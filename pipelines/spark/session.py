@@ -32,19 +32,19 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.errors import ConfigurationError, DefiniteError
-from bronze.lake.named.session import is_local
-from bronze.lake.stores import scheme_of
-from pipelines.spark import class_archive, local_folder
-from pipelines.spark.hadoop import LOG_STORE, hadoop_settings
-from pipelines.spark.jars import LOG_STORE_JAR, delta_jars, store_jars
-from pipelines.spark.java import check_java
-from pipelines.spark.launch import JVM_OPTIONS, jvm_options, launch, log_settings, option, refused
-from pipelines.spark.remote import REMOTE, is_elsewhere, remote_session
-from pipelines.terminal.jvm_errors import spark_message
-from pipelines.terminal.output import waiting
-from silver.run.masters import all_settings, cores_of, is_remote
-from silver.run.sessions import end, release_all
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
+from deltasmelt.bronze.lake.catalog.session import is_local
+from deltasmelt.bronze.lake.stores import scheme_of
+from deltasmelt.pipelines.spark import class_archive, local_folder
+from deltasmelt.pipelines.spark.hadoop import LOG_STORE, hadoop_settings
+from deltasmelt.pipelines.spark.jars import LOG_STORE_JAR, delta_jars, store_jars
+from deltasmelt.pipelines.spark.java import check_java
+from deltasmelt.pipelines.spark.launch import JVM_OPTIONS, jvm_options, launch, log_settings, option, refused
+from deltasmelt.pipelines.spark.remote import REMOTE, is_elsewhere, remote_session
+from deltasmelt.pipelines.terminal.jvm_errors import spark_message
+from deltasmelt.pipelines.terminal.output import waiting
+from deltasmelt.silver.run.masters import all_settings, cores_of, is_remote
+from deltasmelt.silver.run.sessions import end, release_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -162,8 +162,8 @@ def _set_where_allowed(session: SparkSession, settings: Mapping[str, str]) -> No
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
 
-    from silver.run.pinned import PINNED  # noqa: PLC0415
-    from silver.run.spark_settings import change  # noqa: PLC0415
+    from deltasmelt.silver.run.pinned import PINNED  # noqa: PLC0415
+    from deltasmelt.silver.run.spark_settings import change  # noqa: PLC0415
 
     known = all_settings(session)
     given = {name: value for name, value in settings.items() if name != REMOTE}

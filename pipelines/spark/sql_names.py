@@ -16,13 +16,13 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from bronze.lake.location import folder_name
-from silver.sql import quote
+from deltasmelt.bronze.lake.location import folder_name
+from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from bronze.lake.location import Layer
+    from deltasmelt.bronze.lake.location import Layer
 
 TableAddress: TypeAlias = "tuple[Layer, str]"
 

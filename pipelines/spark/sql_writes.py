@@ -16,8 +16,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import DefiniteError
-from silver.sql import literal
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.silver.sql import literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -18,25 +18,25 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bronze.config.suggestions import suggestion
-from bronze.errors import DefiniteError
-from bronze.lake import delta
-from bronze.lake.named.table import NamedTable
-from bronze.store.relations import read_relations
-from pipelines.spark.lake_sql import tables_at
-from silver.schema.catalog import histories, silver_catalog
-from silver.schema.fields import fields_of
-from silver.sql import quote
+from deltasmelt.bronze.config.suggestions import suggestion
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.catalog.table import CatalogTable
+from deltasmelt.bronze.store.relations import read_relations
+from deltasmelt.pipelines.spark.lake_sql import tables_at
+from deltasmelt.silver.schema.catalog import histories, silver_catalog
+from deltasmelt.silver.schema.fields import fields_of
+from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from deltalake import DeltaTable
 
-    from bronze.lake.consistent_cut import ConsistentCut
-    from bronze.lake.location import Layer
-    from pipelines.settings import Pipeline
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.lake.consistent_cut import ConsistentCut
+    from deltasmelt.bronze.lake.location import Layer
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 
 class Cells(NamedTuple):
@@ -231,7 +231,7 @@ def _table_info(
 
 
 def _rows(table: DeltaTable) -> int | None:
-    if isinstance(table, NamedTable):
+    if isinstance(table, CatalogTable):
         return table.rows_there
     counts = pa.table(table.get_add_actions())["num_records"]
     if counts.null_count:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from prompt_toolkit.completion import Completer, Completion
 
-from pipelines.sql_shell.catalog import sql_identifier
-from pipelines.sql_shell.meta_commands import COMPLETED
-from pipelines.sql_shell.splitting import split
+from deltasmelt.pipelines.sql_shell.catalog import sql_identifier
+from deltasmelt.pipelines.sql_shell.meta_commands import COMPLETED
+from deltasmelt.pipelines.sql_shell.splitting import split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

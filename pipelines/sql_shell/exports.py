@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow.parquet as pq
 
-from bronze.errors import ConfigurationError, DefiniteError
-from bronze.lake.location import local_folder
-from pipelines.sql_shell.results import STREAMED, running
-from pipelines.terminal.arguments import RowFormat
-from pipelines.terminal.output import counted
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
+from deltasmelt.bronze.lake.location import local_folder
+from deltasmelt.pipelines.sql_shell.results import STREAMED, running
+from deltasmelt.pipelines.terminal.arguments import RowFormat
+from deltasmelt.pipelines.terminal.output import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -128,8 +128,8 @@ def _name(made: Path, place: Path) -> None:
 
 
 def _write_parquet(spark: SparkSession, frame: DataFrame, folder: Path, *, one_file: bool) -> None:
-    from silver.run.masters import is_remote  # noqa: PLC0415 - Spark is up by now
-    from silver.run.spark_settings import settings  # noqa: PLC0415
+    from deltasmelt.silver.run.masters import is_remote  # noqa: PLC0415 - Spark is up by now
+    from deltasmelt.silver.run.spark_settings import settings  # noqa: PLC0415
 
     if is_remote(frame.sparkSession):  # its tasks see another machine's files
         folder.mkdir()

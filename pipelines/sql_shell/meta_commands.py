@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from bronze.errors import ConfigurationError
+from deltasmelt.bronze.errors import ConfigurationError
 
 Name: TypeAlias = Literal["d", "cut", "fresh", "timing", "watch", "output", "x", "?", "q"]
 

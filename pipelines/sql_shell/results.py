@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.cells import cell_len
 
-from bronze.errors import DefiniteError
-from pipelines.terminal.arguments import RowFormat
-from pipelines.terminal.jvm_errors import root_message, spark_message
-from pipelines.terminal.visible import visible
-from silver.run.outages import spark_errors
-from silver.sql import JSON_OPTIONS
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.pipelines.terminal.arguments import RowFormat
+from deltasmelt.pipelines.terminal.jvm_errors import root_message, spark_message
+from deltasmelt.pipelines.terminal.visible import visible
+from deltasmelt.silver.run.outages import spark_errors
+from deltasmelt.silver.sql import JSON_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

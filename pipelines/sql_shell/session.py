@@ -16,29 +16,29 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import ConfigurationError
-from pipelines.spark.lake_sql import LakeSql, cut_of, parse_as_of
-from pipelines.sql_shell import meta_commands as meta
-from pipelines.sql_shell.catalog import Cells, CutCatalog, columns_listed, is_list, tables_listed
-from pipelines.sql_shell.paging import Paged, pager_command
-from pipelines.sql_shell.results import STREAMED, Shown, first_rows, fits, one_value_a_line
-from pipelines.sql_shell.warm_spark import CancelledError
-from pipelines.terminal.arguments import RowFormat
-from pipelines.terminal.output import counted
-from pipelines.terminal.visible import visible
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.pipelines.spark.lake_sql import LakeSql, cut_of, parse_as_of
+from deltasmelt.pipelines.sql_shell import meta_commands as meta
+from deltasmelt.pipelines.sql_shell.catalog import Cells, CutCatalog, columns_listed, is_list, tables_listed
+from deltasmelt.pipelines.sql_shell.paging import Paged, pager_command
+from deltasmelt.pipelines.sql_shell.results import STREAMED, Shown, first_rows, fits, one_value_a_line
+from deltasmelt.pipelines.sql_shell.warm_spark import CancelledError
+from deltasmelt.pipelines.terminal.arguments import RowFormat
+from deltasmelt.pipelines.terminal.output import counted
+from deltasmelt.pipelines.terminal.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.consistent_cut import ConsistentCut
-    from pipelines.settings import Pipeline
-    from pipelines.spark.fresh_sql import FreshSql
-    from pipelines.sql_shell.exports import Export
-    from pipelines.sql_shell.splitting import Statement
-    from pipelines.sql_shell.warm_spark import Runner
-    from pipelines.terminal.output import Output
+    from deltasmelt.bronze.lake.consistent_cut import ConsistentCut
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.spark.fresh_sql import FreshSql
+    from deltasmelt.pipelines.sql_shell.exports import Export
+    from deltasmelt.pipelines.sql_shell.splitting import Statement
+    from deltasmelt.pipelines.sql_shell.warm_spark import Runner
+    from deltasmelt.pipelines.terminal.output import Output
 
 _FORMATS: Final = (RowFormat.TABLE, RowFormat.JSON, RowFormat.CSV)
 
@@ -169,7 +169,7 @@ class SqlSession:
 
     def _lake_at_cut(self, spark: SparkSession) -> LakeSql:
         if self._display.fresh:
-            from pipelines.spark.fresh_sql import FreshSql  # noqa: PLC0415 - loads what folds
+            from deltasmelt.pipelines.spark.fresh_sql import FreshSql  # noqa: PLC0415 - loads what folds
 
             if self._lake is not None:  # a view of the cut must not be found where a table is looked for
                 self._lake.forget()

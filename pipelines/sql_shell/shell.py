@@ -28,24 +28,24 @@ from prompt_toolkit.styles.pygments import style_from_pygments_cls
 from pygments.lexers.sql import SqlLexer
 from pygments.styles.default import DefaultStyle
 
-from bronze.errors import SmeltError
-from pipelines.private import own_folder
-from pipelines.sql_shell.catalog import names_of
-from pipelines.sql_shell.completion import LakeCompleter, Names
-from pipelines.sql_shell.meta_commands import plain_word
-from pipelines.sql_shell.session import SqlSession, moment_text
-from pipelines.sql_shell.splitting import split
-from pipelines.sql_shell.warm_spark import CancelledError, Lost, WarmSpark
-from pipelines.terminal.failures import report, without_secrets
-from pipelines.terminal.interrupts import terminable
-from pipelines.terminal.logs import log_folder
+from deltasmelt.bronze.errors import SmeltError
+from deltasmelt.pipelines.private import own_folder
+from deltasmelt.pipelines.sql_shell.catalog import names_of
+from deltasmelt.pipelines.sql_shell.completion import LakeCompleter, Names
+from deltasmelt.pipelines.sql_shell.meta_commands import plain_word
+from deltasmelt.pipelines.sql_shell.session import SqlSession, moment_text
+from deltasmelt.pipelines.sql_shell.splitting import split
+from deltasmelt.pipelines.sql_shell.warm_spark import CancelledError, Lost, WarmSpark
+from deltasmelt.pipelines.terminal.failures import report, without_secrets
+from deltasmelt.pipelines.terminal.interrupts import terminable
+from deltasmelt.pipelines.terminal.logs import log_folder
 
 if TYPE_CHECKING:
-    from bronze.lake.consistent_cut import ConsistentCut
-    from pipelines.settings import Pipeline
-    from pipelines.sql_shell.session import Display
-    from pipelines.sql_shell.splitting import Statement
-    from pipelines.terminal.output import Output
+    from deltasmelt.bronze.lake.consistent_cut import ConsistentCut
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.sql_shell.session import Display
+    from deltasmelt.pipelines.sql_shell.splitting import Statement
+    from deltasmelt.pipelines.terminal.output import Output
 
 
 def history_file(pipeline: str) -> Path | None:

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from pipelines.spark.sql_writes import LINE_COMMENT, after_comment
+from deltasmelt.pipelines.spark.sql_writes import LINE_COMMENT, after_comment
 
 _OPENED: Final = {"'": "text in single quotes", '"': "text in double quotes", "`": "name in backticks"}
 _TOKEN: Final = re.compile(

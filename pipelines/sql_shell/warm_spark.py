@@ -17,12 +17,12 @@ import threading
 import uuid
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from pipelines.spark.jvm_death import death
-from pipelines.spark.session import spark_session, stop_session
-from pipelines.terminal.jvm_errors import in_words
-from pipelines.terminal.logs import spark_log
-from silver.run.masters import is_remote
-from silver.run.sessions import interrupt_clones
+from deltasmelt.pipelines.spark.jvm_death import death
+from deltasmelt.pipelines.spark.session import spark_session, stop_session
+from deltasmelt.pipelines.terminal.jvm_errors import in_words
+from deltasmelt.pipelines.terminal.logs import spark_log
+from deltasmelt.silver.run.masters import is_remote
+from deltasmelt.silver.run.sessions import interrupt_clones
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pipelines.settings import Pipeline
+    from deltasmelt.pipelines.settings import Pipeline
 
 Result = TypeVar("Result")
 

@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
-from pipelines.bounds import CONNECTIONS, RATE, SAMPLE
-from pipelines.terminal import completion
-from pipelines.terminal.output import Format, LogFormat
+from deltasmelt.pipelines.bounds import CONNECTIONS, RATE, SAMPLE
+from deltasmelt.pipelines.terminal import completion
+from deltasmelt.pipelines.terminal.output import Format, LogFormat
 
 
 class RowFormat(StrEnum):
@@ -237,7 +237,7 @@ def bytes_of(size: str | None) -> int | None:
     """
     if size is None:
         return None
-    from bronze.config.sections import parse_size  # noqa: PLC0415 - one command's alone
+    from deltasmelt.bronze.config.sections import parse_size  # noqa: PLC0415 - one command's alone
 
     try:
         found = int(str(parse_size(size)))

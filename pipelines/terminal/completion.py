@@ -10,12 +10,12 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.errors import SmeltError
+from deltasmelt.bronze.errors import SmeltError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pipelines.settings import Pipeline
+    from deltasmelt.pipelines.settings import Pipeline
 
 _ENDINGS: Final = (".yml", ".yaml")
 _DOCUMENT: Final = re.compile(r"""^document:\s*['"]?([^\s'"#]+)""", re.MULTILINE)
@@ -53,14 +53,14 @@ def rebuilt_names(ctx: Any, incomplete: str) -> list[str]:
 
 def error_codes(incomplete: str) -> list[str]:
     """Codes of errors that have a page."""
-    from pipelines.terminal.error_pages import codes  # noqa: PLC0415 - only for this completion
+    from deltasmelt.pipelines.terminal.error_pages import codes  # noqa: PLC0415 - only for this completion
 
     return _beginning(codes(), incomplete)
 
 
 def _pipeline(ctx: Any) -> Pipeline | None:
     """The pipeline file that stands before on the command line, if it can be read."""
-    from pipelines.settings import load_pipeline  # noqa: PLC0415 - half of the time of a completion
+    from deltasmelt.pipelines.settings import load_pipeline  # noqa: PLC0415 - half of the time of a completion
 
     # Behind an option that lacks its value, Typer has taken no argument yet.
     file = ctx.params.get("file") or next(iter(ctx.args), None)
@@ -84,8 +84,8 @@ def _tables(pipeline: Pipeline | None) -> list[tuple[str, str]]:
     """Names at the source and in silver of what a local lake holds; an object store may be slow."""
     if pipeline is None or "://" in (pipeline.lake_address().path or "://"):
         return []
-    from bronze.store.relations import read_relations  # noqa: PLC0415 - loads deltalake
-    from silver.schema.catalog import silver_catalog  # noqa: PLC0415
+    from deltasmelt.bronze.store.relations import read_relations  # noqa: PLC0415 - loads deltalake
+    from deltasmelt.silver.schema.catalog import silver_catalog  # noqa: PLC0415
 
     try:
         tables = silver_catalog(read_relations(pipeline.lake_address()), pipeline.silver).values()

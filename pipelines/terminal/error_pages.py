@@ -13,7 +13,7 @@ _LINK: Final = re.compile(r"\[([^\]]*)\]\(([^)]*)\)")
 @cache
 def folder() -> Path:
     """Where the pages are."""
-    packages = Path(__file__).parents[1]
+    packages = Path(__file__).resolve().parents[1]
     packaged = packages / "error_pages"
     return packaged if packaged.is_dir() else packages.parent / "docs" / "errors"
 

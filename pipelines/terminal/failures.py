@@ -28,14 +28,14 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
-from bronze.errors import SmeltError, TransientError
-from bronze.lake.stores import without_keys
-from pipelines.terminal import output
-from pipelines.terminal.error_pages import has_page
-from pipelines.terminal.interrupts import Terminated, interruption_behind
-from pipelines.terminal.jvm_errors import SparkFailure
-from pipelines.terminal.output import ERROR, QUIET, TITLE, messages
-from pipelines.terminal.visible import plain, visible
+from deltasmelt.bronze.errors import SmeltError, TransientError
+from deltasmelt.bronze.lake.stores import without_keys
+from deltasmelt.pipelines.terminal import output
+from deltasmelt.pipelines.terminal.error_pages import has_page
+from deltasmelt.pipelines.terminal.interrupts import Terminated, interruption_behind
+from deltasmelt.pipelines.terminal.jvm_errors import SparkFailure
+from deltasmelt.pipelines.terminal.output import ERROR, QUIET, TITLE, messages
+from deltasmelt.pipelines.terminal.visible import plain, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

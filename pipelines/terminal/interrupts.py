@@ -9,7 +9,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.errors import causes
+from deltasmelt.bronze.errors import causes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -21,10 +21,10 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import IO, Any, Final
 
-from pipelines.private import own_folder, unread_folder
-from pipelines.terminal import output
-from pipelines.terminal.failures import without_secrets
-from pipelines.terminal.visible import visible
+from deltasmelt.pipelines.private import own_folder, unread_folder
+from deltasmelt.pipelines.terminal import output
+from deltasmelt.pipelines.terminal.failures import without_secrets
+from deltasmelt.pipelines.terminal.visible import visible
 
 _LARGEST: Final = 10_000_000
 _OLDER: Final = 3
@@ -164,7 +164,5 @@ def start_logging(pipeline: str) -> Path:
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
     logging.getLogger("deltasmelt").setLevel(logging.INFO)
-    for layer in ("bronze", "silver", "gold", "pipelines"):
-        logging.getLogger(layer).setLevel(logging.INFO)
     logging.captureWarnings(capture=True)
     return path

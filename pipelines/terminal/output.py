@@ -34,7 +34,7 @@ from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from pipelines.terminal.visible import visible
+from deltasmelt.pipelines.terminal.visible import visible
 
 if TYPE_CHECKING:
     import logging
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from bronze.errors import SmeltError
+    from deltasmelt.bronze.errors import SmeltError
 
 _chosen: list[bool] = []
 _SAID_BY: Final = "smelt"

@@ -24,14 +24,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from silver.errors import marker
-from silver.fold.toast import NOT_IN_OLD_TUPLE, newest_sent, sent_tuple
-from silver.fold.window import key_expression, key_struct, key_texts
-from silver.sql import comma, key_text
+from deltasmelt.silver.errors import marker
+from deltasmelt.silver.fold.toast import NOT_IN_OLD_TUPLE, newest_sent, sent_tuple
+from deltasmelt.silver.fold.window import key_expression, key_struct, key_texts
+from deltasmelt.silver.sql import comma, key_text
 
 if TYPE_CHECKING:
-    from silver.fold.window import Window
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.silver.fold.window import Window
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 
 def events(table: SilverTable, window: Window, keys: dict[int, str], *, filled: bool) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from silver.schema.catalog import SilverColumn
+    from deltasmelt.silver.schema.catalog import SilverColumn
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,19 +14,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from silver.errors import marker
-from silver.fold import by_content, by_key
-from silver.fold.moved_rows import links, shortened, target_key
-from silver.fold.toast import kept_by_target, resolved_text
-from silver.fold.window import ColumnRoles, key_expression, rows_query
-from silver.schema.unrepresentable import lost_values
-from silver.sql import block, comma
+from deltasmelt.silver.errors import marker
+from deltasmelt.silver.fold import by_content, by_key
+from deltasmelt.silver.fold.moved_rows import links, shortened, target_key
+from deltasmelt.silver.fold.toast import kept_by_target, resolved_text
+from deltasmelt.silver.fold.window import ColumnRoles, key_expression, rows_query
+from deltasmelt.silver.schema.unrepresentable import lost_values
+from deltasmelt.silver.sql import block, comma
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from silver.fold.window import Window
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.silver.fold.window import Window
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from silver.fold import toast
-from silver.fold.upsert import Upsert
-from silver.schema.catalog import (
+from deltasmelt.silver.fold import toast
+from deltasmelt.silver.fold.upsert import Upsert
+from deltasmelt.silver.schema.catalog import (
     COMMIT_LSN,
     COMMIT_TS,
     DELETED,
@@ -30,13 +30,13 @@ from silver.schema.catalog import (
     VALID_TO,
     VALID_TO_LSN,
 )
-from silver.sql import block, literal, quote
+from deltasmelt.silver.sql import block, literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from silver.fold.fold import Fold
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.silver.fold.fold import Fold
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 _OF_A_ROW: Final = {
     COMMIT_LSN: "commit_lsn",

@@ -21,15 +21,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from silver.fold.toast import is_unchanged_toast
-from silver.fold.window import times_emptied
-from silver.sql import comma, quote
+from deltasmelt.silver.fold.toast import is_unchanged_toast
+from deltasmelt.silver.fold.window import times_emptied
+from deltasmelt.silver.sql import comma, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from silver.fold.window import Window
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.silver.fold.window import Window
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 
 def same_key(left: str, right: str, names: Iterable[str]) -> str:

@@ -23,12 +23,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from silver.errors import marker
-from silver.fold.merge import in_ranges
-from silver.fold.toast import missing
-from silver.fold.upsert import Upsert
-from silver.fold.window import numbers, times_emptied
-from silver.schema.catalog import (
+from deltasmelt.silver.errors import marker
+from deltasmelt.silver.fold.merge import in_ranges
+from deltasmelt.silver.fold.toast import missing
+from deltasmelt.silver.fold.upsert import Upsert
+from deltasmelt.silver.fold.window import numbers, times_emptied
+from deltasmelt.silver.schema.catalog import (
     COMMIT_LSN,
     COMMIT_TS,
     DELETED,
@@ -38,16 +38,16 @@ from silver.schema.catalog import (
     VALID_TO,
     VALID_TO_LSN,
 )
-from silver.schema.live_rows import is_live
-from silver.schema.unrepresentable import lost_values
-from silver.sql import as_json, block, comma, key_text, literal, quote
+from deltasmelt.silver.schema.live_rows import is_live
+from deltasmelt.silver.schema.unrepresentable import lost_values
+from deltasmelt.silver.sql import as_json, block, comma, key_text, literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from silver.fold.fold import Fold
-    from silver.fold.window import Window
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.silver.fold.fold import Fold
+    from deltasmelt.silver.fold.window import Window
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 _BY_TEXT: Final = ("FLOAT", "DOUBLE", "MAP", "VARIANT")
 """Types that Spark cannot compare, or in which it takes 0 and -0 for equal."""

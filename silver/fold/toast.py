@@ -24,15 +24,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from silver.errors import marker
-from silver.schema.catalog import UNREPRESENTABLE
-from silver.sql import key_text, literal, quote
+from deltasmelt.silver.errors import marker
+from deltasmelt.silver.schema.catalog import UNREPRESENTABLE
+from deltasmelt.silver.sql import key_text, literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from silver.fold.column_mapping import ColumnMapping
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.silver.fold.column_mapping import ColumnMapping
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 NOT_IN_OLD_TUPLE: Final = "CASE WHEN old_is_key = false THEN NULL ELSE unchanged END"
 """Names of columns with unchanged TOAST that `sent_tuple` does not fill either."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from silver.sql import block, comma, quote
+from deltasmelt.silver.sql import block, comma, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

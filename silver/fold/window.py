@@ -10,17 +10,17 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bronze.shapes import BY_KEY
-from silver.errors import marker
-from silver.fold.toast import is_unchanged_toast, unchanged_toast
-from silver.sql import literal
+from deltasmelt.bronze.shapes import BY_KEY
+from deltasmelt.silver.errors import marker
+from deltasmelt.silver.fold.toast import is_unchanged_toast, unchanged_toast
+from deltasmelt.silver.sql import literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from bronze.lsn import Lsn
-    from silver.fold.column_mapping import ColumnMapping
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.silver.fold.column_mapping import ColumnMapping
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 
 @dataclass(frozen=True, slots=True)

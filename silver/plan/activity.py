@@ -8,16 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.lsn import ZERO, Lsn
-from silver.fold.window import Barrier, Facts
-from silver.sql import literal
+from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.silver.fold.window import Barrier, Facts
+from deltasmelt.silver.sql import literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from bronze.shapes import Relation
-    from silver.schema.catalog import SilverTable
-    from silver.settings import SilverSettings
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.silver.schema.catalog import SilverTable
+    from deltasmelt.silver.settings import SilverSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from silver.plan.steps import distinct_shapes
+from deltasmelt.silver.plan.steps import distinct_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bronze.lsn import Lsn
-    from bronze.shapes import Relation
-    from silver.schema.catalog import SilverTable
-    from silver.schema.fields import DeltaColumn
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.silver.schema.catalog import SilverTable
+    from deltasmelt.silver.schema.fields import DeltaColumn
 
 
 def obstacle(

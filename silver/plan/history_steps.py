@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bronze.lsn import Lsn
-from silver.plan.steps import (
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.silver.plan.steps import (
     Step,
     check_identity,
     distinct_shapes,
@@ -29,14 +29,14 @@ from silver.plan.steps import (
     splits,
     window_of,
 )
-from silver.schema.catalog import history_of, silver_table
+from deltasmelt.silver.schema.catalog import history_of, silver_table
 
 if TYPE_CHECKING:
-    from bronze.shapes import Relation
-    from silver.fold.window import Window
-    from silver.plan.activity import Activity, Work
-    from silver.plan.steps import Mode
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.silver.fold.window import Window
+    from deltasmelt.silver.plan.activity import Activity, Work
+    from deltasmelt.silver.plan.steps import Mode
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 
 def plan_versions(work: Work) -> list[Step]:

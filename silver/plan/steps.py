@@ -22,19 +22,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from bronze.errors import TableError, resnapshot_remedy
-from bronze.lsn import Lsn
-from bronze.shapes import BY_KEY, same_shape
-from silver.fold.column_mapping import ColumnMapping
-from silver.fold.window import Window
-from silver.schema.catalog import silver_table
+from deltasmelt.bronze.errors import TableError, resnapshot_remedy
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.shapes import BY_KEY, same_shape
+from deltasmelt.silver.fold.column_mapping import ColumnMapping
+from deltasmelt.silver.fold.window import Window
+from deltasmelt.silver.schema.catalog import silver_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bronze.shapes import Relation
-    from silver.plan.activity import Activity, Work
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.silver.plan.activity import Activity, Work
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 Mode: TypeAlias = Literal["load", "append", "merge", "versions", "alter", "describe"]
 

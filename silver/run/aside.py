@@ -8,26 +8,26 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from bronze.errors import SmeltError, TableError, TransientError
-from silver.errors import failure, table_error
-from silver.run.outages import outage
-from silver.run.sessions import Sessions
-from silver.run.stored import Stored
-from silver.run.table_log import SilverLog
-from silver.run.troubles import Troubles, answers
-from silver.schema.catalog import HISTORY_SUFFIX
+from deltasmelt.bronze.errors import SmeltError, TableError, TransientError
+from deltasmelt.silver.errors import failure, table_error
+from deltasmelt.silver.run.failed_tables import FailedTables, answers
+from deltasmelt.silver.run.outages import outage
+from deltasmelt.silver.run.sessions import Sessions
+from deltasmelt.silver.run.stored import Stored
+from deltasmelt.silver.run.table_log import SilverLog
+from deltasmelt.silver.schema.catalog import HISTORY_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
-    from bronze.identifiers import TableName
-    from bronze.lake.control_tables import ControlTables
-    from bronze.lake.foreign_commits import ForeignCommit
-    from bronze.lake.location import Lake
-    from bronze.lsn import Lsn
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.control_tables import ControlTables
+    from deltasmelt.bronze.lake.foreign_commits import ForeignCommit
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 
 class OneSession(Sessions):
@@ -134,7 +134,7 @@ class PinnedLog(SilverLog):
         return self._lacking.get(name)
 
 
-class Aside(Troubles):
+class Aside(FailedTables):
     """Takes down why tables cannot be shown, and records nothing in the lake."""
 
     def __init__(self, spark: SparkSession, lake: Lake, control: ControlTables) -> None:

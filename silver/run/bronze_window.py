@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bronze.lake.named.table import NamedTable
-from bronze.store.contract import CHANGES
-from silver.run.masters import computed
-from silver.run.sessions import share, unshare
-from silver.run.small_reads import may_read_files
+from deltasmelt.bronze.lake.catalog.table import CatalogTable
+from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.silver.run.masters import computed
+from deltasmelt.silver.run.sessions import share, unshare
+from deltasmelt.silver.run.small_reads import may_read_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
-    from bronze.lake.location import Lake
-    from bronze.lsn import Lsn
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.lsn import Lsn
 
 _ROWS: Final = 100_000
 _BYTES: Final = 32 * 2**20
@@ -73,7 +73,7 @@ def files_after(bronze: DeltaTable, lsn: Lsn) -> Later:
 
     Of a catalog's table nothing is known of files, so its rows are counted.
     """
-    if isinstance(bronze, NamedTable):
+    if isinstance(bronze, CatalogTable):
         rows, whole_table = bronze.count(f"commit_lsn > {int(lsn)}"), pa.table(bronze.get_add_actions())
         size = pc.sum(whole_table["size_bytes"]).as_py() or 0
         return Later((), rows, size * rows // max(bronze.rows_there, 1))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from bronze.lake.named import said
-from bronze.lsn import Lsn
-from silver.run.marks import KNOWN_AFTER
+from deltasmelt.bronze.lake.catalog import commit_marks
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.silver.run.marks import KNOWN_AFTER
 
 _KNOWN_FROM: Final = re.compile(r"deltasmelt: known rows after (\d+)")
 
@@ -37,7 +37,7 @@ def _known_after(entry: dict[str, Any]) -> Lsn | None:
     at_location = _KNOWN_FROM.fullmatch(str(entry.get("userMetadata")))
     if at_location is not None:
         return Lsn(int(at_location[1]))
-    in_catalog = said.read(entry).more.get(KNOWN_AFTER)
+    in_catalog = commit_marks.read(entry).more.get(KNOWN_AFTER)
     return Lsn(in_catalog) if isinstance(in_catalog, int) else None
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from silver.sql import block, comma
+from deltasmelt.silver.sql import block, comma
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -29,16 +29,16 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import TransientError
+from deltasmelt.bronze.errors import TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from bronze.identifiers import TableName
-    from bronze.lake.control import Run
-    from bronze.lsn import Lsn
-    from silver.plan.activity import Work
-    from silver.run.troubles import Troubles
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.control import Run
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.silver.plan.activity import Work
+    from deltasmelt.silver.run.failed_tables import FailedTables
 
 LONG: Final = 1_000_000
 """Changes of a window with a snapshot from which on folding the window is long work: some seconds."""
@@ -82,7 +82,7 @@ class LongWork:
         troubles: decides what a failure of a table's work means.
     """
 
-    def __init__(self, troubles: Troubles) -> None:
+    def __init__(self, troubles: FailedTables) -> None:
         self._troubles = troubles
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="silver-long")
         self._away: dict[TableName, Away] = {}

@@ -4,9 +4,9 @@
 Delta skips a write whose mark is not above the table's, so a window is never applied twice.
 
 **In a catalog** only SQL reads the table, and SQL shows no ``txn`` actions. So a commit also says its mark in
-its ``userMetadata`` (`bronze.lake.named.said`); the ``txn`` action stays beside it, for Delta's skip. A
-statement that adds or replaces rows goes through the DataFrame writer, which takes both as options. A MERGE
-has no options, but settings.
+its ``userMetadata`` (`bronze.lake.catalog.commit_marks`); the ``txn`` action stays beside it, for Delta's
+skip. A statement that adds or replaces rows goes through the DataFrame writer, which takes both as options. A
+MERGE has no options, but settings.
 
 **Where a server guards these settings**, as serverless compute does, a MERGE tells its mark in its condition,
 and carries no ``txn`` action. Why no window is applied twice there either:
@@ -30,19 +30,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from bronze.lake.location import address_of, is_named
-from bronze.lake.named import said
-from silver.fold.upsert import as_merge
-from silver.run.sessions import mark_settings
-from silver.run.spark_settings import change, put_back, settings
+from deltasmelt.bronze.lake.catalog import commit_marks
+from deltasmelt.bronze.lake.location import address_of, is_named
+from deltasmelt.silver.fold.upsert import as_merge
+from deltasmelt.silver.run.sessions import mark_settings
+from deltasmelt.silver.run.spark_settings import change, put_back, settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
-    from bronze.lsn import Lsn
-    from silver.fold.upsert import Upsert
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.silver.fold.upsert import Upsert
 
 KNOWN_AFTER: Final = "known_after"
 """What a commit in a catalog says beside its mark: a MERGE of known rows, of a window after this LSN."""
@@ -73,11 +73,11 @@ class Mark:
     def said(self) -> str:
         """The ``userMetadata`` of a commit in a catalog."""
         more = {} if self.known_after is None else {KNOWN_AFTER: int(self.known_after)}
-        return said.said({self.app: int(self.lsn)}, **more)
+        return commit_marks.said({self.app: int(self.lsn)}, **more)
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class MarkWriter:
     """How a MERGE tells its mark.
 
     Attributes:
@@ -94,10 +94,10 @@ class Telling:
         Args:
             column: of the target, as SQL names it; it holds LSNs.
         """
-        return () if self.in_condition is None else (said.condition(column, int(self.in_condition)),)
+        return () if self.in_condition is None else (commit_marks.condition(column, int(self.in_condition)),)
 
 
-def telling(session: SparkSession, uri: str, mark: Mark) -> Telling:
+def telling(session: SparkSession, uri: str, mark: Mark) -> MarkWriter:
     """How a MERGE into a table tells its mark.
 
     Args:
@@ -107,16 +107,16 @@ def telling(session: SparkSession, uri: str, mark: Mark) -> Telling:
     """
     wanted = mark_settings(mark.app, mark.lsn, mark.position)
     if not is_named(uri):
-        return Telling({**_known_rows(mark), **wanted})
+        return MarkWriter({**_known_rows(mark), **wanted})
     if not mark.is_new:
-        return Telling({})
-    wanted[said.USER_METADATA] = mark.said
-    return Telling(wanted) if _may_set(session, wanted) else Telling({}, mark.lsn)
+        return MarkWriter({})
+    wanted[commit_marks.USER_METADATA] = mark.said
+    return MarkWriter(wanted) if _may_set(session, wanted) else MarkWriter({}, mark.lsn)
 
 
 def may_be_known(session: SparkSession, uri: str) -> bool:
     """Whether a MERGE of known rows can say that it is one."""
-    return not is_named(uri) or _may_set(session, {said.USER_METADATA: ""})
+    return not is_named(uri) or _may_set(session, {commit_marks.USER_METADATA: ""})
 
 
 def merge_into(
@@ -169,7 +169,7 @@ def _known_rows(mark: Mark) -> dict[str, str]:
     """Settings by which a commit says that it is a MERGE of known rows (`SilverLog.lacks_rows`)."""
     if mark.known_after is None:
         return {}
-    return {said.USER_METADATA: f"deltasmelt: known rows after {int(mark.known_after)}"}
+    return {commit_marks.USER_METADATA: f"deltasmelt: known rows after {int(mark.known_after)}"}
 
 
 def _may_set(session: SparkSession, wanted: Mapping[str, str]) -> bool:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.lake.named.session import is_local
+from deltasmelt.bronze.lake.catalog.session import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -26,10 +26,10 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from bronze.errors import TransientError, causes
-from bronze.lake.client import DeltaError, TableNotFoundError
-from bronze.lake.failures import lacks_bucket, words_of
-from bronze.lake.named.session import SESSION_ENDED
+from deltasmelt.bronze.errors import TransientError, causes
+from deltasmelt.bronze.lake.catalog.session import SESSION_ENDED
+from deltasmelt.bronze.lake.client import DeltaError, TableNotFoundError
+from deltasmelt.bronze.lake.failures import lacks_bucket, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from silver.run.masters import all_settings
+from deltasmelt.silver.run.masters import all_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -31,22 +31,22 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import TableError, resnapshot_remedy
-from bronze.lake.client import DeltaError
-from bronze.lake.control import is_put_back
-from bronze.lsn import ZERO, Lsn
-from silver.plan.derivable import obstacle
+from deltasmelt.bronze.errors import TableError, resnapshot_remedy
+from deltasmelt.bronze.lake.client import DeltaError
+from deltasmelt.bronze.lake.control import is_put_back
+from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.silver.plan.derivable import obstacle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bronze.lake.control import Cut, Named
-    from bronze.lake.control_tables import ControlTables
-    from bronze.lake.foreign_commits import ForeignCommit
-    from bronze.shapes import Relation
-    from silver.run.stored import Stored
-    from silver.run.table_log import SilverLog
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.lake.control import Cut, Named
+    from deltasmelt.bronze.lake.control_tables import ControlTables
+    from deltasmelt.bronze.lake.foreign_commits import ForeignCommit
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.silver.run.stored import Stored
+    from deltasmelt.silver.run.table_log import SilverLog
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 WRITTEN_BY_OTHERS: Final = "table-written-by-others"
 _LOGGER: Final = logging.getLogger("deltasmelt.silver")

@@ -35,24 +35,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
-from bronze.errors import DefiniteError
-from bronze.lake.foreign_commits import SIGNATURE
-from bronze.lake.named.said import USER_METADATA
-from silver.run.lazy_session import lazily
-from silver.run.masters import all_settings, is_remote, runs_locally
-from silver.run.outages import is_lost, of_grpc, spark_errors
-from silver.run.pinned import PINNED, pin
-from silver.run.spark_settings import LEAN_COMMITS, change, inherit, tune
-from silver.schema import ddl
-from silver.sql import literal, quote
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake.catalog.commit_marks import USER_METADATA
+from deltasmelt.bronze.lake.foreign_commits import SIGNATURE
+from deltasmelt.silver.run.lazy_session import lazily
+from deltasmelt.silver.run.masters import all_settings, is_remote, runs_locally
+from deltasmelt.silver.run.outages import is_lost, of_grpc, spark_errors
+from deltasmelt.silver.run.pinned import PINNED, pin
+from deltasmelt.silver.run.spark_settings import LEAN_COMMITS, change, inherit, tune
+from deltasmelt.silver.schema import ddl
+from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from bronze.lsn import Lsn
-    from silver.run.lazy_session import LazySession
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.silver.run.lazy_session import LazySession
 
 _SESSION_LOGGER: Final = logging.getLogger("deltasmelt.session")
 _TIMEOUT: Final = "spark.connect.session.manager.defaultSessionTimeout"

@@ -26,18 +26,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from bronze.lake import delta
-from bronze.lake.client import DeltaError
-from bronze.lake.location import local_folder
-from bronze.lake.parquet import file_system
-from silver.run.masters import is_remote
-from silver.sql import quote
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.client import DeltaError
+from deltasmelt.bronze.lake.location import local_folder
+from deltasmelt.bronze.lake.parquet import file_system
+from deltasmelt.silver.run.masters import is_remote
+from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
-    from bronze.lake.location import Lake, Layer
+    from deltasmelt.bronze.lake.location import Lake, Layer
 
 MOST_BYTES: Final = 32 * 2**20
 """Of files, up to which leaving out some by their statistics saves less than asking for them costs."""

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
-from bronze.errors import DefiniteError
-from silver.run.masters import is_remote
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.silver.run.masters import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

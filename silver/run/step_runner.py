@@ -25,39 +25,47 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from bronze.backoff import Pauses
-from bronze.lake.delta import checkpoint_interval
-from bronze.lake.leases import commit_lost, put_back, still_writing
-from bronze.lake.location import is_named
-from bronze.lake.named.sql import make_schema
-from silver.fold import merge
-from silver.fold.upsert import as_merge
-from silver.run import step_source
-from silver.run.key_ranges import key_ranges
-from silver.run.marks import Mark, may_be_known, merge_into, write
-from silver.run.sessions import mark_settings
-from silver.run.spark_settings import ONE_TASK, REWRITTEN, SMALL, SMALL_TARGET, generate_code, settings, tune
-from silver.run.stored import SILVER_APP
-from silver.schema import alter, ddl, deleted_keys, padding
-from silver.schema.catalog import COMMIT_LSN, VALID_FROM_LSN
-from silver.schema.clustering import clustered_again, is_optional
-from silver.schema.comments import described
-from silver.schema.ddl import adopted, feed_again
+from deltasmelt.bronze.backoff import Pauses
+from deltasmelt.bronze.lake.catalog.sql import make_schema
+from deltasmelt.bronze.lake.delta import checkpoint_interval
+from deltasmelt.bronze.lake.leases import commit_lost, put_back, still_writing
+from deltasmelt.bronze.lake.location import is_named
+from deltasmelt.silver.fold import merge
+from deltasmelt.silver.fold.upsert import as_merge
+from deltasmelt.silver.run import step_source
+from deltasmelt.silver.run.key_ranges import key_ranges
+from deltasmelt.silver.run.marks import Mark, may_be_known, merge_into, write
+from deltasmelt.silver.run.sessions import mark_settings
+from deltasmelt.silver.run.spark_settings import (
+    ONE_TASK,
+    REWRITTEN,
+    SMALL,
+    SMALL_TARGET,
+    generate_code,
+    settings,
+    tune,
+)
+from deltasmelt.silver.run.stored import SILVER_APP
+from deltasmelt.silver.schema import alter, ddl, deleted_keys, padding
+from deltasmelt.silver.schema.catalog import COMMIT_LSN, VALID_FROM_LSN
+from deltasmelt.silver.schema.clustering import clustered_again, is_optional
+from deltasmelt.silver.schema.comments import described
+from deltasmelt.silver.schema.ddl import adopted, feed_again
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from pyspark.sql import SparkSession
 
-    from bronze.identifiers import TableName
-    from bronze.lake.location import Lake
-    from silver.fold.fold import Fold
-    from silver.fold.upsert import Upsert
-    from silver.plan.steps import Step
-    from silver.run.stored import Stored
-    from silver.run.table_log import SilverLog
-    from silver.schema.catalog import SilverTable
-    from silver.settings import SilverSettings
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.silver.fold.fold import Fold
+    from deltasmelt.silver.fold.upsert import Upsert
+    from deltasmelt.silver.plan.steps import Step
+    from deltasmelt.silver.run.stored import Stored
+    from deltasmelt.silver.run.table_log import SilverLog
+    from deltasmelt.silver.schema.catalog import SilverTable
+    from deltasmelt.silver.settings import SilverSettings
 
 _LOGGER: Final = logging.getLogger("deltasmelt.silver")
 

@@ -11,18 +11,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from silver.fold import row_versions
-from silver.fold.fold import commits, fold, moves, unfolded
-from silver.run.masters import computed
+from deltasmelt.silver.fold import row_versions
+from deltasmelt.silver.fold.fold import commits, fold, moves, unfolded
+from deltasmelt.silver.run.masters import computed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
 
-    from silver.fold.fold import Fold
-    from silver.fold.upsert import Upsert
-    from silver.plan.steps import Step
+    from deltasmelt.silver.fold.fold import Fold
+    from deltasmelt.silver.fold.upsert import Upsert
+    from deltasmelt.silver.plan.steps import Step
 
     Ranges = Callable[[Fold], Mapping[int, tuple[str, str]]]
 

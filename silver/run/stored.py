@@ -7,20 +7,20 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from bronze.lake.disk import entry_path
-from bronze.lake.location import local_folder
-from bronze.lake.named.sql import require_ours
-from bronze.lake.transactions import transaction_version
-from bronze.lsn import Lsn
-from silver.schema.ddl import FEED, RELATION_PROPERTY
-from silver.schema.fields import DeltaColumn, fields_of
+from deltasmelt.bronze.lake.catalog.sql import require_ours
+from deltasmelt.bronze.lake.durability import entry_path
+from deltasmelt.bronze.lake.location import local_folder
+from deltasmelt.bronze.lake.transactions import transaction_version
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.silver.schema.ddl import FEED, RELATION_PROPERTY
+from deltasmelt.silver.schema.fields import DeltaColumn, fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deltalake import DeltaTable
 
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 SILVER_APP: Final = "deltasmelt.silver"
 """Application id of the mark; its version is the LSN up to which the table is done."""

@@ -25,29 +25,36 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bronze.lake import delta
-from bronze.lake.client import DeltaError, TableNotFoundError
-from bronze.lake.delta import history
-from bronze.lake.foreign_commits import Commit, ForeignCommit, commit_of, entry_of, first_foreign, restored
-from bronze.lake.kept import LISTED_AFTER, SELDOM
-from bronze.lake.leases import put_back
-from bronze.lake.location import is_named, local_folder
-from bronze.lake.tail import Tail, advance, has_entry, tail_of
-from bronze.lake.torn_log import set_torn_aside
-from bronze.lsn import Lsn
-from silver.run.commit_counts import lacking, rows_changed
-from silver.run.key_ranges import share_of
-from silver.run.stored import SILVER_APP, Stored, entry_file, loses, stored_of
-from silver.run.unsigned import may_be_own
-from silver.schema.catalog import UNREPRESENTABLE
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.client import DeltaError, TableNotFoundError
+from deltasmelt.bronze.lake.delta import history
+from deltasmelt.bronze.lake.foreign_commits import (
+    Commit,
+    ForeignCommit,
+    commit_of,
+    entry_of,
+    first_foreign,
+    restored,
+)
+from deltasmelt.bronze.lake.kept import LISTED_AFTER, SELDOM
+from deltasmelt.bronze.lake.leases import put_back
+from deltasmelt.bronze.lake.location import is_named, local_folder
+from deltasmelt.bronze.lake.tail import Tail, advance, has_entry, tail_of
+from deltasmelt.bronze.lake.torn_log import set_torn_aside
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.silver.run.commit_counts import lacking, rows_changed
+from deltasmelt.silver.run.key_ranges import share_of
+from deltasmelt.silver.run.stored import SILVER_APP, Stored, entry_file, loses, stored_of
+from deltasmelt.silver.run.unsigned import may_be_own
+from deltasmelt.silver.schema.catalog import UNREPRESENTABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from deltalake import DeltaTable
 
-    from bronze.lake.location import Lake
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 _FARTHEST: Final = 10_000
 """Commits to look back over."""

@@ -22,10 +22,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from silver.schema.catalog import DELETED, VALID_TO_LSN
+from deltasmelt.silver.schema.catalog import DELETED, VALID_TO_LSN
 
 if TYPE_CHECKING:
-    from bronze.lake.foreign_commits import Commit
+    from deltasmelt.bronze.lake.foreign_commits import Commit
 
 _FILLED: Final = re.compile(
     rf"isnull\({DELETED}#\d+\)|isnull\({VALID_TO_LSN}#\d+L\)|NOT coalesce\({DELETED}#\d+, false\)"

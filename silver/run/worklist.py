@@ -7,7 +7,7 @@ Left alone, and in no cut, are tables
 
 * of which bronze lacks changes, until the snapshot after the gap has come (`bronze.store.gaps`);
 * that the source no longer has, or the pipeline no longer reads;
-* that an error has stopped (`silver.run.troubles`);
+* that an error has stopped (`silver.run.failed_tables`);
 * at which long work of an earlier cycle still is (`silver.run.long_work`).
 
 A history is a separate table with its own mark. Mostly it is at the same LSN as its table, and what was read
@@ -24,36 +24,36 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bronze.errors import TableError, resnapshot_remedy
-from bronze.lsn import Lsn
-from bronze.store.gaps import healed_at, is_left_out, is_whole
-from bronze.store.marks import snapshot_of
-from silver.errors import name_refused
-from silver.plan.activity import Activity, Work, activity_of, activity_query
-from silver.run.bronze_window import files_after, whole
-from silver.run.position import Position
-from silver.run.spark_settings import SMALL, tune
-from silver.run.step_runner import Descriptions
-from silver.schema import alter, deleted_keys, padding
-from silver.schema.catalog import check_table, histories, silver_catalog
+from deltasmelt.bronze.errors import TableError, resnapshot_remedy
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.gaps import healed_at, is_left_out, is_whole
+from deltasmelt.bronze.store.marks import snapshot_of
+from deltasmelt.silver.errors import name_refused
+from deltasmelt.silver.plan.activity import Activity, Work, activity_of, activity_query
+from deltasmelt.silver.run.bronze_window import files_after, whole
+from deltasmelt.silver.run.position import Position
+from deltasmelt.silver.run.spark_settings import SMALL, tune
+from deltasmelt.silver.run.step_runner import Descriptions
+from deltasmelt.silver.schema import alter, deleted_keys, padding
+from deltasmelt.silver.schema.catalog import check_table, histories, silver_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from deltalake import DeltaTable
 
-    from bronze.identifiers import TableName
-    from bronze.lake.control import Cut
-    from bronze.lake.control_tables import ControlTables
-    from bronze.lake.location import Lake
-    from bronze.shapes import Relation
-    from silver.run.bronze_window import Source
-    from silver.run.sessions import Sessions
-    from silver.run.stored import Stored
-    from silver.run.table_log import SilverLog
-    from silver.run.troubles import Troubles
-    from silver.schema.catalog import SilverTable
-    from silver.settings import SilverSettings
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.control import Cut
+    from deltasmelt.bronze.lake.control_tables import ControlTables
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.silver.run.bronze_window import Source
+    from deltasmelt.silver.run.failed_tables import FailedTables
+    from deltasmelt.silver.run.sessions import Sessions
+    from deltasmelt.silver.run.stored import Stored
+    from deltasmelt.silver.run.table_log import SilverLog
+    from deltasmelt.silver.schema.catalog import SilverTable
+    from deltasmelt.silver.settings import SilverSettings
 
 
 def there(tables: Collection[SilverTable], bronze: DeltaTable, settings: SilverSettings) -> list[SilverTable]:
@@ -237,7 +237,7 @@ class Worklist:
         log: SilverLog,
         source: Source,
         sessions: Sessions,
-        troubles: Troubles,
+        troubles: FailedTables,
         descriptions: Descriptions | None = None,
         position: Position | None = None,
     ) -> None:

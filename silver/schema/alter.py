@@ -15,11 +15,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import TableError, resnapshot_remedy
-from bronze.identifiers import folded
-from silver.schema.catalog import DELETED, OWN_COLUMNS, UNREPRESENTABLE
-from silver.schema.clustering import cluster_actions, clustering_columns, is_wide, recluster_for_drop
-from silver.schema.ddl import (
+from deltasmelt.bronze.errors import TableError, resnapshot_remedy
+from deltasmelt.bronze.identifiers import folded
+from deltasmelt.silver.schema.catalog import DELETED, OWN_COLUMNS, UNREPRESENTABLE
+from deltasmelt.silver.schema.clustering import (
+    cluster_actions,
+    clustering_columns,
+    is_wide,
+    recluster_for_drop,
+)
+from deltasmelt.silver.schema.ddl import (
     FEED,
     NTZ_FEATURE,
     enabled,
@@ -28,16 +33,23 @@ from silver.schema.ddl import (
     wants_mapping,
     with_features,
 )
-from silver.schema.fields import DeltaColumn, believed, comment_of, definition, former_name, free_name
-from silver.schema.live_rows import is_live
-from silver.schema.unrepresentable import lost_values
-from silver.sql import literal, quote
+from deltasmelt.silver.schema.fields import (
+    DeltaColumn,
+    believed,
+    comment_of,
+    definition,
+    former_name,
+    free_name,
+)
+from deltasmelt.silver.schema.live_rows import is_live
+from deltasmelt.silver.schema.unrepresentable import lost_values
+from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from silver.schema.catalog import SilverColumn, SilverTable
-    from silver.settings import SilverSettings
+    from deltasmelt.silver.schema.catalog import SilverColumn, SilverTable
+    from deltasmelt.silver.settings import SilverSettings
 
 _DECIMAL: Final = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 _WIDER: Final = {

@@ -9,16 +9,16 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import ConfigurationError, TableError
-from bronze.identifiers import folded
-from silver.schema.types import Reading, reading
+from deltasmelt.bronze.errors import ConfigurationError, TableError
+from deltasmelt.bronze.identifiers import folded
+from deltasmelt.silver.schema.types import Reading, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from bronze.identifiers import TableName
-    from bronze.shapes import PgType, Relation
-    from silver.settings import SilverSettings
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.shapes import PgType, Relation
+    from deltasmelt.silver.settings import SilverSettings
 
 COMMIT_LSN: Final = "_commit_lsn"
 COMMIT_TS: Final = "_commit_ts"

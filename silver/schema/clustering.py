@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from silver.schema.catalog import COMMIT_LSN, VALID_TO_LSN
-from silver.sql import literal, quote
+from deltasmelt.silver.schema.catalog import COMMIT_LSN, VALID_TO_LSN
+from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from silver.schema.catalog import SilverColumn, SilverTable
+    from deltasmelt.silver.schema.catalog import SilverColumn, SilverTable
 
 STATISTICS: Final = "delta.dataSkippingStatsColumns"
 """Table property: columns that Delta keeps statistics of, in place of the first ones."""

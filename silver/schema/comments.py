@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from silver.schema.fields import believed, comment_of
-from silver.sql import comma, literal, quote
+from deltasmelt.silver.schema.fields import believed, comment_of
+from deltasmelt.silver.sql import comma, literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from silver.schema.catalog import SilverTable
-    from silver.schema.fields import DeltaColumn
+    from deltasmelt.silver.schema.catalog import SilverTable
+    from deltasmelt.silver.schema.fields import DeltaColumn
 
 
 def description_of(table: SilverTable) -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from silver.sql import literal, quote
+from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

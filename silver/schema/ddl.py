@@ -42,18 +42,24 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from bronze.identifiers import folded
-from silver.schema import deleted_keys, padding
-from silver.schema.clustering import STATISTICS, cluster_by, clustering_columns, is_wide, statistics_columns
-from silver.schema.comments import description_of
-from silver.schema.fields import definition, former_name, free_name
-from silver.sql import comma, literal, quote
+from deltasmelt.bronze.identifiers import folded
+from deltasmelt.silver.schema import deleted_keys, padding
+from deltasmelt.silver.schema.clustering import (
+    STATISTICS,
+    cluster_by,
+    clustering_columns,
+    is_wide,
+    statistics_columns,
+)
+from deltasmelt.silver.schema.comments import description_of
+from deltasmelt.silver.schema.fields import definition, former_name, free_name
+from deltasmelt.silver.sql import comma, literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from silver.schema.catalog import SilverColumn, SilverTable
-    from silver.schema.fields import DeltaColumn
+    from deltasmelt.silver.schema.catalog import SilverColumn, SilverTable
+    from deltasmelt.silver.schema.fields import DeltaColumn
 
 MAPPING: Final = "delta.columnMapping.mode"
 BY_NAME: Final = "name"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from bronze.builtin_types import decimal_of, holds_every_digit
-from bronze.catalog.numeric_values import is_numeric
+from deltasmelt.bronze.builtin_types import decimal_of, holds_every_digit
+from deltasmelt.bronze.catalog.numeric_values import is_numeric
 
 if TYPE_CHECKING:
-    from bronze.shapes import PgType
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.shapes import PgType
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 UNREPRESENTABLE_ROWS: Final = "unrepresentable_rows"
 """Detail of a run in `control.runs`: rows, at most, with values that their types do not hold."""

@@ -19,15 +19,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from silver.schema.catalog import COMMIT_LSN, DELETED
-from silver.schema.live_rows import IS_LIVE
-from silver.sql import as_json, block, literal, quote
+from deltasmelt.silver.schema.catalog import COMMIT_LSN, DELETED
+from deltasmelt.silver.schema.live_rows import IS_LIVE
+from deltasmelt.silver.sql import as_json, block, literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from silver.schema.catalog import SilverTable
-    from silver.schema.fields import DeltaColumn
+    from deltasmelt.silver.schema.catalog import SilverTable
+    from deltasmelt.silver.schema.fields import DeltaColumn
 
 KEY_PROPERTY: Final = "deltasmelt.key"
 """Table property: attnums of the columns by which rows, deleted ones included, are unique."""

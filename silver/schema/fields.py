@@ -21,13 +21,13 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.identifiers import folded
-from silver.sql import literal, quote
+from deltasmelt.bronze.identifiers import folded
+from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from silver.schema.catalog import SilverColumn
+    from deltasmelt.silver.schema.catalog import SilverColumn
 
 _ATTRIBUTE: Final = re.compile(r"(?:attribute (\d+)(?:; |$))?(?:rows before it: (.*))?", re.DOTALL)
 _COMMENTED: Final = re.compile(r".* \(attribute (\d+)\)", re.DOTALL)

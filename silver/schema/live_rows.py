@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from silver.schema.catalog import DELETED, VALID_TO_LSN
-from silver.schema.fields import is_of_source
+from deltasmelt.silver.schema.catalog import DELETED, VALID_TO_LSN
+from deltasmelt.silver.schema.fields import is_of_source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 IS_LIVE: Final = f"NOT coalesce({DELETED}, false)"
 """The condition of a live row in a table that keeps deleted ones."""

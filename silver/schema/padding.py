@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bronze.errors import TableError, resnapshot_remedy
-from silver.sql import literal, quote
+from deltasmelt.bronze.errors import TableError, resnapshot_remedy
+from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bronze.shapes import PgType
-    from silver.schema.catalog import SilverTable
-    from silver.schema.fields import DeltaColumn
+    from deltasmelt.bronze.shapes import PgType
+    from deltasmelt.silver.schema.catalog import SilverTable
+    from deltasmelt.silver.schema.fields import DeltaColumn
 
 PADDING_PROPERTY: Final = "deltasmelt.padding"
 """Table property: `UNPADDED` where no value of char(n) has its padding."""

@@ -20,16 +20,22 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from bronze.builtin_types import MOST_DIGITS, decimal_of, holds_every_digit
-from bronze.errors import ConfigurationError
-from bronze.identifiers import folded
-from silver.schema.containers import array_value, hstore_value, range_value, struct_value, vector_value
-from silver.sql import literal, quote
+from deltasmelt.bronze.builtin_types import MOST_DIGITS, decimal_of, holds_every_digit
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.identifiers import folded
+from deltasmelt.silver.schema.containers import (
+    array_value,
+    hstore_value,
+    range_value,
+    struct_value,
+    vector_value,
+)
+from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bronze.shapes import PgType
+    from deltasmelt.bronze.shapes import PgType
 
 _WHOLE: Final = {"int2": "SMALLINT", "int4": "INT", "int8": "BIGINT", "oid": "BIGINT"}
 _FLOATING: Final = {"float4": "FLOAT", "float8": "DOUBLE"}

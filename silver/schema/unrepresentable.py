@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from silver.schema.catalog import OWN_COLUMNS, UNREPRESENTABLE
-from silver.sql import literal
+from deltasmelt.silver.schema.catalog import OWN_COLUMNS, UNREPRESENTABLE
+from deltasmelt.silver.sql import literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,11 +6,11 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from silver.run.masters import computed
-from silver.run.sessions import beside
-from silver.run.spark_settings import settings
-from silver.schema.live_rows import is_live
-from silver.verify.rows import (
+from deltasmelt.silver.run.masters import computed
+from deltasmelt.silver.run.sessions import beside
+from deltasmelt.silver.run.spark_settings import settings
+from deltasmelt.silver.schema.live_rows import is_live
+from deltasmelt.silver.verify.rows import (
     KINDS,
     MOST_TEXT,
     digests_query,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Row, SparkSession
 
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 _WRONG: Final = "smelt_wrong"
 _FIRST: Final = "smelt_first_wrong"

@@ -19,14 +19,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from silver.schema.catalog import COMMIT_LSN, UNREPRESENTABLE, VALID_FROM_LSN, VALID_TO_LSN
-from silver.schema.live_rows import is_live
-from silver.sql import as_json, comma, literal, quote
+from deltasmelt.silver.schema.catalog import COMMIT_LSN, UNREPRESENTABLE, VALID_FROM_LSN, VALID_TO_LSN
+from deltasmelt.silver.schema.live_rows import is_live
+from deltasmelt.silver.sql import as_json, comma, literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 RANGES: Final = 256
 """Parts of a table by the hash of its keys."""

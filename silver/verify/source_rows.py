@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from bronze.lake.delta import location, open_existing
-from bronze.lsn import Lsn
-from bronze.store.contract import CHANGES
-from silver.fold.fold import unfolded
-from silver.fold.merge import inserted
-from silver.fold.upsert import cells
-from silver.fold.window import Facts, Window
-from silver.plan.steps import shapes_of
-from silver.run.bronze_window import whole
-from silver.run.small_reads import may_read_files
+from deltasmelt.bronze.lake.delta import location, open_existing
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.silver.fold.fold import unfolded
+from deltasmelt.silver.fold.merge import inserted
+from deltasmelt.silver.fold.upsert import cells
+from deltasmelt.silver.fold.window import Facts, Window
+from deltasmelt.silver.plan.steps import shapes_of
+from deltasmelt.silver.run.bronze_window import whole
+from deltasmelt.silver.run.small_reads import may_read_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from bronze.lake.location import Lake
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 _COLUMNS: Final = (
     "relation_id BIGINT, commit_lsn BIGINT, seq BIGINT, commit_ts TIMESTAMP, op STRING, new ARRAY<STRING>"

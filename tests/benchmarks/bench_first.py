@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 
-from pipelines.demo.embedded_postgres import EmbeddedServer
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.benchmarks.measuring import machine, ratio, say
 from tests.living import processes
 
@@ -45,7 +45,7 @@ UPDATE order_detail SET quantity = quantity + 1
   WHERE (order_id, product_id) IN (SELECT order_id, product_id FROM order_detail ORDER BY 1, 2 LIMIT 22)
 """
 _LOOK_SECONDS: Final = 0.1
-_SMELT: Final = (sys.executable, "-m", "pipelines")
+_SMELT: Final = (sys.executable, "-m", "deltasmelt")
 
 
 def main() -> int:

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from bronze.lake.control_tables import ControlTables
-from pipelines.demo.embedded_postgres import EmbeddedServer
-from pipelines.settings import load_pipeline
-from pipelines.spark.fresh_sql import FreshSql
-from pipelines.spark.lake_sql import LakeSql, cut_of
-from pipelines.spark.session import spark_session, stop_session
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.spark.fresh_sql import FreshSql
+from deltasmelt.pipelines.spark.lake_sql import LakeSql, cut_of
+from deltasmelt.pipelines.spark.session import spark_session, stop_session
 from tests.benchmarks.measuring import machine, say
 from tests.benchmarks.silver_continuous import load_script, make_tables, percentiles
 from tests.pipelines.processes import Command
@@ -34,7 +34,7 @@ from tests.pipelines.processes import Command
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pipelines.settings import Pipeline
+    from deltasmelt.pipelines.settings import Pipeline
 
 PROBE = "SELECT max(id) AS n FROM silver.probe"
 BARS = (3.0, 6.0)

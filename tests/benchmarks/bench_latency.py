@@ -26,10 +26,10 @@ import psycopg
 import pyarrow.parquet as pq
 from pydantic import SecretStr
 
-from bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings
-from bronze.lake.location import Lake
-from bronze.reader.reader import Reader
-from pipelines.demo.embedded_postgres import EmbeddedServer
+from deltasmelt.bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.reader.reader import Reader
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.benchmarks.measuring import machine, say
 
 if TYPE_CHECKING:

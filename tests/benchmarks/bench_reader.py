@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
-from bronze.lsn import Lsn
+from deltasmelt.bronze.lsn import Lsn
 from tests.benchmarks.measuring import Run, Watched, bench_server, machine, say
 
 if TYPE_CHECKING:
-    from pipelines.demo.embedded_postgres import EmbeddedServer
+    from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 _WORKLOADS: Final = Path(__file__).parent / "workloads"
 _WALL_BARS: Final = {"bulk": 1.25, "oltp": 1.0}

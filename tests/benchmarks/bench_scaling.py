@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import psycopg
 
-from bronze.lake.control_tables import ControlTables
-from pipelines.spark.session import spark_session
-from silver.cycle import Silver
-from silver.run.long_work import LONG
-from silver.settings import SilverSettings
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.pipelines.spark.session import spark_session
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.run.long_work import LONG
+from deltasmelt.silver.settings import SilverSettings
 from tests.benchmarks.bench_latency import reading
 from tests.benchmarks.bench_silver import clients, line
 from tests.benchmarks.bench_snapshot import ROWS, TABLE, run_snapshot

@@ -33,22 +33,22 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 from pydantic import SecretStr
 
-from bronze.catalog.select import select_tables
-from bronze.config.sections import SnapshotSettings, SourceSettings
-from bronze.lake.location import Lake
-from bronze.postgres.connection import connect, identify
-from bronze.setup.publication import ensure_publication
-from bronze.snapshot.snapshot import Snapshot
-from bronze.store.landing import Landing
-from bronze.store.relations import ShapeLog
-from bronze.store.sink import DeltaSink
-from bronze.stream.memory import configure_allocators
-from pipelines.spark.executors import spark_executors
+from deltasmelt.bronze.catalog.select import select_tables
+from deltasmelt.bronze.config.sections import SnapshotSettings, SourceSettings
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.postgres.connection import connect, identify
+from deltasmelt.bronze.setup.publication import ensure_publication
+from deltasmelt.bronze.snapshot.snapshot import Snapshot
+from deltasmelt.bronze.store.landing import Landing
+from deltasmelt.bronze.store.relations import ShapeLog
+from deltasmelt.bronze.store.sink import DeltaSink
+from deltasmelt.bronze.stream.memory import configure_allocators
+from deltasmelt.pipelines.spark.executors import spark_executors
 from tests.benchmarks.measuring import Run, Watched, bench_server, machine, ratio, say
 
 if TYPE_CHECKING:
-    from bronze.snapshot.executors import ExecutorsAtHand
-    from pipelines.demo.embedded_postgres import EmbeddedServer
+    from deltasmelt.bronze.snapshot.executors import ExecutorsAtHand
+    from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 _BAR: Final = 0.6
 TABLE: Final = """
@@ -168,7 +168,7 @@ def take_by_spark(dsn: str, workers: int) -> Run:
 
 def _loaded() -> str:
     """In a Python worker: load what a task needs, and let the other workers begin meanwhile."""
-    import_module("bronze.snapshot.range_task")
+    import_module("deltasmelt.bronze.snapshot.range_task")
     time.sleep(1)
     return ""
 

@@ -20,10 +20,10 @@ from typing import Final
 
 import psycopg
 
-from pipelines.proof.against_source import prove
-from pipelines.settings import load_pipeline
-from pipelines.spark.session import spark_session, stop_session
-from pipelines.terminal.output import Output
+from deltasmelt.pipelines.proof.against_source import prove
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.spark.session import spark_session, stop_session
+from deltasmelt.pipelines.terminal.output import Output
 from tests.benchmarks.bench_snapshot import ROWS, TABLE, run_plain
 from tests.benchmarks.measuring import bench_server, machine, ratio, say
 from tests.benchmarks.silver_clients import cpu_seconds, java
@@ -47,7 +47,7 @@ def main() -> int:
             f"pipeline: bench\nsource: {{dsn: '{server.dsn()}', slot: bench, publication: bench}}\n"
             "lake: {path: ./lake}\n"
         )
-        run = [sys.executable, "-m", "pipelines", "run", str(file), "--until-caught-up"]
+        run = [sys.executable, "-m", "deltasmelt", "run", str(file), "--until-caught-up"]
         subprocess.run(run, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         pipeline = load_pipeline(file)
         spark = spark_session(pipeline.spark)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from bronze.pgoutput.decoder import StreamDecoder
+from deltasmelt.bronze.pgoutput.decoder import StreamDecoder
 from tests.bronze import wire
 
 if TYPE_CHECKING:

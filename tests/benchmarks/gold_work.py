@@ -11,22 +11,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bronze.config.yaml_file import parse_yaml
-from bronze.identifiers import TableName
-from bronze.lake.control import Cut
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.delta import location, open_table
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from gold.cycle import Gold
-from gold.language.document import parse_document
-from pipelines.runtime.clustering import by_name, clustered
-from pipelines.runtime.maintenance import Maintenance
-from silver.run.pinned import PINNED
-from silver.run.spark_settings import settings
-from silver.schema import ddl
-from silver.schema.catalog import SilverTable, silver_table
-from silver.settings import SilverSettings
+from deltasmelt.bronze.config.yaml_file import parse_yaml
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control import Cut
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.delta import location, open_table
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.gold.cycle import Gold
+from deltasmelt.gold.language.document import parse_document
+from deltasmelt.pipelines.runtime.clustering import by_name, clustered
+from deltasmelt.pipelines.runtime.maintenance import Maintenance
+from deltasmelt.silver.run.pinned import PINNED
+from deltasmelt.silver.run.spark_settings import settings
+from deltasmelt.silver.schema import ddl
+from deltasmelt.silver.schema.catalog import SilverTable, silver_table
+from deltasmelt.silver.settings import SilverSettings
 from tests.gold.shop import relation
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.location import Layer
-    from gold.language.document import Document
-    from pipelines.runtime.maintenance import MaintenanceResult
+    from deltasmelt.bronze.lake.location import Layer
+    from deltasmelt.gold.language.document import Document
+    from deltasmelt.pipelines.runtime.maintenance import MaintenanceResult
 
 CUSTOMER: Final = """
 document: customer

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pipelines.demo.embedded_postgres import EmbeddedServer
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

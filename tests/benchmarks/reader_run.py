@@ -11,7 +11,7 @@ import resource
 import sys
 import time
 
-from pipelines.without_pandas import load_pyarrow
+from deltasmelt.pipelines.without_pandas import load_pyarrow
 
 
 def main() -> None:
@@ -20,10 +20,10 @@ def main() -> None:
     load_pyarrow()
     from pydantic import SecretStr  # noqa: PLC0415 - after pandas is hidden
 
-    from bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings  # noqa: PLC0415
-    from bronze.lake.location import Lake  # noqa: PLC0415
-    from bronze.lsn import Lsn  # noqa: PLC0415
-    from bronze.reader.reader import Reader  # noqa: PLC0415
+    from deltasmelt.bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings  # noqa: PLC0415
+    from deltasmelt.bronze.lake.location import Lake  # noqa: PLC0415
+    from deltasmelt.bronze.lsn import Lsn  # noqa: PLC0415
+    from deltasmelt.bronze.reader.reader import Reader  # noqa: PLC0415
 
     settings = json.loads(sys.argv[1])
     started: dict[str, float] = {}

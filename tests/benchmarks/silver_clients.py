@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from deltalake import DeltaTable
 
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from pipelines.spark.jars import delta_jars
-from pipelines.spark.session import spark_session
-from silver.cycle import Silver, warm_up
-from silver.settings import SilverSettings
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.pipelines.spark.jars import delta_jars
+from deltasmelt.pipelines.spark.session import spark_session
+from deltasmelt.silver.cycle import Silver, warm_up
+from deltasmelt.silver.settings import SilverSettings
 from tests.benchmarks.silver_work import NAMES, TYPED
 from tests.living import processes
 

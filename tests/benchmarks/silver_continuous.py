@@ -18,15 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from bronze.lake.control_tables import ControlTables
-from pipelines.demo.embedded_postgres import EmbeddedServer
-from pipelines.runtime.supervisor import Supervisor
-from pipelines.settings import load_pipeline
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
+from deltasmelt.pipelines.runtime.supervisor import Supervisor
+from deltasmelt.pipelines.settings import load_pipeline
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pipelines.settings import Pipeline
+    from deltasmelt.pipelines.settings import Pipeline
 
 _TABLES: Final = 5
 _ROWS: Final = 20_000

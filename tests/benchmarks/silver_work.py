@@ -15,18 +15,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from bronze.lake.location import Lake
-from bronze.shapes import PgType
-from bronze.store.contract import CHANGES, CHANGES_SCHEMA
-from bronze.store.marks import CONFIRM_APP, STREAM_APP
-from bronze.store.text_lists import list_array
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.shapes import PgType
+from deltasmelt.bronze.store.contract import CHANGES, CHANGES_SCHEMA
+from deltasmelt.bronze.store.marks import CONFIRM_APP, STREAM_APP
+from deltasmelt.bronze.store.text_lists import list_array
 from tests.silver.histories import START, BronzeWriter, relation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from bronze.shapes import Relation
+    from deltasmelt.bronze.shapes import Relation
 
 _FILE_ROWS: Final = 131_072
 _CHUNK: Final = 500_000

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bronze.shapes import Relation
+    from deltasmelt.bronze.shapes import Relation
 
     Cells: TypeAlias = dict[int, str | None]
 

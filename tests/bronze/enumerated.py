@@ -29,12 +29,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import psycopg
 from deltalake import DeltaTable
 
-from bronze.doors import Door
-from bronze.lake.location import local_folder
-from bronze.lsn import ZERO, Lsn
-from bronze.pgoutput.framing import Block
-from bronze.store.marks import CONFIRM_APP
-from bronze.stream.replication import Drained
+from deltasmelt.bronze.effects import Effect
+from deltasmelt.bronze.lake.location import local_folder
+from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.pgoutput.framing import Block
+from deltasmelt.bronze.store.marks import CONFIRM_APP
+from deltasmelt.bronze.stream.replication import Drained
 from tests.bronze.faults import OF_THE_SOURCE, failure
 
 if TYPE_CHECKING:
@@ -45,13 +45,15 @@ Kind = Literal["before", "after", "late", "never", "half", "stale"]
 
 LATE_SECONDS: Final = 1.4
 PATIENCE_SECONDS: Final = 0.9
-_KINDS: Final[dict[Kind, frozenset[Door]]] = {
-    "before": frozenset(Door),
-    "after": frozenset(Door),
-    "late": OF_THE_SOURCE | {Door.COMMIT, Door.REFRESH, Door.CLOSE_PART},
-    "never": OF_THE_SOURCE - {Door.CONNECT},  # libpq's own patience, in whole seconds
-    "half": frozenset({Door.WRITE_PART, Door.CLOSE_PART, Door.CREATE_TABLE, Door.CHECKPOINT, Door.RECEIVE}),
-    "stale": frozenset({Door.REFRESH, Door.OPEN_TABLE, Door.LIST_FILES, Door.FEEDBACK}),
+_KINDS: Final[dict[Kind, frozenset[Effect]]] = {
+    "before": frozenset(Effect),
+    "after": frozenset(Effect),
+    "late": OF_THE_SOURCE | {Effect.COMMIT, Effect.REFRESH, Effect.CLOSE_PART},
+    "never": OF_THE_SOURCE - {Effect.CONNECT},  # libpq's own patience, in whole seconds
+    "half": frozenset(
+        {Effect.WRITE_PART, Effect.CLOSE_PART, Effect.CREATE_TABLE, Effect.CHECKPOINT, Effect.RECEIVE}
+    ),
+    "stale": frozenset({Effect.REFRESH, Effect.OPEN_TABLE, Effect.LIST_FILES, Effect.FEEDBACK}),
 }
 
 
@@ -63,7 +65,7 @@ class Killed(BaseException):
 class Case:
     """The n-th effect at a door, from 1, meets a fault; perhaps a kill follows it."""
 
-    door: Door
+    door: Effect
     number: int
     kind: Kind
     kill: bool
@@ -72,11 +74,11 @@ class Case:
         return f"{self.kind} {self.door} {self.number}{', killed' if self.kill else ''}"
 
 
-def cases(seen: Counter[Door]) -> list[Case]:
+def cases(seen: Counter[Effect]) -> list[Case]:
     """Each fault of each effect that was counted, with and without a kill."""
     return [
         Case(door, number, kind, kill)
-        for door in Door
+        for door in Effect
         for number in range(1, seen[door] + 1)
         for kind, doors in _KINDS.items()
         if door in doors
@@ -107,23 +109,23 @@ class SourceAndLake:
         self._torn = ""
         self._connections: dict[str, psycopg.Connection[Any]] = {}
         self._dies = False
-        self.seen: Counter[Door] = Counter()
+        self.seen: Counter[Effect] = Counter()
         self.met = False
         self.killed = False
         self.confirmed_too_far: list[str] = []
 
-    def __call__(self, door: Door, where: str, effect: Callable[[], Any]) -> Any:
+    def __call__(self, door: Effect, where: str, effect: Callable[[], Any]) -> Any:
         if self._dies:
             self.killed = True
             raise Killed
-        if door is Door.RECEIVE and where == self._torn:
+        if door is Effect.RECEIVE and where == self._torn:
             while True:  # nothing comes behind a hole: what was on its way is forgotten until the line ends
                 effect()
         with self._lock:
             now = self._is_due(door)
-        if door is Door.COMMIT and where.endswith("/changes"):
+        if door is Effect.COMMIT and where.endswith("/changes"):
             self._at_commit.get(self.seen[door], lambda: None)()
-        if door is Door.FEEDBACK:
+        if door is Effect.FEEDBACK:
             self._check(Lsn.parse(where.split()[1]))
         if not now:
             return self._counted(door, effect())
@@ -136,20 +138,20 @@ class SourceAndLake:
         finally:
             self._dies = case.kill
 
-    def _is_due(self, door: Door) -> bool:
-        if door is not Door.RECEIVE:  # counted when something came
+    def _is_due(self, door: Effect) -> bool:
+        if door is not Effect.RECEIVE:  # counted when something came
             self.seen[door] += 1
-        number = self.seen[door] + (door is Door.RECEIVE)
+        number = self.seen[door] + (door is Effect.RECEIVE)
         case = self._case
         return not self.met and case is not None and (case.door, case.number) == (door, number)
 
-    def _counted(self, door: Door, result: Any) -> Any:
-        if door is Door.RECEIVE and len(result.block):
+    def _counted(self, door: Effect, result: Any) -> Any:
+        if door is Effect.RECEIVE and len(result.block):
             with self._lock:
                 self.seen[door] += 1
-        if door is Door.LIST_FILES and self._listing is None:
+        if door is Effect.LIST_FILES and self._listing is None:
             self._listing = result
-        if door is Door.CONNECT and result is not None:
+        if door is Effect.CONNECT and result is not None:
             self._connections[str(result.info.backend_pid)] = result
         return result
 
@@ -172,18 +174,18 @@ class SourceAndLake:
             case "never":
                 swallow(self._connections[where.split(maxsplit=1)[0]])
                 return effect()
-            case "before" if case.door is Door.CONNECT:
+            case "before" if case.door is Effect.CONNECT:
                 raise psycopg.OperationalError("injected: Connection refused")
             case "before":
                 self._end(where)
                 return effect()
         result = effect()
-        if case.door is Door.CONNECT:
+        if case.door is Effect.CONNECT:
             if result is not None:
                 result.close()
             raise lost
         self._end(where)
-        if case.door is not Door.RECEIVE:
+        if case.door is not Effect.RECEIVE:
             raise lost
         self._torn = where
         if case.kind == "after":
@@ -206,20 +208,20 @@ class SourceAndLake:
                 effect()
                 self._halve(case.door, where)
                 raise said
-        if case.door is Door.REFRESH:
+        if case.door is Effect.REFRESH:
             return None
-        if case.door is Door.LIST_FILES:
+        if case.door is Effect.LIST_FILES:
             return [] if self._listing is None else self._listing
         table = effect()
         return DeltaTable(where, version=table.version() - 1) if table.version() else table
 
-    def _halve(self, door: Door, where: str) -> None:
+    def _halve(self, door: Effect, where: str) -> None:
         path = local_folder(where)
         assert path is not None
         found = [path]
-        if door is Door.CREATE_TABLE:
+        if door is Effect.CREATE_TABLE:
             found = list(path.parent.glob(f"_{path.name}-*/_delta_log/*.json"))
-        if door is Door.CHECKPOINT:
+        if door is Effect.CHECKPOINT:
             found = list(path.glob("*/_delta_log/*.checkpoint.parquet"))
         for file in found:
             with file.open("r+b") as opened:

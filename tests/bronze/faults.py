@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from deltalake.exceptions import DeltaError
 
-from bronze.doors import Door
+from deltasmelt.bronze.effects import Effect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,18 +27,18 @@ When = Literal["before", "after"]
 
 OF_THE_SOURCE: Final = frozenset(
     {
-        Door.CONNECT,
-        Door.STATEMENT,
-        Door.COPY_OUT,
-        Door.REPLICATION_COMMAND,
-        Door.EXPORT_SNAPSHOT,
-        Door.START_STREAM,
-        Door.RECEIVE,
-        Door.FEEDBACK,
+        Effect.CONNECT,
+        Effect.STATEMENT,
+        Effect.COPY_OUT,
+        Effect.REPLICATION_COMMAND,
+        Effect.EXPORT_SNAPSHOT,
+        Effect.START_STREAM,
+        Effect.RECEIVE,
+        Effect.FEEDBACK,
     }
 )
 _OF_DELTA: Final = frozenset(
-    {Door.OPEN_TABLE, Door.CREATE_TABLE, Door.REFRESH, Door.COMMIT, Door.CHECKPOINT, Door.CLEAN}
+    {Effect.OPEN_TABLE, Effect.CREATE_TABLE, Effect.REFRESH, Effect.COMMIT, Effect.CHECKPOINT, Effect.CLEAN}
 )
 
 
@@ -46,7 +46,7 @@ _OF_DELTA: Final = frozenset(
 class Fault:
     """The n-th effect at a door fails, from 1; of those at places that hold a text, if one is given."""
 
-    door: Door
+    door: Effect
     number: int
     when: When
     place: str = ""
@@ -58,10 +58,10 @@ class Faults:
     def __init__(self, *faults: Fault) -> None:
         self._faults = dict.fromkeys(faults, 0)
         self._lock = threading.Lock()
-        self.seen: Counter[Door] = Counter()
+        self.seen: Counter[Effect] = Counter()
         self.failed: list[tuple[Fault, str]] = []
 
-    def __call__(self, door: Door, where: str, effect: Callable[[], Any]) -> Any:
+    def __call__(self, door: Effect, where: str, effect: Callable[[], Any]) -> Any:
         with self._lock:
             self.seen[door] += 1
             now = [fault for fault in self._faults if fault.door is door and fault.place in where]
@@ -81,7 +81,7 @@ class Faults:
         raise failure(fault.door, f"injected {fault.when} {fault.door} {fault.number} at {where}")
 
 
-def failure(door: Door, said: str) -> Exception:
+def failure(door: Effect, said: str) -> Exception:
     """What the lake raises at a door."""
     return DeltaError(said) if door in _OF_DELTA else OSError(errno.EIO, said)
 
@@ -94,15 +94,15 @@ class Disk:
         each: called after each effect, with what it was.
     """
 
-    def __init__(self, folder: Path, each: Callable[[Door, str], None] | None = None) -> None:
+    def __init__(self, folder: Path, each: Callable[[Effect, str], None] | None = None) -> None:
         self._folder = folder
         self._each = each
         self._flushed: dict[int, int] = {}
         self._names: dict[int, dict[str, int]] = {}
 
-    def __call__(self, door: Door, where: str, effect: Callable[[], Any]) -> Any:
+    def __call__(self, door: Effect, where: str, effect: Callable[[], Any]) -> Any:
         result = effect()
-        if door is Door.FLUSH:
+        if door is Effect.FLUSH:
             self._flush(Path(where))
         if self._each is not None:
             self._each(door, where)

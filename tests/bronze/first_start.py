@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from bronze.config.sections import BronzeSettings, SnapshotSettings
-from bronze.doors import Door, guarded
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
+from deltasmelt.bronze.config.sections import BronzeSettings, SnapshotSettings
+from deltasmelt.bronze.effects import Effect, guarded
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
 from tests.bronze.enumerated import Case, Killed, SourceAndLake
 from tests.bronze.faults import OF_THE_SOURCE
 from tests.bronze.replaying import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _SETTINGS: Final = BronzeSettings(flush_interval=0.02, heartbeat=0.1)
 _COPIES: Final = SnapshotSettings(workers=2, chunk_rows=1000)
-_DOORS: Final = OF_THE_SOURCE | {Door.COMMIT, Door.CREATE_TABLE, Door.OPEN_TABLE}
+_DOORS: Final = OF_THE_SOURCE | {Effect.COMMIT, Effect.CREATE_TABLE, Effect.OPEN_TABLE}
 
 _LIFE: Final = (
     "INSERT INTO items SELECT i, 'new' FROM generate_series(2001, 2100) i",
@@ -71,7 +71,7 @@ class FirstStart:
         sound = self.read(None)
         assert sound.error is None, sound.error
         self.seen = sound.guard.seen
-        for door in set(Door) - _DOORS:
+        for door in set(Effect) - _DOORS:
             del self.seen[door]
         self._check(sound)
 

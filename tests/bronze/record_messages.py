@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 from psycopg import pq
 
-from pipelines.demo.embedded_postgres import EmbeddedServer
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipelines.demo.embedded_copy import ServerVersion
+    from deltasmelt.pipelines.demo.embedded_copy import ServerVersion
 
 FOLDER: Final = Path(__file__).parent / "recorded"
 PUBLICATION_OPTIONS: Final = "proto_version '1', publication_names 'p', messages 'true'"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from bronze.identifiers import TableName
+    from deltasmelt.bronze.identifiers import TableName
 
 Row = dict[str, Any]
 Tuple = tuple[list[str | None], list[int]]

@@ -14,24 +14,24 @@ import psycopg
 from deltalake import DeltaTable
 from pydantic import SecretStr
 
-from bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings
-from bronze.config.timing import Timing
-from bronze.identifiers import TableName, quote_identifier
-from bronze.lake import delta
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.postgres.connection import connect
-from bronze.reader.reader import Reader
-from bronze.store.contract import CHANGES
-from bronze.store.marks import snapshot_of
-from bronze.store.relations import read_relations
+from deltasmelt.bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.identifiers import TableName, quote_identifier
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.reader.reader import Reader
+from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.bronze.store.marks import snapshot_of
+from deltasmelt.bronze.store.relations import read_relations
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
 
-    from bronze.shapes import Relation
-    from bronze.snapshot.executors import ExecutorsAtHand
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.bronze.snapshot.executors import ExecutorsAtHand
 
 
 Row = dict[str, str | None]

@@ -6,13 +6,13 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from bronze.lsn import Lsn
+from deltasmelt.bronze.lsn import Lsn
 from tests.bronze.replaying import fetch, make_reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 
 def confirmed(source: SourceSettings) -> Lsn:

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from bronze.config.timing import Timing
+    from deltasmelt.bronze.config.timing import Timing
 
 TWO_HOURS: Final = 7200.0
 

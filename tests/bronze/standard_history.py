@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from deltalake import DeltaTable
 
-from bronze.config.sections import BronzeSettings, SnapshotSettings
-from bronze.config.timing import Timing
-from bronze.doors import guarded
-from bronze.errors import SmeltError
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
+from deltasmelt.bronze.config.sections import BronzeSettings, SnapshotSettings
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.effects import guarded
+from deltasmelt.bronze.errors import SmeltError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
 from tests.bronze.enumerated import PATIENCE_SECONDS, Case, Killed, SourceAndLake
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
@@ -65,15 +65,15 @@ IMPATIENT: Final = Timing(
 """Each answer that the cases bring late comes too late."""
 
 _SMALL: Final = {
-    "bronze.stream.session.WRITE_BYTES": 40_000,
-    "bronze.stream.session.FEED_BYTES": 16_384,
-    "bronze.stream.replication._INPUT_BUFFER": 1,
-    "bronze.stream.replication._DRAIN_BYTES": 8_192,
-    "bronze.lake.parquet.FILE_BYTES": 150_000,
-    "bronze.lake.delta.CHECKPOINT_INTERVAL": 8,
-    "bronze.store.sink._COMPACT_AFTER_COMMITS": 5,
-    "bronze.store.sink._MANY_FILES": 4,
-    "bronze.store.sink._TIDY_EVERY": 12,
+    "deltasmelt.bronze.stream.session.WRITE_BYTES": 40_000,
+    "deltasmelt.bronze.stream.session.FEED_BYTES": 16_384,
+    "deltasmelt.bronze.stream.replication._INPUT_BUFFER": 1,
+    "deltasmelt.bronze.stream.replication._DRAIN_BYTES": 8_192,
+    "deltasmelt.bronze.lake.parquet.FILE_BYTES": 150_000,
+    "deltasmelt.bronze.lake.delta.CHECKPOINT_INTERVAL": 8,
+    "deltasmelt.bronze.store.sink._COMPACT_AFTER_COMMITS": 5,
+    "deltasmelt.bronze.store.sink._MANY_FILES": 4,
+    "deltasmelt.bronze.store.sink._TIDY_EVERY": 12,
 }
 
 

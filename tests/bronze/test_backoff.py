@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bronze.backoff import Backoff, tried_again
+from deltasmelt.bronze.backoff import Backoff, tried_again
 
 
 def test_pauses_double_up_to_the_longest_and_begin_anew_after_a_success() -> None:

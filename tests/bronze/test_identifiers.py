@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bronze.identifiers import TableName, folded
+from deltasmelt.bronze.identifiers import TableName, folded
 
 PARTS = st.text(st.sampled_from('a.b" '), min_size=1, max_size=4)
 

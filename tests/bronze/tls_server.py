@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.demo.embedded_postgres import EmbeddedServer
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 if TYPE_CHECKING:
     from tests.bronze.certificates import Certificate

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import psycopg
 
-from pipelines.demo.embedded_postgres import EmbeddedServer
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 if TYPE_CHECKING:
     from pathlib import Path

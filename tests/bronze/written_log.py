@@ -13,34 +13,34 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from bronze.config.sections import BronzeSettings
-from bronze.drift.looks import Looked
-from bronze.drift.storage import Storage
-from bronze.errors import TransientError
-from bronze.identifiers import TableName
-from bronze.lake.control import OpenError
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.failures import lake_failures
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.pgoutput.decoder import StreamDecoder
-from bronze.pgoutput.framing import Block
-from bronze.postgres.connection import ServerIdentity
-from bronze.shapes import Column, PgType, Relation
-from bronze.snapshot.rows import SnapshotRows
-from bronze.store.landing import Landing
-from bronze.store.position import Position
-from bronze.store.relations import ShapeLog
-from bronze.store.sink import DeltaSink
-from bronze.stream.receiver import Batch
-from bronze.stream.replication import Keepalive
-from bronze.stream.session import Stream
+from deltasmelt.bronze.config.sections import BronzeSettings
+from deltasmelt.bronze.drift.observed_storage import ObservedStorage
+from deltasmelt.bronze.drift.storage import Storage
+from deltasmelt.bronze.errors import TransientError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control import OpenError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.failures import lake_failures
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.pgoutput.decoder import StreamDecoder
+from deltasmelt.bronze.pgoutput.framing import Block
+from deltasmelt.bronze.postgres.connection import ServerIdentity
+from deltasmelt.bronze.shapes import Column, PgType, Relation
+from deltasmelt.bronze.snapshot.rows import SnapshotRows
+from deltasmelt.bronze.store.landing import Landing
+from deltasmelt.bronze.store.position import Position
+from deltasmelt.bronze.store.relations import ShapeLog
+from deltasmelt.bronze.store.sink import DeltaSink
+from deltasmelt.bronze.stream.receiver import Batch
+from deltasmelt.bronze.stream.replication import Keepalive
+from deltasmelt.bronze.stream.session import Stream
 from tests.bronze import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bronze.stream.receiver import Receiver
+    from deltasmelt.bronze.stream.receiver import Receiver
 
 IDENTITY = ServerIdentity(system_identifier=7, timeline=1, version=160000, database="shop")
 ITEMS, COPIED = TableName("public", "items"), TableName("public", "copied")
@@ -193,7 +193,7 @@ def copy(landing: Landing) -> None:
     second.write(rows.end(2 << 32))
     parts = [*first.finish(), *second.finish()]
     landing.shapes.record([COPIED_SHAPE])
-    sink.tables.record_looks({COPIED: Looked(Storage(9, {}, {}))})
+    sink.tables.record_looks({COPIED: ObservedStorage(Storage(9, {}, {}))})
     sink.tables.note_membership({COPIED: 1}, [], SNAPSHOT)
     sink.tables.commit_snapshot(COPIED, SNAPSHOT, parts)
 

@@ -12,12 +12,12 @@ import pytest
 from deltalake import write_deltalake
 
 import deltasmelt
-from bronze.lake.control import Cut
-from bronze.lake.control_tables import ControlTables
-from bronze.lsn import Lsn
-from pipelines.proof.load import Load
-from pipelines.spark.guest_sql import OLD_VERSIONS
-from pipelines.spark.sql_names import aliased
+from deltasmelt.bronze.lake.control import Cut
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.pipelines.proof.load import Load
+from deltasmelt.pipelines.spark.guest_sql import OLD_VERSIONS
+from deltasmelt.pipelines.spark.sql_names import aliased
 from tests.fix_spark import reading
 from tests.pipelines.sql_shell.small_lake import FIRST, ROWS, SECOND, make_small_lake
 

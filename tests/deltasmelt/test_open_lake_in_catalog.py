@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltasmelt
-from bronze.lake.control import Cut
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.named import session as named_session
-from bronze.lsn import Lsn
-from pipelines.spark.guest_sql import OLD_VERSIONS
+from deltasmelt.bronze.lake.catalog import session as named_session
+from deltasmelt.bronze.lake.control import Cut
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.pipelines.spark.guest_sql import OLD_VERSIONS
 from tests.fix_spark import reading
 from tests.gold.catalog_world import CATALOG, lake_in_catalog
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.location import Lake
 
 pytestmark = pytest.mark.spark
 

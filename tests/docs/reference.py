@@ -15,13 +15,13 @@ import pyarrow as pa
 import typer
 from pydantic import BaseModel, SecretStr
 
-from bronze.config.sections import parse_duration, parse_size
-from bronze.lake.control import CUTS_SCHEMA, ERRORS_SCHEMA, RUNS_SCHEMA
-from bronze.store.contract import CHANGES_SCHEMA, RELATIONS_SCHEMA
-from pipelines.cli import app
-from pipelines.quality.results import RESULTS_SCHEMA
-from pipelines.settings import Pipeline
-from pipelines.terminal.help_layout import EXAMPLES, GROUPS
+from deltasmelt.bronze.config.sections import parse_duration, parse_size
+from deltasmelt.bronze.lake.control import CUTS_SCHEMA, ERRORS_SCHEMA, RUNS_SCHEMA
+from deltasmelt.bronze.store.contract import CHANGES_SCHEMA, RELATIONS_SCHEMA
+from deltasmelt.pipelines.cli import app
+from deltasmelt.pipelines.quality.results import RESULTS_SCHEMA
+from deltasmelt.pipelines.settings import Pipeline
+from deltasmelt.pipelines.terminal.help_layout import EXAMPLES, GROUPS
 from tests.docs.blocks import ROOT
 
 if TYPE_CHECKING:

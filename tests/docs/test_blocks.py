@@ -11,12 +11,12 @@ import psycopg
 import pytest
 import typer
 
-from bronze.config.yaml_file import parse_yaml
-from gold.language.document import parse_document
-from pipelines.cli import app
-from pipelines.quality.suite_files import load_suite
-from pipelines.settings import Pipeline, load_pipeline
-from pipelines.terminal.error_pages import codes
+from deltasmelt.bronze.config.yaml_file import parse_yaml
+from deltasmelt.gold.language.document import parse_document
+from deltasmelt.pipelines.cli import app
+from deltasmelt.pipelines.quality.suite_files import load_suite
+from deltasmelt.pipelines.settings import Pipeline, load_pipeline
+from deltasmelt.pipelines.terminal.error_pages import codes
 from tests.docs.blocks import ROOT, Block, blocks, commands, pages, spans
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def steps() -> Iterator[tuple[str, str]]:
 def test_every_yaml_block_is_read_by_the_models(
     name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.settings.secret", lambda secret: f"postgresql://{secret}")
+    monkeypatch.setattr("deltasmelt.pipelines.settings.secret", lambda secret: f"postgresql://{secret}")
     file = tmp_path / "pipeline.yml"
     value = parse_yaml(text, Path(name)).data
     if isinstance(value, list):

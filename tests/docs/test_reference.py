@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.settings import Pipeline
+from deltasmelt.pipelines.settings import Pipeline
 from tests.docs.reference import DOCS, KEYS, SCHEMAS, TABLES, columns_table, keys, keys_table, pages
 
 

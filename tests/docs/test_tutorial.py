@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from pipelines.private import conf_folder
+from deltasmelt.pipelines.private import conf_folder
 from tests.docs.blocks import ROOT, blocks
 from tests.pipelines.in_process import smelt_here
 

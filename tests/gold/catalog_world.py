@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bronze.lake.location import Lake
-from bronze.lake.named.session import serve
-from pipelines.spark.session import spark_session
-from silver.settings import SilverSettings
-from silver.sql import literal
+from deltasmelt.bronze.lake.catalog.session import serve
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.pipelines.spark.session import spark_session
+from deltasmelt.silver.settings import SilverSettings
+from deltasmelt.silver.sql import literal
 from tests.gold.shop import SHAPES
 from tests.gold.world import Model, World
 

@@ -14,7 +14,7 @@ from tests.gold.shop import moment, money
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bronze.lake.control import Run
+    from deltasmelt.bronze.lake.control import Run
     from tests.gold.shop import Key, Shop
     from tests.gold.world import Documents, World
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.store.relations import read_relations
-from gold.cycle import Gold
-from pipelines.spark.session import spark_session
-from silver.schema.catalog import silver_catalog
-from silver.settings import SilverSettings
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.store.relations import read_relations
+from deltasmelt.gold.cycle import Gold
+from deltasmelt.pipelines.spark.session import spark_session
+from deltasmelt.silver.schema.catalog import silver_catalog
+from deltasmelt.silver.settings import SilverSettings
 from tests.gold.shop_documents import COUNTRY, PARCEL_LINE, document
 
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from deltalake import DeltaTable
 
-from gold.verify.verify import Verification, verify
-from pipelines.commands.rebuild import run_rebuild
-from pipelines.terminal.output import Output
+from deltasmelt.gold.verify.verify import Verification, verify
+from deltasmelt.pipelines.commands.rebuild import run_rebuild
+from deltasmelt.pipelines.terminal.output import Output
 from tests.gold.world import pipeline_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bronze.lake.control import Cut, Run
+    from deltasmelt.bronze.lake.control import Cut, Run
     from tests.gold.world import Documents, World
 
 

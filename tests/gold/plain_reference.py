@@ -6,7 +6,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from functools import cmp_to_key
 from typing import TYPE_CHECKING, Any
 
-from gold.language.model import (
+from deltasmelt.gold.language.model import (
     AggregateField,
     ColumnField,
     Definition,
@@ -15,7 +15,7 @@ from gold.language.model import (
     OneField,
     SqlField,
 )
-from gold.language.notation import parse_ordering
+from deltasmelt.gold.language.notation import parse_ordering
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -15,26 +15,26 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from pyspark.errors import AnalysisException, ParseException
 
-from bronze.catalog.select import select_tables
-from bronze.errors import DefiniteError
-from bronze.identifiers import TableName, quote_literal
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.postgres.connection import connect
-from gold.compile.column_types import objections, schema_of
-from gold.expressions.expressions import parse_expression
-from gold.language.comparing import PREFIX
-from gold.reference.comparable import comparable
-from gold.reference.conditions import UntranslatableError, condition
-from gold.reference.query import documents, root_columns
-from gold.reference.values import at_source, rows_at_source, text, value
-from gold.tree.comparisons import Comparisons
-from gold.tree.nodes import Many, One, Scope
-from gold.tree.resolve import resolve
-from gold.verify.against_source import Converter, lost_roots, lost_values, wrong_documents
-from silver.schema.catalog import UNREPRESENTABLE, silver_table
-from silver.settings import SilverSettings
-from silver.verify.source_rows import source_rows
+from deltasmelt.bronze.catalog.select import select_tables
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.identifiers import TableName, quote_literal
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.gold.compile.column_types import objections, schema_of
+from deltasmelt.gold.expressions.expressions import parse_expression
+from deltasmelt.gold.language.comparing import PREFIX
+from deltasmelt.gold.reference.comparable import comparable
+from deltasmelt.gold.reference.conditions import UntranslatableError, condition
+from deltasmelt.gold.reference.query import documents, root_columns
+from deltasmelt.gold.reference.values import at_source, rows_at_source, text, value
+from deltasmelt.gold.tree.comparisons import Comparisons
+from deltasmelt.gold.tree.nodes import Many, One, Scope
+from deltasmelt.gold.tree.resolve import resolve
+from deltasmelt.gold.verify.against_source import Converter, lost_roots, lost_values, wrong_documents
+from deltasmelt.silver.schema.catalog import UNREPRESENTABLE, silver_table
+from deltasmelt.silver.settings import SilverSettings
+from deltasmelt.silver.verify.source_rows import source_rows
 from tests.bronze.replaying import source_of
 from tests.gold.shop_documents import document
 from tests.silver.histories import BronzeWriter
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.config.sections import SourceSettings
-    from gold.expressions.expressions import Expression
-    from gold.tree.nodes import Tree
-    from gold.verify.against_source import WrongDocument
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.gold.expressions.expressions import Expression
+    from deltasmelt.gold.tree.nodes import Tree
+    from deltasmelt.gold.verify.against_source import WrongDocument
+    from deltasmelt.silver.schema.catalog import SilverTable
     from tests.gold.shop import Shapes
 
 TYPES: Final = """

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from unittest.mock import patch
 from zlib import crc32
 
-from bronze.identifiers import TableName
-from bronze.lsn import Lsn
-from bronze.shapes import Column, PgType, Relation
-from bronze.store.relations import read_relations
-from silver.cycle import Silver
-from silver.rebuild import rebuild
-from silver.schema.catalog import HISTORY_SUFFIX, SilverTable, silver_catalog, silver_table
-from silver.settings import SilverSettings
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.shapes import Column, PgType, Relation
+from deltasmelt.bronze.store.relations import read_relations
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.rebuild import rebuild
+from deltasmelt.silver.schema.catalog import HISTORY_SUFFIX, SilverTable, silver_catalog, silver_table
+from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import BronzeWriter, change
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut
-    from bronze.lake.control_tables import ControlTables
-    from bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.control import Cut
+    from deltasmelt.bronze.lake.control_tables import ControlTables
+    from deltasmelt.bronze.lake.location import Lake
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
@@ -348,7 +348,7 @@ class Shop:
         """A cycle of silver."""
         if self._tiny:
             return (silver or self.silver).cycle()
-        with patch("silver.run.step_runner._TINY_TARGET", 0):
+        with patch("deltasmelt.silver.run.step_runner._TINY_TARGET", 0):
             return (silver or self.silver).cycle()
 
     def commit(self, *, without: Sequence[str] = ()) -> Cut:

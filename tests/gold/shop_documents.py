@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bronze.config.yaml_file import parse_yaml
-from gold.language.document import Document, parse_document
+from deltasmelt.bronze.config.yaml_file import parse_yaml
+from deltasmelt.gold.language.document import Document, parse_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from bronze.errors import SmeltError
-from bronze.lake.control_tables import ControlTables
-from bronze.lsn import Lsn
-from gold.builder.spark_settings import GOLD_APP
-from gold.builder.weights import weights_query
-from gold.tree.resolve import resolve
-from pipelines.commands.rebuild import rebuild_silver
-from pipelines.terminal.output import Output
+from deltasmelt.bronze.errors import SmeltError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.gold.builder.spark_settings import GOLD_APP
+from deltasmelt.gold.builder.weights import weights_query
+from deltasmelt.gold.tree.resolve import resolve
+from deltasmelt.pipelines.commands.rebuild import rebuild_silver
+from deltasmelt.pipelines.terminal.output import Output
 from tests.fix_spark import rows_of, signed
 from tests.gold.changes_at_once import BY_PLACE, SCENARIOS, play
 from tests.gold.shop import moment, money
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut, Run
+    from deltasmelt.bronze.lake.control import Cut, Run
     from tests.gold.changes_at_once import Joint, Scenario
     from tests.gold.shop import Shop
 

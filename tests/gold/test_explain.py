@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gold.explain import ExplainedNode, JoinStep, explain
-from gold.tree.resolve import resolve
+from deltasmelt.gold.explain import ExplainedNode, JoinStep, explain
+from deltasmelt.gold.tree.resolve import resolve
 from tests.gold.shop import catalog
 from tests.gold.shop_documents import CUSTOMER, FAMILY, PROFILE, document
 

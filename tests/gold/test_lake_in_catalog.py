@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.identifiers import TableName
-from bronze.lake.foreign_commits import SIGNATURE
-from bronze.lake.named import said
-from bronze.lake.named.table import STATED_AFTER, NamedTable
-from bronze.lsn import Lsn
-from bronze.store.relations import read_relations
-from gold.builder.gold_table import DEFINITION_PROPERTY
-from gold.verify.verify import verify
-from pipelines.quality.results import history as past_runs
-from pipelines.quality.run import run_quality
-from pipelines.spark.lake_sql import LakeSql
-from pipelines.sql_shell.catalog import CutCatalog
-from silver.fresh import FreshTables
-from silver.rebuild import rebuild
-from silver.run.spark_settings import REFUSED
-from silver.run.stored import SILVER_APP
-from silver.schema.catalog import histories
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.catalog import commit_marks
+from deltasmelt.bronze.lake.catalog.table import STATED_AFTER, CatalogTable
+from deltasmelt.bronze.lake.foreign_commits import SIGNATURE
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.relations import read_relations
+from deltasmelt.gold.builder.gold_table import DEFINITION_PROPERTY
+from deltasmelt.gold.verify.verify import verify
+from deltasmelt.pipelines.quality.results import history as past_runs
+from deltasmelt.pipelines.quality.run import run_quality
+from deltasmelt.pipelines.spark.lake_sql import LakeSql
+from deltasmelt.pipelines.sql_shell.catalog import CutCatalog
+from deltasmelt.silver.fresh import FreshTables
+from deltasmelt.silver.rebuild import rebuild
+from deltasmelt.silver.run.spark_settings import REFUSED
+from deltasmelt.silver.run.stored import SILVER_APP
+from deltasmelt.silver.schema.catalog import histories
 from tests.fix_spark import rows_of
 from tests.gold.catalog_world import (
     CATALOG,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from tests.gold.shop import Shop
     from tests.gold.world import World
 
-GUARDED = {said.USER_METADATA, "spark.databricks.delta.write.txnAppId"}
+GUARDED = {commit_marks.USER_METADATA, "spark.databricks.delta.write.txnAppId"}
 """What serverless compute lets nobody set."""
 
 
@@ -90,8 +90,8 @@ def test_changes_key_changes_an_added_column_truncate_and_a_snapshot_are_carried
     world.spark.sql(f"DELETE FROM {CATALOG}.silver.orders WHERE id = 903")
     world.step(lambda shop: shop.put("orders", id=903, status="back"))  # known rows, of which one lacks
     check_silver(world)
-    orders = NamedTable(world.lake.uri("silver", "orders"))
-    assert [said.read(one).marks for one in orders.history(2)] == [{}, {SILVER_APP: world.shop.lsn}]
+    orders = CatalogTable(world.lake.uri("silver", "orders"))
+    assert [commit_marks.read(one).marks for one in orders.history(2)] == [{}, {SILVER_APP: world.shop.lsn}]
 
     def reshape(world: World) -> None:
         world.shop.add_column("customers", "points", "int4", 7)
@@ -114,7 +114,7 @@ def test_a_build_by_another_definition_that_is_killed_before_it_names_it_is_made
     cut = world.shop.commit()
     with ending("before ALTER 2", end), pytest.raises(EndedError):
         world.gold.cycle()
-    table = NamedTable(world.lake.uri("gold", "customer"))
+    table = CatalogTable(world.lake.uri("gold", "customer"))
     assert table.metadata().configuration[DEFINITION_PROPERTY] == ""
     world.gold = world.start_gold(world.documents)
     world.cycle(cut, full={"customer": "did not come to its end"})
@@ -133,7 +133,7 @@ def test_a_cycle_killed_before_its_cut_is_carried_on_and_no_window_is_folded_twi
     with ending("before CUT 1", end), pytest.raises(EndedError):
         world.shop.silver.cycle()
     versions = {
-        name: NamedTable(world.lake.uri("silver", name)).version() for name in ("orders", "customers")
+        name: CatalogTable(world.lake.uri("silver", name)).version() for name in ("orders", "customers")
     }
     world.shop.silver = world.shop.start_silver()
     cut = world.shop.silver.cycle()
@@ -158,7 +158,7 @@ def test_where_a_server_guards_settings_a_merge_tells_its_mark_in_its_condition(
         REFUSED.difference_update(GUARDED)
     check_silver(world)
     for layer, name in (("silver", "orders"), ("silver", "orders__history"), ("gold", "customer")):
-        table = NamedTable(world.lake.uri("silver" if layer == "silver" else "gold", name))
+        table = CatalogTable(world.lake.uri("silver" if layer == "silver" else "gold", name))
         newest = next(one for one in table.history(4) if one["operation"] in {"MERGE", "WRITE"})
         # A session that was signed before the server guarded the setting still is.
         assert newest["userMetadata"] in {None, SIGNATURE} or newest["operation"] == "WRITE"
@@ -166,13 +166,13 @@ def test_where_a_server_guards_settings_a_merge_tells_its_mark_in_its_condition(
 
 
 def test_marks_are_said_again_before_a_first_look_no_longer_finds_them(world: World) -> None:
-    table = NamedTable(world.lake.uri("silver", "customers"))
+    table = CatalogTable(world.lake.uri("silver", "customers"))
     mark = table.transaction_version(SILVER_APP)
     for number in range(STATED_AFTER):
         world.spark.sql(f"ALTER TABLE {CATALOG}.silver.customers SET TBLPROPERTIES ('theirs' = '{number}')")
     world.step(lambda shop: shop.put("orders", id=10, customer_id=78))
-    table = NamedTable(world.lake.uri("silver", "customers"))
-    assert said.marks_of(table.metadata().configuration) == {SILVER_APP: mark}
+    table = CatalogTable(world.lake.uri("silver", "customers"))
+    assert commit_marks.marks_of(table.metadata().configuration) == {SILVER_APP: mark}
     assert table.transaction_version(SILVER_APP) == mark
     assert not table.is_unstated()
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from gold.cycle import Gold
-from gold.tree.resolve import resolve
-from pipelines.runtime.stages import record_definitions
-from pipelines.settings import load_pipeline
-from silver.settings import SilverSettings
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.gold.cycle import Gold
+from deltasmelt.gold.tree.resolve import resolve
+from deltasmelt.pipelines.runtime.stages import record_definitions
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.silver.settings import SilverSettings
 from tests.fix_spark import rows_of
 from tests.gold.plain_reference import Reference
 from tests.gold.shop import SHAPES, Shop, fill, moment, money
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.identifiers import TableName
-    from bronze.lake.control import Cut, Run
-    from gold.language.document import Document
-    from pipelines.settings import Pipeline
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.control import Cut, Run
+    from deltasmelt.gold.language.document import Document
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.silver.schema.catalog import SilverTable
     from tests.gold.shop import Shapes
 
 OWN = {"_commit_lsn", "_content_hash", "_key"}

@@ -14,7 +14,7 @@ from subprocess import CompletedProcess
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from pipelines import cli
+from deltasmelt.pipelines import cli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ def smelt_here(*arguments: str | Path, folder: Path) -> CompletedProcess[str]:
 def _own_logging() -> Iterator[None]:
     """What a command sets for its process is put back."""
     root = logging.getLogger()
-    names = (None, "deltasmelt", "bronze", "silver", "gold", "pipelines")
+    names = (None, "deltasmelt")
     handlers, levels = list(root.handlers), {name: logging.getLogger(name).level for name in names}
     with patch.object(cli, "_log", None):
         try:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pipelines.commands.maintain import run_maintain
-from pipelines.commands.rebuild import run_rebuild
-from pipelines.settings import load_pipeline
-from pipelines.terminal.output import Output
+from deltasmelt.pipelines.commands.maintain import run_maintain
+from deltasmelt.pipelines.commands.rebuild import run_rebuild
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.terminal.output import Output
 from tests.silver.killed import ending, kill
 
 

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 _MARK = "SMELT_TEST_PROCESS"
 _IN_TURN = """
 import json, sys
-from pipelines.cli import main
+from deltasmelt.pipelines.cli import main
 for arguments in json.loads(sys.argv[1]):
     try:
         main(arguments)
@@ -41,7 +41,7 @@ class Command:
         self,
         *arguments: str | Path,
         folder: Path,
-        python: tuple[str, ...] = ("-m", "pipelines"),
+        python: tuple[str, ...] = ("-m", "deltasmelt"),
         variables: Mapping[str, str] | None = None,
     ) -> None:
         self.mark = uuid.uuid4().hex

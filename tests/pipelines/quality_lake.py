@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from bronze.identifiers import TableName
-from bronze.lake import delta
-from bronze.lake.control import Cut
-from bronze.lake.control_tables import ControlTables
-from bronze.lsn import Lsn
-from bronze.shapes import Column, PgType, Relation
-from bronze.store.contract import CHANGES_SCHEMA, FORMAT, FORMAT_PROPERTY, RELATIONS_SCHEMA
-from bronze.store.relations import append_relations
-from gold.builder.standing import described, digest_of
-from gold.language.document import load_documents
-from gold.tree.resolve import resolve
-from pipelines.settings import Pipeline, load_pipeline
-from silver.schema.catalog import silver_catalog
-from silver.settings import SilverSettings
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.control import Cut
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.shapes import Column, PgType, Relation
+from deltasmelt.bronze.store.contract import CHANGES_SCHEMA, FORMAT, FORMAT_PROPERTY, RELATIONS_SCHEMA
+from deltasmelt.bronze.store.relations import append_relations
+from deltasmelt.gold.builder.build_start import described, digest_of
+from deltasmelt.gold.language.document import load_documents
+from deltasmelt.gold.tree.resolve import resolve
+from deltasmelt.pipelines.settings import Pipeline, load_pipeline
+from deltasmelt.silver.schema.catalog import silver_catalog
+from deltasmelt.silver.settings import SilverSettings
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.rows import TupleRow
 
-    from bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.location import Lake
 
 SCHEMA = """
 CREATE TYPE tier AS ENUM ('free', 'plus');

@@ -25,9 +25,9 @@ fields:
 """
 _JOB: Final = """
 import json, sys
-from bronze.lake.stores import register
-from pipelines.cli import main
-from pipelines.spark.session import spark_session
+from deltasmelt.bronze.lake.stores import register
+from deltasmelt.pipelines.cli import main
+from deltasmelt.pipelines.spark.session import spark_session
 root, options, settings = map(json.loads, sys.argv[1:])
 register(root, options)
 spark = spark_session(settings, lake=root)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from psycopg import sql
 
-from bronze.catalog.types import resolve_types
+from deltasmelt.bronze.catalog.types import resolve_types
 from tests.pipelines.source_values import value_of
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-    from bronze.identifiers import TableName
-    from bronze.shapes import PgType
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.shapes import PgType
 
 Held: TypeAlias = tuple[Any, str | None]
 Row: TypeAlias = dict[str, Held]

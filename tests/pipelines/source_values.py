@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bronze.shapes import PgType
+    from deltasmelt.bronze.shapes import PgType
 
 _MOST_DIGITS: Final = 38
 _MOST_SCALE: Final = 18

@@ -16,12 +16,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from bronze.lake.control import Cut
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.setup.publication import ensure_publication
-from pipelines.settings import load_pipeline
+from deltasmelt.bronze.lake.control import Cut
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.setup.publication import ensure_publication
+from deltasmelt.pipelines.settings import load_pipeline
 from tests.pipelines.in_process import smelt_here
 from tests.silver.histories import INT, BronzeWriter, relation
 
@@ -36,7 +36,7 @@ def smelt(
 ) -> CompletedProcess[str]:
     """Run the command in a process of its own, its logs in `folder`."""
     return subprocess.run(
-        [sys.executable, "-m", "pipelines", *map(str, arguments)],
+        [sys.executable, "-m", "deltasmelt", *map(str, arguments)],
         check=False,
         capture_output=True,
         text=True,
@@ -93,7 +93,7 @@ def test_help_and_version_start_without_spark_great_expectations_or_the_driver(t
     assert [word for word in commands if f"\n  {word} " not in shown.stdout] == []
     assert smelt("--version", folder=tmp_path).stdout.startswith("deltasmelt ")
     probe = (
-        "import sys, pipelines.cli; "
+        "import sys, deltasmelt.pipelines.cli; "
         "heavy = ('pyspark', 'great_expectations', 'psycopg', 'deltalake'); "
         "print([name for name in heavy if name in sys.modules])"
     )
@@ -109,7 +109,7 @@ def test_every_command_can_be_asked_for_without_pyspark() -> None:
     probe = (
         "import importlib, sys; "
         "sys.modules.update(dict.fromkeys(('pyspark', 'py4j', 'delta'))); "
-        "[importlib.import_module(f'pipelines.commands.{name}') for name in sys.argv[1:]]"
+        "[importlib.import_module(f'deltasmelt.pipelines.commands.{name}') for name in sys.argv[1:]]"
     )
     done = subprocess.run(
         [sys.executable, "-c", probe, *commands], cwd=ROOT, capture_output=True, text=True, check=False
@@ -120,7 +120,7 @@ def test_every_command_can_be_asked_for_without_pyspark() -> None:
 def test_status_loads_neither_spark_nor_pandas(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1 dbname=x")
     probe = (
-        "import sys; from pipelines.cli import main; main(sys.argv[1:]); "
+        "import sys; from deltasmelt.pipelines.cli import main; main(sys.argv[1:]); "
         "print([name for name in ('pyspark', 'great_expectations', 'pandas') if name in sys.modules])"
     )
     done = subprocess.run(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.errors import ConfigurationError
-from pipelines import databricks_secrets
-from pipelines.secret_variables import without_secret_variables
-from pipelines.settings import load_pipeline
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.pipelines import databricks_secrets
+from deltasmelt.pipelines.secret_variables import without_secret_variables
+from deltasmelt.pipelines.settings import load_pipeline
 
 if TYPE_CHECKING:
     from pathlib import Path

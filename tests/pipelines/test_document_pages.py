@@ -9,13 +9,13 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from bronze.config.sections import SourceSettings
-from bronze.config.yaml_file import parse_yaml
-from bronze.postgres.connection import connect
-from gold.language.document import parse_document
-from gold.tree.check import checked_tree
-from pipelines.init.catalog import read_catalog
-from pipelines.private import conf_folder
+from deltasmelt.bronze.config.sections import SourceSettings
+from deltasmelt.bronze.config.yaml_file import parse_yaml
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.gold.language.document import parse_document
+from deltasmelt.gold.tree.check import checked_tree
+from deltasmelt.pipelines.init.catalog import read_catalog
+from deltasmelt.pipelines.private import conf_folder
 from tests.docs.blocks import ROOT, blocks
 
 DOCS = ROOT / "docs"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bronze.config.yaml_file import MAX_BYTES, MAX_DEPTH
-from bronze.errors import ConfigurationError
-from gold.language.document import load_document
-from pipelines.quality.suite_files import load_suite
-from pipelines.settings import load_pipeline
+from deltasmelt.bronze.config.yaml_file import MAX_BYTES, MAX_DEPTH
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.gold.language.document import load_document
+from deltasmelt.pipelines.quality.suite_files import load_suite
+from deltasmelt.pipelines.settings import load_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,11 +8,11 @@ import psycopg
 import pytest
 import typer
 
-from bronze.errors import ConfigurationError
-from bronze.lake.location import Lake
-from pipelines import cli
-from pipelines.selected import selected, there_are
-from pipelines.settings import Pipeline
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.pipelines import cli
+from deltasmelt.pipelines.selected import selected, there_are
+from deltasmelt.pipelines.settings import Pipeline
 from tests.pipelines.in_process import smelt_here
 from tests.pipelines.test_cli import make_lake, pipeline_file
 from tests.silver.histories import BronzeWriter

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.config.timing import LEASE_SECONDS_IN_CATALOGS
-from bronze.errors import ConfigurationError
-from bronze.lake.location import Lake
-from bronze.lake.stores import all_options, lease_of, options_of
-from pipelines.settings import load_pipeline
-from pipelines.terminal.failures import without_secrets
+from deltasmelt.bronze.config.timing import LEASE_SECONDS_IN_CATALOGS
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lake.stores import all_options, lease_of, options_of
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.terminal.failures import without_secrets
 
 if TYPE_CHECKING:
     from pathlib import Path

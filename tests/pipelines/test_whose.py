@@ -18,13 +18,13 @@ import pytest
 import typer
 
 import deltasmelt
-from bronze.errors import SmeltError
-from bronze.lake.control import Cut
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.store.position import read_position
-from pipelines import cli
-from pipelines.demo.embedded_postgres import EmbeddedServer
+from deltasmelt.bronze.errors import SmeltError
+from deltasmelt.bronze.lake.control import Cut
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.store.position import read_position
+from deltasmelt.pipelines import cli
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.pipelines.in_process import smelt_here
 
 if TYPE_CHECKING:

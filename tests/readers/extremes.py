@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bronze.lake.control_tables import ControlTables
-from bronze.shapes import PgType
-from gold.cycle import Gold
-from silver.cycle import Silver
-from silver.run.sessions import own_session
-from silver.schema.catalog import silver_catalog
-from silver.settings import SilverSettings
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.shapes import PgType
+from deltasmelt.gold.cycle import Gold
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.run.sessions import own_session
+from deltasmelt.silver.schema.catalog import silver_catalog
+from deltasmelt.silver.settings import SilverSettings
 from tests.gold.shop_documents import document
 from tests.silver.histories import INT, TEXT, BronzeWriter, relation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.location import Lake
 
 MOMENTS: Final = (
     "0001-01-01 00:00:00", "0001-01-01 00:00:00.000001", "1582-10-04 23:59:59.999999", "1582-10-15 00:00:00",

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from bronze.lake.location import Lake
-from bronze.shapes import PgType
-from pipelines.spark.session import spark_session, stop_session
-from silver.run.sessions import own_session
-from silver.schema.alter import steps
-from silver.schema.catalog import SilverTable, silver_table
-from silver.schema.ddl import create
-from silver.schema.fields import DeltaColumn
-from silver.settings import SilverSettings
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.shapes import PgType
+from deltasmelt.pipelines.spark.session import spark_session, stop_session
+from deltasmelt.silver.run.sessions import own_session
+from deltasmelt.silver.schema.alter import steps
+from deltasmelt.silver.schema.catalog import SilverTable, silver_table
+from deltasmelt.silver.schema.ddl import create
+from deltasmelt.silver.schema.fields import DeltaColumn
+from deltasmelt.silver.settings import SilverSettings
 from tests.readers.extremes import MOMENTS, extremes, moments
 from tests.readers.values import microseconds, plain_rows
 from tests.silver.histories import INT, TEXT, relation
@@ -30,7 +30,7 @@ from tests.silver.histories import INT, TEXT, relation
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bronze.lake.location import Layer
+    from deltasmelt.bronze.lake.location import Layer
 
 SETTINGS: Final = SilverSettings(types={"public.variants.doc": "variant"})
 OWN: Final = "7, TIMESTAMP '2026-11-25 12:00:00 UTC', map('note', 'it''s')"

@@ -9,14 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from bronze.lake.location import Lake
+from deltasmelt.bronze.lake.location import Lake
 from tests.readers.extremes import MOMENTS, OWN_ROWS, extremes, moments
 from tests.readers.values import by_arrow, by_datafusion, by_files, compared, microseconds, plain_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bronze.lake.location import Layer
+    from deltasmelt.bronze.lake.location import Layer
 
 pytestmark = pytest.mark.spark
 

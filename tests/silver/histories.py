@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bronze.drift.membership import NOT_CARRIED
-from bronze.identifiers import TableName
-from bronze.lake import delta
-from bronze.lake.client import Transaction
-from bronze.lake.named import commits as named
-from bronze.lake.named.table import NamedTable
-from bronze.lsn import Lsn
-from bronze.shapes import Column, PgType, Relation
-from bronze.store.changes_table import commit_marks
-from bronze.store.contract import (
+from deltasmelt.bronze.drift.membership import NOT_CARRIED
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.catalog import commits as named
+from deltasmelt.bronze.lake.catalog.table import CatalogTable
+from deltasmelt.bronze.lake.client import Transaction
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.shapes import Column, PgType, Relation
+from deltasmelt.bronze.store.changes_table import commit_marks
+from deltasmelt.bronze.store.contract import (
     CHANGES,
     CHANGES_SCHEMA,
     FORMAT,
@@ -32,15 +32,15 @@ from bronze.store.contract import (
     RELATIONS,
     RELATIONS_SCHEMA,
 )
-from bronze.store.gaps import gap_marks
-from bronze.store.marks import CONFIRM_APP, STREAM_APP, fingerprint_app, snapshot_app
-from bronze.store.relations import append_relations
-from silver.sql import literal, quote
+from deltasmelt.bronze.store.gaps import gap_marks
+from deltasmelt.bronze.store.marks import CONFIRM_APP, STREAM_APP, fingerprint_app, snapshot_app
+from deltasmelt.bronze.store.relations import append_relations
+from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.location import Lake
 
 INT = PgType("base", "int4", oid=23)
 TEXT = PgType("base", "text", oid=25)
@@ -143,7 +143,7 @@ class BronzeWriter:
         marks = [Transaction(STREAM_APP, frontier), Transaction(CONFIRM_APP, frontier + 1), *self._snapshots]
         rows = pa.Table.from_pylist(self._rows, schema=CHANGES_SCHEMA)
         if self._lake.path is None:
-            named.append(NamedTable(self._changes), rows, {mark.app_id: mark.version for mark in marks})
+            named.append(CatalogTable(self._changes), rows, {mark.app_id: mark.version for mark in marks})
         else:
             _write(self._changes, rows, marks)
         self._rows, self._snapshots = [], []

@@ -20,18 +20,18 @@ from unittest.mock import patch
 import pytest
 from pyspark.sql import SparkSession
 
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from pipelines.spark.session import spark_session
-from silver.cycle import Silver
-from silver.settings import SilverSettings
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.pipelines.spark.session import spark_session
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.settings import SilverSettings
 from tests.fix_spark import rows_of
 from tests.silver.histories import BronzeWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bronze.lake.control import Cut
+    from deltasmelt.bronze.lake.control import Cut
 
 
 class EndedError(BaseException):

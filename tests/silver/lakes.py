@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from silver.cycle import Silver
-from silver.fresh import FreshTables
-from silver.settings import SilverSettings
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.fresh import FreshTables
+from deltasmelt.silver.settings import SilverSettings
 from tests.fix_spark import rows_of
 from tests.silver.histories import BronzeWriter
 from tests.silver.stored import rows_at, rows_by_spark
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut
-    from bronze.shapes import Relation
-    from silver.fresh import Head
+    from deltasmelt.bronze.lake.control import Cut
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.silver.fresh import Head
 
 
 def seen_ahead(fresh: FreshTables, control: ControlTables, tables: set[str]) -> Head | None:

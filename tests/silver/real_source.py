@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
-from bronze.config.sections import SnapshotSettings
-from bronze.identifiers import TableName
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from silver.cycle import Silver
-from silver.settings import SilverSettings
-from silver.sql import literal, quote
+from deltasmelt.bronze.config.sections import SnapshotSettings
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.settings import SilverSettings
+from deltasmelt.silver.sql import literal, quote
 from tests.bronze.replaying import read_all, session, source_of
 from tests.fix_spark import rows_of
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut
+    from deltasmelt.bronze.lake.control import Cut
 
 Rows = list[tuple[str | None, ...]]
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import psycopg
 from psycopg import sql
 
-from bronze.catalog.types import resolve_types
+from deltasmelt.bronze.catalog.types import resolve_types
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from psycopg import Connection
 
-    from bronze.shapes import PgType
+    from deltasmelt.bronze.shapes import PgType
 
 SCHEMA: Final = """
 CREATE TYPE mood AS ENUM ('sad', 'ok');

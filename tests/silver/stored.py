@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from silver.run.small_reads import plain_files
+from deltasmelt.silver.run.small_reads import plain_files
 from tests.fix_spark import rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bronze.lake.location import Lake, Layer
+    from deltasmelt.bronze.lake.location import Lake, Layer
 
 _PHYSICAL = "delta.columnMapping.physicalName"
 

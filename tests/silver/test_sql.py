@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from silver.sql import block, comment, literal, quote
+from deltasmelt.silver.sql import block, comment, literal, quote
 from tests.fix_spark import rows_of
 
 if TYPE_CHECKING:

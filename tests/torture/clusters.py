@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyspark
 
-from pipelines.demo.embedded_postgres import free_port
+from deltasmelt.pipelines.demo.embedded_postgres import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pipelines.demo.embedded_postgres import free_port
-from pipelines.spark.jars import cache_root
+from deltasmelt.pipelines.demo.embedded_postgres import free_port
+from deltasmelt.pipelines.spark.jars import cache_root
 from tests.server_process import ServerProcess
 
 if TYPE_CHECKING:

@@ -11,19 +11,19 @@ import signal
 import sys
 import threading
 
-from pipelines.without_pandas import load_pyarrow
+from deltasmelt.pipelines.without_pandas import load_pyarrow
 
 load_pyarrow()  # as the product's own reader process does; a start takes half as long
 
 from pydantic import SecretStr  # noqa: E402
 
-import bronze.stream.replication  # noqa: E402
-import bronze.stream.session  # noqa: E402
-from bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings  # noqa: E402
-from bronze.lake.location import Lake  # noqa: E402
-from bronze.lsn import Lsn  # noqa: E402
-from bronze.reader.reader import Reader  # noqa: E402
-from bronze.reader.recovery import start_over  # noqa: E402
+import deltasmelt.bronze.stream.replication  # noqa: E402
+import deltasmelt.bronze.stream.session  # noqa: E402
+from deltasmelt.bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings  # noqa: E402
+from deltasmelt.bronze.lake.location import Lake  # noqa: E402
+from deltasmelt.bronze.lsn import Lsn  # noqa: E402
+from deltasmelt.bronze.reader.reader import Reader  # noqa: E402
+from deltasmelt.bronze.reader.recovery import start_over  # noqa: E402
 
 
 class Killer:
@@ -46,8 +46,8 @@ def main() -> None:
     """Read until the LSN in the settings, or until killed."""
     settings = json.loads(sys.argv[1])
     # Small reads, batches and parts: transactions end up cut at every kind of place.
-    vars(bronze.stream.replication).update(_INPUT_BUFFER=1, _WAKE_BYTES=8192, _DRAIN_BYTES=16384)
-    vars(bronze.stream.session).update(FEED_BYTES=16384, WRITE_BYTES=20_000)
+    vars(deltasmelt.bronze.stream.replication).update(_INPUT_BUFFER=1, _WAKE_BYTES=8192, _DRAIN_BYTES=16384)
+    vars(deltasmelt.bronze.stream.session).update(FEED_BYTES=16384, WRITE_BYTES=20_000)
     source = SourceSettings(dsn=SecretStr(settings["dsn"]), slot=settings["slot"], publication="smelt")
     reader = Reader(
         "shop",

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from pyspark.sql import SparkSession
 
-from bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.control_tables import ControlTables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,11 +13,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from bronze.config.timing import Timing
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.postgres.connection import connect, identify
-from pipelines.demo.embedded_postgres import EmbeddedServer
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.postgres.connection import connect, identify
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.bronze.replaying import bronze_rows, execute, fetch, read_all, session, source_of
 from tests.bronze.running import Running, wait_for
 from tests.torture.two_tables import SCHEMA, assert_whole
@@ -25,7 +25,7 @@ from tests.torture.two_tables import SCHEMA, assert_whole
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 

@@ -21,13 +21,16 @@ def run(*words: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a program in a folder, with nothing that would lead it to the source tree."""
     ours = ("PYTHONPATH", "VIRTUAL_ENV", "SMELT_DEBUG", "PGHOST", "PGDATABASE", "PGSERVICE")
     environment = {name: value for name, value in os.environ.items() if name not in ours}
+    for name in ("bronze", "silver", "gold", "pipelines"):  # a project of somebody's, first on the path
+        (folder / "theirs" / name).mkdir(parents=True, exist_ok=True)
+        (folder / "theirs" / name / "__init__.py").write_text("raise SystemExit(f'theirs: {__file__}')\n")
     return subprocess.run(
         [*map(str, words)],
         check=False,
         capture_output=True,
         text=True,
         cwd=folder,
-        env={**environment, "SMELT_LOGS": str(folder / "logs")},
+        env={**environment, "SMELT_LOGS": str(folder / "logs"), "PYTHONPATH": str(folder / "theirs")},
     )
 
 

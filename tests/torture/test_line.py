@@ -11,14 +11,14 @@ import pytest
 from deltalake import DeltaTable
 from psycopg.conninfo import conninfo_to_dict
 
-from bronze.config.sections import BronzeSettings
-from bronze.config.timing import Timing
-from bronze.errors import TransientError
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.postgres.connection import connect
-from bronze.postgres.liveness import CopyLine
-from bronze.snapshot.copy_out import copy_blocks
+from deltasmelt.bronze.config.sections import BronzeSettings
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.errors import TransientError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.postgres.liveness import CopyLine
+from deltasmelt.bronze.snapshot.copy_out import copy_blocks
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     assert_each_change_once,
@@ -34,8 +34,8 @@ from tests.torture.proxy import Proxy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bronze.config.sections import SourceSettings
-    from pipelines.demo.embedded_postgres import EmbeddedServer
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 pytestmark = pytest.mark.postgres
 

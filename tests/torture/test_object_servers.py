@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from bronze.lake import delta
-from bronze.lake.stores import register
-from bronze.lake.transactions import transaction_version
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.stores import register
+from deltasmelt.bronze.lake.transactions import transaction_version
 from tests.bronze.replaying import execute, fetch, source_of
 from tests.pipelines.processes import Command, until
 from tests.pipelines.shop_in_store import pipeline_in, smelt
@@ -25,7 +25,7 @@ from tests.torture.proxy import Proxy
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 pytestmark = [pytest.mark.torture, pytest.mark.postgres, pytest.mark.process, pytest.mark.timeout(3000)]
 

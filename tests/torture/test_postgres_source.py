@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bronze.lake.location import Lake
+from deltasmelt.bronze.lake.location import Lake
 from tests.bronze.running import Running
 from tests.fix_postgres import make_database
 from tests.pipelines.whole.test_end_to_end import Flow
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pipelines.demo.embedded_postgres import EmbeddedServer
+    from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 SOURCE: Final = os.environ.get("PG_SRC", "")
 _LEFT_OUT: Final = {

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.config.timing import Timing
-from bronze.errors import DefiniteError
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
 from tests.bronze.replaying import (
     bronze_rows,
     execute,
@@ -20,7 +20,7 @@ from tests.bronze.running import Running, wait_for
 from tests.torture.two_tables import SCHEMA, assert_whole
 
 if TYPE_CHECKING:
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 LONG = pytest.mark.torture

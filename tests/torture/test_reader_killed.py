@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.lake.location import Lake
-from bronze.store.position import read_position
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.store.position import read_position
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     assert_each_change_once,
@@ -30,7 +30,7 @@ from tests.bronze.replaying import (
 )
 
 if TYPE_CHECKING:
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.config.timing import Timing
-from bronze.errors import ConfigurationError
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.store.position import read_position
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.store.position import read_position
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     assert_each_change_once,
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from bronze.config.sections import SourceSettings
-    from pipelines.demo.embedded_postgres import EmbeddedServer
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 pytestmark = pytest.mark.postgres
 

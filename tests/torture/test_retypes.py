@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg import sql
 
-from bronze.lake.location import Lake
-from bronze.retypes import same_text
-from silver.schema.types import reading
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.retypes import same_text
+from deltasmelt.silver.schema.types import reading
 from tests.pipelines.whole.test_end_to_end import Flow
 from tests.silver.retypes import SCHEMA, kinds, lasting, pairs, sql_name
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.shapes import PgType
+    from deltasmelt.bronze.shapes import PgType
 
 pytestmark = [pytest.mark.torture, pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(3000)]
 

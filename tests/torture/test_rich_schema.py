@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.lake.location import Lake
+from deltasmelt.bronze.lake.location import Lake
 from tests.bronze.running import Running
 from tests.pipelines.whole.test_end_to_end import Flow
 from tests.torture.rich import many, sections, wide

@@ -15,13 +15,13 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from bronze.config.sections import SourceSettings
-from bronze.postgres.connection import connect
-from gold.drafting.files import draft_text
-from gold.drafting.propose import propose
-from pipelines.init.catalog import read_catalog
-from pipelines.init.command import run_init
-from pipelines.terminal.output import Output
+from deltasmelt.bronze.config.sections import SourceSettings
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.gold.drafting.files import draft_text
+from deltasmelt.gold.drafting.propose import propose
+from deltasmelt.pipelines.init.catalog import read_catalog
+from deltasmelt.pipelines.init.command import run_init
+from deltasmelt.pipelines.terminal.output import Output
 from tests.pipelines.processes import Command, until
 
 SAMPLES = Path(__file__).parents[1] / "samples"

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.errors import DefiniteError
-from bronze.identifiers import TableName
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.delta import open_existing
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.reader.recovery import start_over
-from bronze.store.gaps import is_open, is_whole
-from bronze.store.position import read_position
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.delta import open_existing
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.reader.recovery import start_over
+from deltasmelt.bronze.store.gaps import is_open, is_whole
+from deltasmelt.bronze.store.position import read_position
 from tests.bronze.replaying import (
     bronze_rows,
     execute,
@@ -36,8 +36,8 @@ from tests.torture.two_tables import SCHEMA
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bronze.config.sections import SourceSettings
-    from pipelines.demo.embedded_postgres import EmbeddedServer
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 pytestmark = pytest.mark.postgres
 LONG = pytest.mark.torture

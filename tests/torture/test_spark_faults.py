@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelines.commands.rebuild import rebuild_silver
-from pipelines.runtime.maintenance import Maintenance
-from pipelines.terminal.output import Output
+from deltasmelt.pipelines.commands.rebuild import rebuild_silver
+from deltasmelt.pipelines.runtime.maintenance import Maintenance
+from deltasmelt.pipelines.terminal.output import Output
 from tests.gold.shop_documents import CUSTOMER, PARCEL_LINE
 from tests.gold.world import World, mutate
 from tests.pipelines.runtime.test_maintenance import pipeline_of
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut
-    from silver.cycle import Silver
+    from deltasmelt.bronze.lake.control import Cut
+    from deltasmelt.silver.cycle import Silver
     from tests.silver.killed import KilledStage
 
 pytestmark = [pytest.mark.spark, pytest.mark.torture]

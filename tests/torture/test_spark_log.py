@@ -14,7 +14,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 from pyspark.errors import PySparkException
-from pipelines.spark.session import spark_session, stop_session
+from deltasmelt.pipelines.spark.session import spark_session, stop_session
 
 own = {"spark.master": "local[1]", "spark.driver.memory": "1g"}
 own["spark.driver.extraJavaOptions"] = "-Dsmelt.log.size=20KB"

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.config.timing import Timing
-from bronze.errors import TransientError
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.reader.recovery import is_starting_over, start_over
-from bronze.stream.replication import ReplicationStream
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.errors import TransientError
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.reader.recovery import is_starting_over, start_over
+from deltasmelt.bronze.stream.replication import ReplicationStream
 from tests.bronze.replaying import execute, fetch, read_all, session, source_of
 from tests.bronze.running import Running, wait_for
 from tests.torture.test_reader_killed import ending, start_reader
@@ -26,7 +26,7 @@ from tests.torture.test_slot import LOST, assert_whole, ends, stopped
 from tests.torture.two_tables import SCHEMA
 
 if TYPE_CHECKING:
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 LONG = pytest.mark.torture

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from deltalake import DeltaTable
 
-from bronze.doors import guarded
-from pipelines.runtime.maintenance import Maintenance
+from deltasmelt.bronze.effects import guarded
+from deltasmelt.pipelines.runtime.maintenance import Maintenance
 from tests.gold.shop import SHAPES, money
 from tests.gold.world import Model, World
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.doors import Door
-    from bronze.lake.location import Layer
+    from deltasmelt.bronze.effects import Effect
+    from deltasmelt.bronze.lake.location import Layer
 
 pytestmark = [pytest.mark.torture, pytest.mark.spark, pytest.mark.timeout(3600)]
 
@@ -114,10 +114,10 @@ def test_nothing_grows_after_the_first_week(spark: SparkSession, tmp_path: Path)
     world.first()
     world.define([BUSY, QUIET, FAILING])
     upkeep = Maintenance(spark, world.lake, world.control, retention=2 * DAY, documents=True)
-    effects: Counter[Door] = Counter()
+    effects: Counter[Effect] = Counter()
     seconds, done, counts = [], [], []
 
-    def count(door: Door, where: str, effect: Callable[[], Any]) -> Any:
+    def count(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
         effects[door] += "bronze/relations" not in where  # whose small files the reader joins
         return effect()
 

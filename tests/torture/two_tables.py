@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tests.bronze.replaying import assert_bronze_equals_source, assert_each_change_once, bronze_rows
 
 if TYPE_CHECKING:
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 SCHEMA = (
     "CREATE TABLE items (id int PRIMARY KEY, note text)",

@@ -77,7 +77,7 @@ except PySparkException as refused:
 # MAGIC %md
 # MAGIC One view for each table. `VERSION AS OF` takes a literal, so the statements are composed here. A table
 # MAGIC with other signs in its name than small letters, digits and `_` lies in a folder of another name,
-# MAGIC which `bronze.lake.location.folder_name` of the wheel gives.
+# MAGIC which `deltasmelt.bronze.lake.location.folder_name` of the wheel gives.
 
 # COMMAND ----------
 

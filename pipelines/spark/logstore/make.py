@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from pipelines.spark.jars import delta_jars, store_jars
+from deltasmelt.pipelines.spark.jars import delta_jars, store_jars
 
 HERE: Final = Path(__file__).parent
 SOURCE: Final = HERE / "ConditionalS3LogStore.java"

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bronze.catalog.one_snapshot import DamagedError
-from bronze.catalog.publication import MADE
-from bronze.catalog.select import describe_relation, select_tables, skipped_relations
-from bronze.config.sections import SourceSettings
-from bronze.errors import ConfigurationError, TransientError
-from bronze.identifiers import TableName
-from bronze.lsn import ZERO
-from bronze.postgres.connection import connect, translated
-from bronze.shapes import BY_KEY, PgType
+from deltasmelt.bronze.catalog.one_snapshot import DamagedError
+from deltasmelt.bronze.catalog.publication import MADE
+from deltasmelt.bronze.catalog.select import describe_relation, select_tables, skipped_relations
+from deltasmelt.bronze.config.sections import SourceSettings
+from deltasmelt.bronze.errors import ConfigurationError, TransientError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lsn import ZERO
+from deltasmelt.bronze.postgres.connection import connect, translated
+from deltasmelt.bronze.shapes import BY_KEY, PgType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bronze.catalog.source_table import SourceTable
+    from deltasmelt.bronze.catalog.source_table import SourceTable
 
 
 def source(dsn: str, **values: object) -> SourceSettings:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from bronze.catalog.select import select_tables
-from bronze.comments import LONGEST, Comments
-from bronze.postgres.connection import connect
+from deltasmelt.bronze.catalog.select import select_tables
+from deltasmelt.bronze.comments import LONGEST, Comments
+from deltasmelt.bronze.postgres.connection import connect
 from tests.bronze.replaying import execute, source_of
 from tests.fix_postgres import drop_database, make_database
 

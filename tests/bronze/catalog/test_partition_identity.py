@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bronze.config.sections import SourceSettings
-from bronze.identifiers import TableName
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.delta import location, open_existing
-from bronze.lake.location import Lake
-from bronze.store.contract import CHANGES
-from bronze.store.gaps import is_left_out, is_open
-from bronze.store.marks import gap_app
-from bronze.store.relations import read_relations
+from deltasmelt.bronze.config.sections import SourceSettings
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.delta import location, open_existing
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.bronze.store.gaps import is_left_out, is_open
+from deltasmelt.bronze.store.marks import gap_app
+from deltasmelt.bronze.store.relations import read_relations
 from tests.bronze.running import Running, wait_for
 
 if TYPE_CHECKING:

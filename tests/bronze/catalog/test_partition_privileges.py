@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.checks.inspect import inspect
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.postgres.connection import connect
+from deltasmelt.bronze.checks.inspect import inspect
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.postgres.connection import connect
 from tests.bronze.replaying import assert_bronze_equals_source, execute, fetch, read_all, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bronze.checks.finding import Finding
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.checks.finding import Finding
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 

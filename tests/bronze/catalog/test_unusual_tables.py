@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.catalog.one_snapshot import DamagedError
-from bronze.catalog.problems import unreadable
-from bronze.catalog.select import select_tables
-from bronze.checks.inspect import inspect
-from bronze.identifiers import TableName
-from bronze.lake.control import OpenError
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.postgres.connection import connect
+from deltasmelt.bronze.catalog.one_snapshot import DamagedError
+from deltasmelt.bronze.catalog.problems import unreadable
+from deltasmelt.bronze.catalog.select import select_tables
+from deltasmelt.bronze.checks.inspect import inspect
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control import OpenError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.postgres.connection import connect
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     bronze_rows,
@@ -26,7 +26,7 @@ from tests.bronze.replaying import (
 )
 
 if TYPE_CHECKING:
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 

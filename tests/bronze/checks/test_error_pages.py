@@ -9,12 +9,12 @@ from typing import Final
 
 import pytest
 
-from bronze.postgres import error_rules
-from pipelines.terminal.error_pages import codes, meaning, page
+from deltasmelt.bronze.postgres import error_rules
+from deltasmelt.pipelines.terminal.error_pages import codes, meaning, page
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted(path for path in (ROOT / "docs" / "errors").glob("*.md") if path.name != "README.md")
-PACKAGES = ("bronze", "silver", "gold", "pipelines", "deltasmelt", "_deltasmelt")
+PACKAGES = ("bronze", "silver", "gold", "pipelines", "deltasmelt")
 MODULES = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
 RULES = {rule.code for rule in vars(error_rules).values() if isinstance(rule, error_rules.Rule)}
 _SLUG: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")

@@ -11,23 +11,23 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from bronze.catalog.publication import MADE
-from bronze.checks.inspect import inspect
-from bronze.config.sections import SourceSettings
-from bronze.errors import DefiniteError
-from bronze.identifiers import TableName
-from bronze.lsn import ZERO
-from bronze.postgres.connection import connect
-from bronze.setup.create_slot import ensure_slot
-from bronze.setup.publication import ensure_publication
-from bronze.stream.replication import ReplicationStream
-from pipelines.demo.embedded_postgres import EmbeddedServer
+from deltasmelt.bronze.catalog.publication import MADE
+from deltasmelt.bronze.checks.inspect import inspect
+from deltasmelt.bronze.config.sections import SourceSettings
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lsn import ZERO
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.setup.create_slot import ensure_slot
+from deltasmelt.bronze.setup.publication import ensure_publication
+from deltasmelt.bronze.stream.replication import ReplicationStream
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.bronze.replaying import make_reader, read_all, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bronze.checks.finding import Finding
+    from deltasmelt.bronze.checks.finding import Finding
 
 
 def source(dsn: str, **values: object) -> SourceSettings:
@@ -288,7 +288,7 @@ def test_the_version_is_told_and_one_that_is_newer_than_any_tried_is_a_warning(
         major = connection.info.server_version // 10000
     told = one(findings(source(dsn)), "server-version")
     assert (told.level, told.message.startswith(f"PostgreSQL {major}.")) == ("info", True)
-    monkeypatch.setattr("bronze.checks.server.NEWEST_VERSION", 130000)
+    monkeypatch.setattr("deltasmelt.bronze.checks.server.NEWEST_VERSION", 130000)
     assert one(findings(source(dsn)), "server-newer").level == "warning"
 
 

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bronze.checks.lake_store import probe_store
-from bronze.errors import DefiniteError, SmeltError, TransientError
-from bronze.lake import objects
-from bronze.lake.failures import lake_failures, lake_opened
-from bronze.lake.leases import leased
-from bronze.lake.location import Lake
-from bronze.lake.stores import register
-from bronze.store.ownership import require_own_lake
+from deltasmelt.bronze.checks.lake_store import probe_store
+from deltasmelt.bronze.errors import DefiniteError, SmeltError, TransientError
+from deltasmelt.bronze.lake import objects
+from deltasmelt.bronze.lake.failures import lake_failures, lake_opened
+from deltasmelt.bronze.lake.leases import leased
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lake.stores import register
+from deltasmelt.bronze.store.ownership import require_own_lake
 from tests.object_store import Faults
 
 if TYPE_CHECKING:
-    from bronze.checks.finding import Finding
+    from deltasmelt.bronze.checks.finding import Finding
     from tests.object_store import ObjectStore
 
 pytestmark = pytest.mark.process

@@ -6,20 +6,26 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.catalog.publication import is_made_by_us
-from bronze.errors import DefiniteError
-from bronze.identifiers import TableName
-from bronze.lake import delta
-from bronze.lsn import Lsn
-from bronze.setup.slot_mark import lakes_of_slots
-from bronze.store.gaps import move_back, needs_snapshot, open_gaps, request_snapshots, resnapshot_of
+from deltasmelt.bronze.catalog.publication import is_made_by_us
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.setup.slot_mark import lakes_of_slots
+from deltasmelt.bronze.store.gaps import (
+    move_back,
+    needs_snapshot,
+    open_gaps,
+    request_snapshots,
+    resnapshot_of,
+)
 from tests.bronze.replaying import bronze_rows, execute, fetch, read_all, source_of
 from tests.bronze.store.test_sink import open_sink
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY)"
 COMMENT = "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = 'smelt'"

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bronze.checks.inspect import inspect
-from bronze.checks.wal_budget import WalBudget, read_budget
-from bronze.config.sections import BronzeSettings
-from bronze.postgres.connection import connect
-from bronze.setup.slot import read_slot
+from deltasmelt.bronze.checks.inspect import inspect
+from deltasmelt.bronze.checks.wal_budget import WalBudget, read_budget
+from deltasmelt.bronze.config.sections import BronzeSettings
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.setup.slot import read_slot
 from tests.bronze.replaying import execute, read_all, source_of
 from tests.bronze.running import Running, wait_for
 
 if TYPE_CHECKING:
-    from bronze.checks.finding import Finding
-    from bronze.config.sections import SourceSettings
-    from pipelines.demo.embedded_postgres import EmbeddedServer
+    from deltasmelt.bronze.checks.finding import Finding
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 MB = 1 << 20
 NOISE = "SELECT pg_logical_emit_message(false, 'noise', repeat('x', 1000000)) FROM generate_series(1, 80)"

@@ -9,8 +9,8 @@ from dataclasses import fields
 import pytest
 from pydantic import ValidationError
 
-from bronze.config.sections import SourceSettings
-from bronze.config.timing import Timing
+from deltasmelt.bronze.config.sections import SourceSettings
+from deltasmelt.bronze.config.timing import Timing
 
 HASTY = Timing(line_silence=1.0)
 

@@ -8,10 +8,10 @@ from typing import Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
 
-from bronze.config.sections import SourceSettings
-from bronze.config.validation import validate
-from bronze.config.yaml_file import YamlFile, parse_yaml, read_yaml
-from bronze.errors import ConfigurationError
+from deltasmelt.bronze.config.sections import SourceSettings
+from deltasmelt.bronze.config.validation import validate
+from deltasmelt.bronze.config.yaml_file import YamlFile, parse_yaml, read_yaml
+from deltasmelt.bronze.errors import ConfigurationError
 
 
 class Inner(BaseModel):

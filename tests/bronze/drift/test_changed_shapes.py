@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.catalog.select import select_tables
-from bronze.config.timing import Timing
-from bronze.identifiers import TableName
-from bronze.lake import delta
-from bronze.lake.location import Lake
-from bronze.postgres.connection import connect
-from bronze.shapes import same_shape
-from bronze.store.gaps import is_open
-from bronze.store.position import position_of
-from bronze.store.relations import read_relations
+from deltasmelt.bronze.catalog.select import select_tables
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.shapes import same_shape
+from deltasmelt.bronze.store.gaps import is_open
+from deltasmelt.bronze.store.position import position_of
+from deltasmelt.bronze.store.relations import read_relations
 from tests.bronze.attnums import Fold
 from tests.bronze.replaying import bronze_rows, execute, read_all, session, source_of, source_rows
 from tests.bronze.running import Running, wait_for
 from tests.bronze.shape_histories import AWAY, ELSEWHERE, KINDS, UNLOGGED_KINDS, History
 
 if TYPE_CHECKING:
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.checks.server import forgetting_findings
-from bronze.config.timing import Timing
-from bronze.drift.joining import Joining, may_forget
-from bronze.identifiers import TableName
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
+from deltasmelt.bronze.checks.server import forgetting_findings
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.drift.joining import Joining, may_forget
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     bronze_rows,
@@ -24,7 +24,7 @@ from tests.bronze.replaying import (
 from tests.bronze.running import Running, wait_for
 
 if TYPE_CHECKING:
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 A, B = TableName("public", "a"), TableName("public", "b")
 
@@ -79,7 +79,7 @@ def test_the_stream_begins_anew_before_a_table_that_joined_is_copied(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a server that forgets: this one does not, so what is seen is the order."""
-    monkeypatch.setattr("bronze.reader.carried_tables.may_forget", lambda _: True)
+    monkeypatch.setattr("deltasmelt.bronze.reader.carried_tables.may_forget", lambda _: True)
     source = source.with_timing(Timing(look=0.3))
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a VALUES (1)")
     points: list[str] = []

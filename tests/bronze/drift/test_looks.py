@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bronze.builtin_types import builtin_type, format_type
-from bronze.drift.looks import Looked
-from bronze.drift.storage import Part, Storage, StoredColumn
-from bronze.identifiers import TableName
-from bronze.lsn import ZERO, Lsn
-from bronze.pgoutput.messages import AnnouncedColumn, AnnouncedRelation
-from bronze.pgoutput.relation_versions import relation_version
-from bronze.shapes import Column, PgType, Relation, same_shape
+from deltasmelt.bronze.builtin_types import builtin_type, format_type
+from deltasmelt.bronze.drift.observed_storage import ObservedStorage
+from deltasmelt.bronze.drift.storage import Part, Storage, StoredColumn
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.pgoutput.messages import AnnouncedColumn, AnnouncedRelation
+from deltasmelt.bronze.pgoutput.relation_versions import relation_version
+from deltasmelt.bronze.shapes import Column, PgType, Relation, same_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +57,7 @@ class Story:
         self.snapshots = 1
         self._known = self._catalog()
         self._recorded = [self._known]
-        self._taken, self._looked = Lsn(self._lsn - 1), Looked(self._storage())
+        self._taken, self._looked = Lsn(self._lsn - 1), ObservedStorage(self._storage())
 
     # What people do at the source.
 
@@ -140,7 +140,7 @@ class Story:
             later = self._looked.may_have_versions(now, lsn, frontier)
             if not same_shape(newest, self._catalog()) or later:
                 self._recorded.append(self._catalog())
-            self._looked = Looked.from_json(self._looked.then(now, lsn, frontier).to_json())
+            self._looked = ObservedStorage.from_json(self._looked.then(now, lsn, frontier).to_json())
 
     def settle(self) -> None:
         """Nothing happens at the source for a while."""
@@ -162,7 +162,7 @@ class Story:
 
     def _snapshot(self) -> None:
         self._recorded.append(self._catalog())
-        self._taken, self._looked = Lsn(self._lsn - 1), Looked(self._storage())
+        self._taken, self._looked = Lsn(self._lsn - 1), ObservedStorage(self._storage())
         self.snapshots += 1
 
     def _names(self) -> dict[str, int]:

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.identifiers import TableName
-from bronze.lake.location import Lake
-from bronze.retypes import same_text
-from bronze.shapes import PgType
-from bronze.store.relations import read_relations
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.retypes import same_text
+from deltasmelt.bronze.shapes import PgType
+from deltasmelt.bronze.store.relations import read_relations
 from tests.bronze.replaying import assert_bronze_equals_source, bronze_rows, execute, read_all, source_of
 from tests.bronze.running import Running, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 

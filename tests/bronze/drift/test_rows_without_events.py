@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bronze.identifiers import TableName
-from bronze.lake import delta
-from bronze.lake.location import Lake
-from bronze.postgres.connection import connect
-from bronze.store.gaps import is_open
-from bronze.store.relations import read_relations
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.store.gaps import is_open
+from deltasmelt.bronze.store.relations import read_relations
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     bronze_rows,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from pipelines.demo.embedded_postgres import EmbeddedServer
+    from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 

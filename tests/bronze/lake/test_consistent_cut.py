@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bronze.lake.consistent_cut import ConsistentCut, choose_cut
-from bronze.lake.control import Cut
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake, Layer
-from bronze.lsn import Lsn
-from pipelines.quality.cut import quality_cut
-from pipelines.quality.expectations import LeftOut
+from deltasmelt.bronze.lake.consistent_cut import ConsistentCut, choose_cut
+from deltasmelt.bronze.lake.control import Cut
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake, Layer
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.pipelines.quality.cut import quality_cut
+from deltasmelt.pipelines.quality.expectations import LeftOut
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 

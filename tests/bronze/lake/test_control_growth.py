@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from bronze.lake.control import Cut, OpenError, Run
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake, Layer
-from bronze.lsn import Lsn
+from deltasmelt.bronze.lake.control import Cut, OpenError, Run
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake, Layer
+from deltasmelt.bronze.lsn import Lsn
 
 NOW = datetime(2026, 11, 21, 12, 30, 20, tzinfo=UTC)
 

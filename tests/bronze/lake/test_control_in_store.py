@@ -9,12 +9,12 @@ import obstore
 import pytest
 from deltalake import DeltaTable
 
-from bronze.lake import control_table, objects
-from bronze.lake.control import Cut, OpenError, Run
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.lake.stores import register
-from bronze.lsn import Lsn
+from deltasmelt.bronze.lake import control_table, objects
+from deltasmelt.bronze.lake.control import Cut, OpenError, Run
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lake.stores import register
+from deltasmelt.bronze.lsn import Lsn
 from tests.object_store import Faults
 
 if TYPE_CHECKING:

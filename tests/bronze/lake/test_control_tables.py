@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from bronze.doors import Door, guarded
-from bronze.identifiers import TableName
-from bronze.lake import compaction, delta
-from bronze.lake.compaction import conform
-from bronze.lake.control import CUTS_SCHEMA, Cut, Named, OpenError, Run
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.store.position import read_position
-from bronze.store.relations import read_relations
+from deltasmelt.bronze.effects import Effect, guarded
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake import compaction, delta
+from deltasmelt.bronze.lake.compaction import conform
+from deltasmelt.bronze.lake.control import CUTS_SCHEMA, Cut, Named, OpenError, Run
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.position import read_position
+from deltasmelt.bronze.store.relations import read_relations
 from tests.bronze.replaying import read_snapshot
 
 if TYPE_CHECKING:
@@ -321,8 +321,8 @@ def test_what_another_process_wrote_is_flushed_before_the_first_write_after_it(l
     ControlTables(Lake(lake_path)).open_error(OpenError("table", "a", "some-code", "said", None))
     flushed: list[int] = []
 
-    def watch(door: Door, where: str, effect: Callable[[], Any]) -> Any:
-        if door is Door.FLUSH and where.endswith(".json"):
+    def watch(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
+        if door is Effect.FLUSH and where.endswith(".json"):
             flushed.append(int(where.rpartition("/")[2].removesuffix(".json")))
         return effect()
 

@@ -11,10 +11,10 @@ import pytest
 from deltalake import Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from bronze.lake import delta, entries, objects
-from bronze.lake.compaction import compact
-from bronze.lake.parquet import PartWriter
-from bronze.lake.transactions import transaction_version
+from deltasmelt.bronze.lake import delta, entries, objects
+from deltasmelt.bronze.lake.compaction import compact
+from deltasmelt.bronze.lake.parquet import PartWriter
+from deltasmelt.bronze.lake.transactions import transaction_version
 from tests.object_store import Faults
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def test_a_store_that_does_not_answer_is_an_error_of_the_lake(
     store: ObjectStore, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, parts = made(uri), part(uri, 1)
-    monkeypatch.setattr("bronze.lake.objects._TIMEOUT", objects._TIMEOUT / 10)
+    monkeypatch.setattr("deltasmelt.bronze.lake.objects._TIMEOUT", objects._TIMEOUT / 10)
     store.set_faults(Faults(unavailable=60))
     with pytest.raises(OSError):
         delta.commit(table, parts, SCHEMA)

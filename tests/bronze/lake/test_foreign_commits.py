@@ -9,10 +9,17 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from bronze.lake.foreign_commits import Commit, added_by_others, commit_of, entry_of, first_foreign, restored
-from bronze.lake.location import Lake
-from silver.run.stored import SILVER_APP
-from silver.run.table_log import SilverLog
+from deltasmelt.bronze.lake.foreign_commits import (
+    Commit,
+    added_by_others,
+    commit_of,
+    entry_of,
+    first_foreign,
+    restored,
+)
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.silver.run.stored import SILVER_APP
+from deltasmelt.silver.run.table_log import SilverLog
 
 ROWS = pa.table({"id": pa.array([1, 2], pa.int32())})
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from bronze.lake import delta
-from bronze.lake.delta import history
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.delta import history
 
 if TYPE_CHECKING:
     from pathlib import Path

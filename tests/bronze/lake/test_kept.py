@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.lake import kept, objects
-from bronze.lake.location import Lake
-from bronze.store.position import PositionWatch, read_position
-from bronze.store.relations import RelationsWatch, read_relations
+from deltasmelt.bronze.lake import kept, objects
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.store.position import PositionWatch, read_position
+from deltasmelt.bronze.store.relations import RelationsWatch, read_relations
 from tests.bronze.store.test_sink import at, open_sink, rows, shape
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bronze.errors import DefiniteError, TransientError
-from bronze.lake import objects
-from bronze.lake.lease_objects import Pace
-from bronze.lake.leases import leased, object_of, still_holding, still_writing, watch, writing_of
-from bronze.lake.location import Lake
-from bronze.lake.stores import register
+from deltasmelt.bronze.errors import DefiniteError, TransientError
+from deltasmelt.bronze.lake import objects
+from deltasmelt.bronze.lake.lease_objects import Pace
+from deltasmelt.bronze.lake.leases import leased, object_of, still_holding, still_writing, watch, writing_of
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lake.stores import register
 from tests.bronze.running import wait_for
 from tests.docs.blocks import ROOT
 from tests.object_store import Faults
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.process
 PACE: Final = Pace(2.0)
 HOLDER: Final = """
 import sys, time
-from bronze.lake.leases import leased
-from bronze.lake.stores import register
+from deltasmelt.bronze.lake.leases import leased
+from deltasmelt.bronze.lake.stores import register
 from tests.object_store import options_of
 root, url, name = sys.argv[1:]
 register(root, options_of(url), lease=2.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 OPENS = re.compile(r"\b(?:DeltaTable|write_deltalake)\(|\bDeltaTable\.create\(|DeltaStorageHandler\(")
 DOORS = {"bronze/lake/delta.py", "bronze/lake/parquet.py"}
-LOCAL_ALONE = {"bronze/lake/disk.py"}
+LOCAL_ALONE = {"bronze/lake/durability.py"}
 
 
 def test_no_other_module_opens_a_table_by_itself() -> None:

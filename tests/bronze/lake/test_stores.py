@@ -7,8 +7,8 @@ from urllib.parse import quote
 import pytest
 from pyarrow.fs import FileSelector
 
-from bronze.lake import objects, parquet
-from bronze.lake.stores import (
+from deltasmelt.bronze.lake import objects, parquet
+from deltasmelt.bronze.lake.stores import (
     AZURE,
     SCHEMES,
     all_options,

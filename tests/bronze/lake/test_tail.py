@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from bronze.lake.tail import Tail, advance, tail_of
+from deltasmelt.bronze.lake.tail import Tail, advance, tail_of
 from tests.object_store import Faults
 
 if TYPE_CHECKING:

@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from bronze.doors import Door, guarded
-from bronze.errors import DefiniteError, TransientError
-from bronze.identifiers import TableName
-from bronze.lake import delta, torn_log
-from bronze.lake.compaction import tidy
-from bronze.lake.control import OpenError
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.delta import open_existing
-from bronze.lake.location import Lake
-from bronze.lake.torn_log import set_torn_aside
-from bronze.store.changes_table import commit_changes
-from bronze.store.marks import gap_app
-from bronze.store.relations import RelationsWatch
-from silver.run.stored import SILVER_APP
-from silver.run.table_log import SilverLog
+from deltasmelt.bronze.effects import Effect, guarded
+from deltasmelt.bronze.errors import DefiniteError, TransientError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake import delta, torn_log
+from deltasmelt.bronze.lake.compaction import tidy
+from deltasmelt.bronze.lake.control import OpenError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.delta import open_existing
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lake.torn_log import set_torn_aside
+from deltasmelt.bronze.store.changes_table import commit_changes
+from deltasmelt.bronze.store.marks import gap_app
+from deltasmelt.bronze.store.relations import RelationsWatch
+from deltasmelt.silver.run.stored import SILVER_APP
+from deltasmelt.silver.run.table_log import SilverLog
 from tests.bronze.store.test_sink import at, contents, open_sink, rows, shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bronze.lake.location import Layer
+    from deltasmelt.bronze.lake.location import Layer
 
 GAPS = [TableName("public", f"a_table_with_a_rather_long_name_{number}") for number in range(100)]
 
@@ -215,8 +215,8 @@ def test_what_a_clean_up_commits_is_on_disk_before_it_returns(lake_path: str) ->
     uri = f"{lake_path}/control/errors"
     flushed: set[str] = set()
 
-    def watch(door: Door, where: str, effect: Callable[[], Any]) -> Any:
-        if door is Door.FLUSH:
+    def watch(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
+        if door is Effect.FLUSH:
             flushed.add(where)
         return effect()
 

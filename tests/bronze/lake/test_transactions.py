@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from bronze.doors import Door, guarded
-from bronze.lake.delta import nothing_besides
-from bronze.lake.transactions import transaction_version
+from deltasmelt.bronze.effects import Effect, guarded
+from deltasmelt.bronze.lake.delta import nothing_besides
+from deltasmelt.bronze.lake.transactions import transaction_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,8 +46,8 @@ def reads() -> Callable[[], Any]:
     def counting() -> Any:
         counting.passes = 0  # type: ignore[attr-defined]
 
-        def guard(door: Door, where: str, effect: Callable[[], Any]) -> Any:
-            if door is Door.READ_FILE and where.endswith("_delta_log"):
+        def guard(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
+            if door is Effect.READ_FILE and where.endswith("_delta_log"):
                 counting.passes += 1  # type: ignore[attr-defined]
             return effect()
 

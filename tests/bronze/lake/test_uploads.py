@@ -13,8 +13,8 @@ import pytest
 from pyarrow.fs import FileSelector
 from pyarrow.parquet import read_table
 
-from bronze.lake.parquet import HELD_BYTES, PartWriter, UnusableWriterError, file_system
-from bronze.lake.stores import register
+from deltasmelt.bronze.lake.parquet import HELD_BYTES, PartWriter, UnusableWriterError, file_system
+from deltasmelt.bronze.lake.stores import register
 from tests.docs.blocks import ROOT
 from tests.object_store import Faults
 
@@ -83,7 +83,7 @@ def test_a_put_whose_answer_was_lost_is_sent_again(store: ObjectStore, table: st
 def test_a_writer_whose_file_the_store_did_not_take_is_at_its_end(
     store: ObjectStore, table: str, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr("bronze.lake.objects._TIMEOUT_OF_FILES", timedelta(seconds=1))
+    monkeypatch.setattr("deltasmelt.bronze.lake.objects._TIMEOUT_OF_FILES", timedelta(seconds=1))
     writer = PartWriter(table, "stream", schema=SCHEMA)
     store.set_faults(Faults(unavailable=60))
     with pytest.raises(OSError):
@@ -107,7 +107,7 @@ def test_a_writer_that_is_given_up_sends_nothing(store: ObjectStore, table: str)
 
 
 def test_a_reader_of_a_local_lake_loads_no_client_of_stores() -> None:
-    code = "import sys, pipelines.runtime.reader_process; sys.exit('obstore' in sys.modules)"
+    code = "import sys, deltasmelt.pipelines.runtime.reader_process; sys.exit('obstore' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import bronze.pgoutput.decoder
-import bronze.pgoutput.tuples
-from bronze.identifiers import TableName
-from bronze.pgoutput.decoder import Decoded, StreamDecoder
-from bronze.store.contract import CHANGES_SCHEMA
+import deltasmelt.bronze.pgoutput.decoder
+import deltasmelt.bronze.pgoutput.tuples
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.pgoutput.decoder import Decoded, StreamDecoder
+from deltasmelt.bronze.store.contract import CHANGES_SCHEMA
 from tests.bronze import wire
 from tests.bronze.record_messages import FOLDER, load
 from tests.bronze.reference_decoder import ReferenceDecoder
@@ -24,8 +24,8 @@ from tests.bronze.reference_decoder import ReferenceDecoder
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bronze.lsn import Lsn
-    from bronze.shapes import Relation
+    from deltasmelt.bronze.lsn import Lsn
+    from deltasmelt.bronze.shapes import Relation
 
 RECORDINGS = ["pg16.bin", "pg18.bin"]
 
@@ -96,7 +96,7 @@ def test_slices_inside_of_a_batch_leave_no_trace(recording: str, monkeypatch: py
     messages = load(FOLDER / recording)
     whole = rows(decoder().feed(messages))
     for slice_bytes in (500, 20_000):
-        monkeypatch.setattr(bronze.pgoutput.decoder, "_SLICE_BYTES", slice_bytes)
+        monkeypatch.setattr(deltasmelt.bronze.pgoutput.decoder, "_SLICE_BYTES", slice_bytes)
         assert rows(decoder().feed(messages)) == whole
 
 
@@ -188,7 +188,7 @@ def test_random_streams_read_as_the_reference_reads_them_however_they_are_cut(da
     cuts = data.draw(st.lists(st.integers(0, len(messages)), max_size=6))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            bronze.pgoutput.tuples, "_FEW_ROWS", data.draw(st.sampled_from([0, 1, 8]))
+            deltasmelt.bronze.pgoutput.tuples, "_FEW_ROWS", data.draw(st.sampled_from([0, 1, 8]))
         )  # both ways to walk
         check(messages, cuts)
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bronze.builtin_types import builtin_type, format_type
-from bronze.catalog.select import describe_relation
-from bronze.identifiers import TableName
-from bronze.lsn import Lsn
-from bronze.pgoutput.decoder import StreamDecoder
-from bronze.pgoutput.messages import AnnouncedColumn, AnnouncedRelation, AnnouncedType
-from bronze.pgoutput.relation_versions import breaks_with, relation_version
-from bronze.shapes import Column, PgType, Relation, same_shape
+from deltasmelt.bronze.builtin_types import builtin_type, format_type
+from deltasmelt.bronze.catalog.select import describe_relation
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.pgoutput.decoder import StreamDecoder
+from deltasmelt.bronze.pgoutput.messages import AnnouncedColumn, AnnouncedRelation, AnnouncedType
+from deltasmelt.bronze.pgoutput.relation_versions import breaks_with, relation_version
+from deltasmelt.bronze.shapes import Column, PgType, Relation, same_shape
 from tests.bronze import wire
 from tests.bronze.record_messages import history, record, schema
 

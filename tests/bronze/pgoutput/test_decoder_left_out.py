@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import bronze.pgoutput.relation_versions
-from bronze.identifiers import TableName
-from bronze.lsn import Lsn
-from bronze.pgoutput.decoder import StreamDecoder
-from bronze.pgoutput.relation_versions import relation_version
+import deltasmelt.bronze.pgoutput.relation_versions
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.pgoutput.decoder import StreamDecoder
+from deltasmelt.bronze.pgoutput.relation_versions import relation_version
 from tests.bronze import wire
 
 if TYPE_CHECKING:
-    from bronze.shapes import Relation
+    from deltasmelt.bronze.shapes import Relation
 
 B, C = TableName("public", "b"), TableName("public", "c")
 Told = list[tuple[TableName, Lsn, str | None]]
@@ -29,7 +29,7 @@ def unforeseen(monkeypatch: pytest.MonkeyPatch) -> None:
             raise KeyError("a shape of tomorrow")
         return relation_version(announced, from_lsn, **more)
 
-    monkeypatch.setattr(bronze.pgoutput.relation_versions, "relation_version", fails)
+    monkeypatch.setattr(deltasmelt.bronze.pgoutput.relation_versions, "relation_version", fails)
 
 
 def decoder(told: Told, *, knows: bool = False) -> StreamDecoder:

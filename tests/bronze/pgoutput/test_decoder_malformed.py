@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import bronze.pgoutput.tuples
-from bronze.errors import DefiniteError
-from bronze.identifiers import TableName
-from bronze.lsn import Lsn
-from bronze.pgoutput.decoder import StreamDecoder
+import deltasmelt.bronze.pgoutput.tuples
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.pgoutput.decoder import StreamDecoder
 from tests.bronze import wire
 from tests.bronze.reference_decoder import ReferenceDecoder
 
@@ -41,7 +41,7 @@ GOOD = [
 
 @pytest.fixture(params=[0, 8], ids=["side by side", "one by one"], autouse=True)
 def both_walks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(bronze.pgoutput.tuples, "_FEW_ROWS", request.param)
+    monkeypatch.setattr(deltasmelt.bronze.pgoutput.tuples, "_FEW_ROWS", request.param)
     return iter([None])
 
 

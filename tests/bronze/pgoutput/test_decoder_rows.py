@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from bronze.store.text_lists import TEXT_LIST, cells_between, list_array
+from deltasmelt.bronze.store.text_lists import TEXT_LIST, cells_between, list_array
 
 
 def test_cells_are_what_lies_between_their_bounds_and_keep_nothing_of_the_buffer() -> None:

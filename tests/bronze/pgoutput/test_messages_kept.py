@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.lsn import Lsn
-from bronze.postgres.heartbeat import HEARTBEAT_PREFIX
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.postgres.heartbeat import HEARTBEAT_PREFIX
 from tests.bronze.replaying import assert_each_change_once, bronze_rows, execute, read_all, session, source_of
 
 if TYPE_CHECKING:
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from bronze.postgres.blockers import running_transactions, without_names
-from bronze.postgres.connection import connect
+from deltasmelt.bronze.postgres.blockers import running_transactions, without_names
+from deltasmelt.bronze.postgres.connection import connect
 from tests.bronze.replaying import source_of
 
 

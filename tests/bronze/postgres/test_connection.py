@@ -10,17 +10,17 @@ import psycopg
 import pytest
 from psycopg import pq
 
-from bronze.config.sections import SourceSettings
-from bronze.config.timing import Timing
-from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
-from bronze.identifiers import TableName, quote_literal
-from bronze.postgres import connection
-from bronze.postgres.connection import connect, identify, translated, until_stopped
-from bronze.postgres.conninfo import address_of, conninfo, replication_conninfo
-from bronze.postgres.error_translation import table_error, translate, translate_result
-from bronze.postgres.replication import ReplicationConnection
-from bronze.reader.table_errors import SOURCE_CODES
-from pipelines.demo.embedded_postgres import EmbeddedServer, free_port
+from deltasmelt.bronze.config.sections import SourceSettings
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
+from deltasmelt.bronze.identifiers import TableName, quote_literal
+from deltasmelt.bronze.postgres import connection
+from deltasmelt.bronze.postgres.connection import connect, identify, translated, until_stopped
+from deltasmelt.bronze.postgres.conninfo import address_of, conninfo, replication_conninfo
+from deltasmelt.bronze.postgres.error_translation import table_error, translate, translate_result
+from deltasmelt.bronze.postgres.replication import ReplicationConnection
+from deltasmelt.bronze.reader.table_errors import SOURCE_CODES
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer, free_port
 from tests.bronze.enumerated import swallow
 
 if TYPE_CHECKING:

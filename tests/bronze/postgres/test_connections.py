@@ -14,14 +14,14 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from bronze.config.sections import SourceSettings
-from bronze.errors import ConfigurationError, SmeltError, TransientError
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.postgres.connection import connect
-from bronze.postgres.conninfo import address_of
-from bronze.postgres.replication import ReplicationConnection
-from pipelines.demo.embedded_postgres import EmbeddedServer, free_port
+from deltasmelt.bronze.config.sections import SourceSettings
+from deltasmelt.bronze.errors import ConfigurationError, SmeltError, TransientError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.postgres.conninfo import address_of
+from deltasmelt.bronze.postgres.replication import ReplicationConnection
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer, free_port
 from tests.bronze.certificates import Authority
 from tests.bronze.replaying import assert_bronze_equals_source, execute, make_reader, read_all, source_of
 from tests.bronze.running import Running, wait_for

@@ -13,12 +13,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict
 
-from bronze.config.sections import SourceSettings
-from bronze.errors import ConfigurationError, SmeltError
-from bronze.postgres.connection import connect
-from bronze.postgres.conninfo import address_of, conninfo, user_and_database, without_passwords
-from pipelines.runtime.reader_process import error_fields
-from pipelines.terminal import failures
+from deltasmelt.bronze.config.sections import SourceSettings
+from deltasmelt.bronze.errors import ConfigurationError, SmeltError
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.postgres.conninfo import address_of, conninfo, user_and_database, without_passwords
+from deltasmelt.pipelines.runtime.reader_process import error_fields
+from deltasmelt.pipelines.terminal import failures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

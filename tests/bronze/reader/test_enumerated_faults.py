@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.doors import Door
+from deltasmelt.bronze.effects import Effect
 from tests.bronze.enumerated import Case, Killed, cases
 from tests.bronze.first_start import FirstStart
 from tests.bronze.standard_history import History, shorten
@@ -89,7 +89,7 @@ def meet(history: History | FirstStart, case: Case) -> None:
 def test_whatever_fault_an_effect_meets_bronze_is_the_log(database: str, tmp_path: Path) -> None:
     history = History(database, tmp_path)
     sample(history, SAMPLE)
-    for door in (Door.STATEMENT, Door.COPY_OUT, Door.EXPORT_SNAPSHOT, Door.START_STREAM):
+    for door in (Effect.STATEMENT, Effect.COPY_OUT, Effect.EXPORT_SNAPSHOT, Effect.START_STREAM):
         meet(history, Case(door, (history.seen[door] + 1) // 2, "never", kill=False))
 
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from deltalake import DeltaTable
 
-from bronze.doors import Door, guarded
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.store.marks import CONFIRM_APP
-from bronze.store.position import read_position
-from bronze.store.relations import read_relations
+from deltasmelt.bronze.effects import Effect, guarded
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.store.marks import CONFIRM_APP
+from deltasmelt.bronze.store.position import read_position
+from deltasmelt.bronze.store.relations import read_relations
 from tests.bronze.faults import OF_THE_SOURCE, Disk, Fault, Faults, When
 from tests.bronze.replaying import bronze_rows
 from tests.bronze.written_log import LOG, Process, Server, expected, plain
@@ -25,7 +25,7 @@ from tests.bronze.written_log import LOG, Process, Server, expected, plain
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bronze.lsn import Lsn
+    from deltasmelt.bronze.lsn import Lsn
 
 
 WHEN: Final[tuple[When, ...]] = ("before", "after")
@@ -34,12 +34,12 @@ WHEN: Final[tuple[When, ...]] = ("before", "after")
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that happens now and then happens within seven transactions."""
-    monkeypatch.setattr("bronze.stream.session.WRITE_BYTES", 2_000)
-    monkeypatch.setattr("bronze.lake.parquet.FILE_BYTES", 6_000)
-    monkeypatch.setattr("bronze.lake.delta.CHECKPOINT_INTERVAL", 4)
-    monkeypatch.setattr("bronze.store.sink._COMPACT_AFTER_COMMITS", 3)
-    monkeypatch.setattr("bronze.store.sink._MANY_FILES", 3)
-    monkeypatch.setattr("bronze.store.sink._TIDY_EVERY", 8)
+    monkeypatch.setattr("deltasmelt.bronze.stream.session.WRITE_BYTES", 2_000)
+    monkeypatch.setattr("deltasmelt.bronze.lake.parquet.FILE_BYTES", 6_000)
+    monkeypatch.setattr("deltasmelt.bronze.lake.delta.CHECKPOINT_INTERVAL", 4)
+    monkeypatch.setattr("deltasmelt.bronze.store.sink._COMPACT_AFTER_COMMITS", 3)
+    monkeypatch.setattr("deltasmelt.bronze.store.sink._MANY_FILES", 3)
+    monkeypatch.setattr("deltasmelt.bronze.store.sink._TIDY_EVERY", 8)
 
 
 def assert_whole(lake_path: str) -> None:
@@ -73,7 +73,7 @@ def places(folder: Path, *, every: int) -> list[Fault]:
     with guarded(faults):
         Process(Server(LOG), str(folder / "sound")).run(sessions=1)
     assert_whole(str(folder / "sound"))
-    assert set(faults.seen) == set(Door) - OF_THE_SOURCE - {Door.DELETE_FILE}, "every door is passed"
+    assert set(faults.seen) == set(Effect) - OF_THE_SOURCE - {Effect.DELETE_FILE}, "every door is passed"
     found: list[Fault] = [
         Fault(door, number, when)
         for door, count in faults.seen.items()
@@ -106,10 +106,10 @@ def test_what_a_commit_names_is_on_disk_before_it_and_the_commit_before_the_slot
     disk = Disk(folder)
     named, confirmed = 0, []
 
-    def look(door: Door, where: str, effect: Callable[[], Any]) -> Any:
+    def look(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
         nonlocal named
         result = disk(door, where, effect)
-        if door is Door.COMMIT:  # the effect is over, so the entry is there; its files were flushed before
+        if door is Effect.COMMIT:  # the effect is over, so the entry is there; its files were flushed before
             for entry in (folder / "lake").rglob("_delta_log/*.json"):
                 for line in entry.read_text().splitlines():
                     added = json.loads(line).get("add")
@@ -149,10 +149,10 @@ def test_after_a_power_cut_at_any_moment_the_lake_opens_and_nothing_that_was_con
     folder.mkdir()
     server = Server(LOG)
     cuts: list[tuple[Path, Lsn]] = []
-    moments = (Door.COMMIT, Door.CHECKPOINT, Door.CREATE_TABLE)
+    moments = (Effect.COMMIT, Effect.CHECKPOINT, Effect.CREATE_TABLE)
     effects = 0
 
-    def cut(door: Door, _where: str) -> None:
+    def cut(door: Effect, _where: str) -> None:
         nonlocal effects
         effects += 1
         if door in moments or effects % 29 == 0:

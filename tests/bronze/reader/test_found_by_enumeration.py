@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from bronze.doors import Door, guarded
-from bronze.errors import TransientError
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.postgres.connection import connect, translated
-from bronze.store.position import Position, read_position
-from bronze.store.sink import DeltaSink
+from deltasmelt.bronze.effects import Effect, guarded
+from deltasmelt.bronze.errors import TransientError
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.postgres.connection import connect, translated
+from deltasmelt.bronze.store.position import Position, read_position
+from deltasmelt.bronze.store.sink import DeltaSink
 from tests.bronze.replaying import source_of
 from tests.bronze.written_log import IDENTITY
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 class Once:
     """Does something else instead of the n-th effect at a door, once."""
 
-    def __init__(self, door: Door, number: int, instead: Callable[[str, Callable[[], Any]], Any]) -> None:
+    def __init__(self, door: Effect, number: int, instead: Callable[[str, Callable[[], Any]], Any]) -> None:
         self._door = door
         self._left = number
         self._instead = instead
 
-    def __call__(self, door: Door, where: str, effect: Callable[[], Any]) -> Any:
+    def __call__(self, door: Effect, where: str, effect: Callable[[], Any]) -> Any:
         self._left -= door is self._door
         if self._left == 0 and door is self._door:
             return self._instead(where, effect)
@@ -46,7 +46,7 @@ def test_a_backend_that_ends_while_settings_are_pinned_is_a_lost_connection(data
         return effect()
 
     for statement in (1, 2):
-        with guarded(Once(Door.STATEMENT, statement, end_first)), pytest.raises(TransientError) as caught:
+        with guarded(Once(Effect.STATEMENT, statement, end_first)), pytest.raises(TransientError) as caught:
             connect(source)
         assert caught.value.code == "connection-lost"
 
@@ -65,7 +65,7 @@ def test_a_store_that_does_not_show_our_own_commit_is_asked_again(lake_path: str
     sink = DeltaSink(Lake(lake_path), "shop", IDENTITY)
     sink.commit(Position(Lsn(9), Lsn(10), 0, None))
     first = Position(Lsn(19), Lsn(20), 0, None)
-    unseen = Once(Door.REFRESH, 1, lambda _where, _effect: None)
+    unseen = Once(Effect.REFRESH, 1, lambda _where, _effect: None)
     with guarded(unseen), pytest.raises(TransientError) as caught:
         sink.commit(first)  # nothing is confirmed of it: it may not outlive a power cut yet
     assert caught.value.code == "lake-unwritable"

@@ -5,17 +5,17 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from bronze.drift.storage import Part, Storage
-from bronze.drift.streamed import Named, StreamedParts
-from bronze.identifiers import TableName
-from bronze.lsn import Lsn
-from bronze.reader.named_partitions import NamedPartitions
+from deltasmelt.bronze.drift.storage import Part, Storage
+from deltasmelt.bronze.drift.streamed import Named, StreamedParts
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.reader.named_partitions import NamedPartitions
 
 if TYPE_CHECKING:
     import psycopg
     import pytest
 
-    from bronze.catalog.source_table import SourceTable
+    from deltasmelt.bronze.catalog.source_table import SourceTable
 
 ROOT = TableName("public", "p")
 
@@ -28,7 +28,7 @@ def test_a_refusal_is_remembered_and_ends_the_questions_of_its_table(monkeypatch
         asked.append(part.name)
         return part.name not in lacking
 
-    monkeypatch.setattr("bronze.reader.named_partitions.has_all_rows", has_all_rows)
+    monkeypatch.setattr("deltasmelt.bronze.reader.named_partitions.has_all_rows", has_all_rows)
     connection = cast("psycopg.Connection[Any]", None)
     storage = Storage(1, {}, {oid: Part(f"p{oid}", oid, attached=7) for oid in (1, 2, 3)})
     table = cast("SourceTable", SimpleNamespace(table=ROOT, storage=storage))
@@ -43,6 +43,6 @@ def test_a_refusal_is_remembered_and_ends_the_questions_of_its_table(monkeypatch
     partitions.prove(connection, [table], {}, ())
     lacking.clear()
     assert partitions.prove(connection, [table], streamed, ())[ROOT].whole == {1, 2, 3}
-    monkeypatch.setattr("bronze.reader.named_partitions._SECONDS", 0.0)
+    monkeypatch.setattr("deltasmelt.bronze.reader.named_partitions._SECONDS", 0.0)
     partitions = NamedPartitions()
     assert partitions.prove(connection, [table], streamed, ())[ROOT].whole == set()

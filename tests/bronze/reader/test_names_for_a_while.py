@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.config.sections import BronzeSettings
-from bronze.config.timing import Timing
-from bronze.identifiers import TableName
-from bronze.lake.delta import open_existing
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.store.gaps import is_open
-from bronze.store.marks import gap_app
-from bronze.store.position import read_position
+from deltasmelt.bronze.config.sections import BronzeSettings
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.delta import open_existing
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.gaps import is_open
+from deltasmelt.bronze.store.marks import gap_app
+from deltasmelt.bronze.store.position import read_position
 from tests.bronze.replaying import assert_bronze_equals_source, execute, fetch, read_all, source_of
 from tests.bronze.running import Running, wait_for
 
 if TYPE_CHECKING:
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.identifiers import TableName
-from bronze.lake import delta
-from bronze.lake.location import Lake
-from bronze.store.position import read_position
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.store.position import read_position
 from tests.bronze.replaying import assert_each_change_once, execute, read_all, read_snapshot, source_of
 from tests.bronze.running import confirmed
 from tests.object_store import Faults
@@ -17,7 +17,7 @@ from tests.object_store import Faults
 if TYPE_CHECKING:
     from typing import Any
 
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
     from tests.object_store import ObjectStore
 
 pytestmark = pytest.mark.process

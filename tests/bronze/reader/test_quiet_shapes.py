@@ -10,21 +10,21 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from pydantic import SecretStr
 
-from bronze.catalog.select import select_tables
-from bronze.checks.server import read_server, server_findings
-from bronze.config.timing import Timing
-from bronze.errors import SmeltError
-from bronze.lake.location import Lake
-from bronze.postgres.connection import connect
-from bronze.reader.quiet_shapes import Recorded, record_shapes
-from bronze.shapes import Relation, as_recorded, same_shape
-from bronze.store.relations import ShapeLog, read_relations
+from deltasmelt.bronze.catalog.select import select_tables
+from deltasmelt.bronze.checks.server import read_server, server_findings
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.errors import SmeltError
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.reader.quiet_shapes import Recorded, record_shapes
+from deltasmelt.bronze.shapes import Relation, as_recorded, same_shape
+from deltasmelt.bronze.store.relations import ShapeLog, read_relations
 from tests.bronze.replaying import execute, fetch, read_all, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 
@@ -87,7 +87,7 @@ def test_tables_are_free_while_their_shapes_are_written_all_in_one_commit(source
 def test_what_the_time_is_too_short_for_is_left_and_said(
     source: SourceSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.reader.quiet_shapes._GROUP", 1)
+    monkeypatch.setattr("deltasmelt.bronze.reader.quiet_shapes._GROUP", 1)
     appended: list[Relation] = []
     hasty = source.with_timing(Timing(look_shapes=0.5))
 
@@ -104,7 +104,7 @@ def test_what_the_time_is_too_short_for_is_left_and_said(
 def test_a_job_comes_to_its_end_with_the_shapes_of_all_tables(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.reader.quiet_shapes._GROUP", 1)
+    monkeypatch.setattr("deltasmelt.bronze.reader.quiet_shapes._GROUP", 1)
     read_all(source, lake_path)
     versions = len(read_relations(Lake(lake_path)))
     execute(source, *(f"ALTER TABLE {name} RENAME m TO n" for name in NAMES))

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings
-from bronze.config.timing import Timing
-from bronze.errors import DefiniteError, TransientError
-from bronze.identifiers import TableName
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.postgres.connection import connect
-from bronze.shapes import same_shape
-from bronze.store.position import read_position
-from bronze.store.relations import read_relations
+from deltasmelt.bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.errors import DefiniteError, TransientError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.shapes import same_shape
+from deltasmelt.bronze.store.position import read_position
+from deltasmelt.bronze.store.relations import read_relations
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     assert_each_change_once,
@@ -36,7 +36,7 @@ from tests.bronze.replaying import (
 from tests.bronze.running import Running, confirmed, wait_for
 
 if TYPE_CHECKING:
-    from pipelines.demo.embedded_postgres import EmbeddedServer
+    from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 pytestmark = pytest.mark.postgres
 
@@ -135,11 +135,11 @@ def test_every_shape_is_recorded_before_its_rows_and_only_when_it_changed(
 def test_a_transaction_larger_than_every_buffer_appears_at_once_in_one_version(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.stream.session.WRITE_BYTES", 100_000)
-    monkeypatch.setattr("bronze.stream.session.FEED_BYTES", 50_000)
-    monkeypatch.setattr("bronze.stream.replication._INPUT_BUFFER", 1)
-    monkeypatch.setattr("bronze.stream.replication._DRAIN_BYTES", 50_000)
-    monkeypatch.setattr("bronze.lake.parquet.FILE_BYTES", 300_000)
+    monkeypatch.setattr("deltasmelt.bronze.stream.session.WRITE_BYTES", 100_000)
+    monkeypatch.setattr("deltasmelt.bronze.stream.session.FEED_BYTES", 50_000)
+    monkeypatch.setattr("deltasmelt.bronze.stream.replication._INPUT_BUFFER", 1)
+    monkeypatch.setattr("deltasmelt.bronze.stream.replication._DRAIN_BYTES", 50_000)
+    monkeypatch.setattr("deltasmelt.bronze.lake.parquet.FILE_BYTES", 300_000)
     execute(source, ITEMS)
     read_all(source, lake_path)
     execute(
@@ -235,7 +235,7 @@ def test_a_table_that_appears_under_the_pattern_is_copied_while_the_stream_goes_
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So is another one of its name, after the first was dropped and what looks saw of it is forgotten."""
-    monkeypatch.setattr("bronze.store.catalog_log.COMPACT_ABOVE", 1)
+    monkeypatch.setattr("deltasmelt.bronze.store.catalog_log.COMPACT_ABOVE", 1)
     source = source.with_timing(Timing(look=0.1))
 
     def looked_at() -> set[str]:
@@ -451,9 +451,9 @@ def test_a_server_that_never_answers_is_reported_and_not_waited_for_without_end(
 def test_a_server_behind_bronze_is_refused_instead_of_waited_for(
     source: SourceSettings, lake_path: str
 ) -> None:
-    from bronze.postgres.connection import identify  # noqa: PLC0415
-    from bronze.store.position import Position  # noqa: PLC0415
-    from bronze.store.sink import DeltaSink  # noqa: PLC0415
+    from deltasmelt.bronze.postgres.connection import identify  # noqa: PLC0415
+    from deltasmelt.bronze.store.position import Position  # noqa: PLC0415
+    from deltasmelt.bronze.store.sink import DeltaSink  # noqa: PLC0415
 
     execute(source, ITEMS)
     read_all(source, lake_path)

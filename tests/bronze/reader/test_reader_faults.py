@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake.exceptions import DeltaError
 
-from bronze.config.sections import BronzeSettings, SnapshotSettings
-from bronze.config.timing import Timing
-from bronze.doors import Door, guarded
-from bronze.errors import DefiniteError
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.reader.recovery import start_over
-from bronze.store.position import read_position
+from deltasmelt.bronze.config.sections import BronzeSettings, SnapshotSettings
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.effects import Effect, guarded
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.reader.recovery import start_over
+from deltasmelt.bronze.store.position import read_position
 from tests.bronze.faults import OF_THE_SOURCE
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
@@ -45,12 +45,12 @@ class NowAndThen:
         self._lock = threading.Lock()
         self.failed: list[str] = []
 
-    def __call__(self, door: Door, where: str, effect: Callable[[], Any]) -> Any:
+    def __call__(self, door: Effect, where: str, effect: Callable[[], Any]) -> Any:
         of_the_test = threading.current_thread() is threading.main_thread()  # it looks at the lake
         if of_the_test or door in OF_THE_SOURCE:
             return effect()
         with self._lock:
-            share = self._share / 5 if door in (Door.FLUSH, Door.REFRESH) else self._share
+            share = self._share / 5 if door in (Effect.FLUSH, Effect.REFRESH) else self._share
             fails, before = self._random.random() < share, self._random.random() < 0.5
         if fails and before:
             self._fail(door, where, "before")
@@ -59,9 +59,9 @@ class NowAndThen:
             self._fail(door, where, "after")
         return result
 
-    def _fail(self, door: Door, where: str, when: str) -> None:
+    def _fail(self, door: Effect, where: str, when: str) -> None:
         self.failed.append(f"{when} {door}")
-        if door in (Door.COMMIT, Door.REFRESH):
+        if door in (Effect.COMMIT, Effect.REFRESH):
             raise DeltaError(f"injected {when} {door} at {where}")
         raise OSError(errno.EIO, f"injected {when} {door} at {where}")
 
@@ -73,12 +73,12 @@ class NowAndThen:
 def test_a_lake_that_fails_now_and_then_costs_no_change(
     database: str, lake_path: str, monkeypatch: pytest.MonkeyPatch, seed: int, rounds: int
 ) -> None:
-    monkeypatch.setattr("bronze.stream.session.WRITE_BYTES", 20_000)
-    monkeypatch.setattr("bronze.stream.session.FEED_BYTES", 16_384)
-    monkeypatch.setattr("bronze.lake.parquet.FILE_BYTES", 100_000)
-    monkeypatch.setattr("bronze.lake.delta.CHECKPOINT_INTERVAL", 10)
-    monkeypatch.setattr("bronze.store.sink._COMPACT_AFTER_COMMITS", 5)
-    monkeypatch.setattr("bronze.store.sink._MANY_FILES", 5)
+    monkeypatch.setattr("deltasmelt.bronze.stream.session.WRITE_BYTES", 20_000)
+    monkeypatch.setattr("deltasmelt.bronze.stream.session.FEED_BYTES", 16_384)
+    monkeypatch.setattr("deltasmelt.bronze.lake.parquet.FILE_BYTES", 100_000)
+    monkeypatch.setattr("deltasmelt.bronze.lake.delta.CHECKPOINT_INTERVAL", 10)
+    monkeypatch.setattr("deltasmelt.bronze.store.sink._COMPACT_AFTER_COMMITS", 5)
+    monkeypatch.setattr("deltasmelt.bronze.store.sink._MANY_FILES", 5)
     source = source_of(database, timing=Timing(retry_longest=0.2, look=0.5))
     execute(
         source,

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from bronze.config.sections import BronzeSettings
-from bronze.errors import DefiniteError
-from bronze.identifiers import TableName
-from bronze.lake.client import Transaction
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.delta import open_existing
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.reader.recovery import start_over
-from bronze.store.changes_table import commit_marks
-from bronze.store.gaps import request_snapshots, resnapshot_of
-from bronze.store.marks import snapshot_app
-from bronze.store.position import read_position
-from bronze.store.relations import read_relations
+from deltasmelt.bronze.config.sections import BronzeSettings
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.client import Transaction
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.delta import open_existing
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.reader.recovery import start_over
+from deltasmelt.bronze.store.changes_table import commit_marks
+from deltasmelt.bronze.store.gaps import request_snapshots, resnapshot_of
+from deltasmelt.bronze.store.marks import snapshot_app
+from deltasmelt.bronze.store.position import read_position
+from deltasmelt.bronze.store.relations import read_relations
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     assert_each_change_once,
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from bronze.config.sections import SourceSettings
-    from bronze.store.position import Position
-    from pipelines.demo.embedded_postgres import EmbeddedServer
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.store.position import Position
+    from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 pytestmark = pytest.mark.postgres
 

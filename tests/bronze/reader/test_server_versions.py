@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from bronze.config.timing import Timing
-from bronze.identifiers import TableName
-from bronze.lake.location import Lake
-from pipelines.demo.embedded_postgres import EmbeddedServer
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.bronze.first_start import FirstStart
 from tests.bronze.reader.test_shapes_within_transactions import assert_folds
 from tests.bronze.replaying import (
@@ -108,7 +108,7 @@ def test_a_forgetful_server_loses_no_change_of_a_table_that_joined(
     forgetful_server: str, lake_path: str, monkeypatch: pytest.MonkeyPatch, *, guarded: bool
 ) -> None:
     if not guarded:  # so that it is seen that this server does it
-        monkeypatch.setattr("bronze.reader.carried_tables.may_forget", lambda _: False)
+        monkeypatch.setattr("deltasmelt.bronze.reader.carried_tables.may_forget", lambda _: False)
     dsn = make_database(forgetful_server)
     source = source_of(dsn, timing=Timing(look=0.3))
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)")

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.catalog.select import select_tables
-from bronze.errors import TransientError
-from bronze.lake import delta
-from bronze.lake.location import Lake
-from bronze.postgres.connection import connect
-from bronze.store.gaps import is_open
-from bronze.store.relations import read_relations
-from bronze.store.table_marks import TableMarks
+from deltasmelt.bronze.catalog.select import select_tables
+from deltasmelt.bronze.errors import TransientError
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.store.gaps import is_open
+from deltasmelt.bronze.store.relations import read_relations
+from deltasmelt.bronze.store.table_marks import TableMarks
 from tests.bronze.attnums import Fold
 from tests.bronze.replaying import bronze_rows, execute, read_all, source_of, source_rows
 from tests.bronze.running import Running, wait_for
@@ -26,9 +26,9 @@ from tests.bronze.shape_histories import AWAY, History, stories
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bronze.config.sections import SourceSettings
-    from bronze.identifiers import TableName
-    from bronze.lsn import Lsn
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lsn import Lsn
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(600)]
 

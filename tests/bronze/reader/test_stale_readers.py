@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.config.timing import Timing
-from bronze.errors import DefiniteError
-from bronze.lsn import ZERO
-from bronze.postgres.connection import connect
-from bronze.setup.create_slot import CHECKING, STARTING_OVER, ensure_slot
-from bronze.stream.receiver import Receiver
-from bronze.stream.replication import ReplicationStream
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lsn import ZERO
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.setup.create_slot import CHECKING, STARTING_OVER, ensure_slot
+from deltasmelt.bronze.stream.receiver import Receiver
+from deltasmelt.bronze.stream.replication import ReplicationStream
 from tests.bronze.replaying import execute, fetch, source_of
 
 if TYPE_CHECKING:
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 
@@ -45,7 +45,7 @@ def skewed(monkeypatch: pytest.MonkeyPatch, by: timedelta) -> None:
             assert tz is UTC
             return datetime.now(UTC) + by
 
-    monkeypatch.setattr("bronze.stream.replication.datetime", Clock)
+    monkeypatch.setattr("deltasmelt.bronze.stream.replication.datetime", Clock)
 
 
 @pytest.mark.parametrize("hours", [-1, 1])

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.config.timing import Timing
-from bronze.doors import Door, guarded
-from bronze.errors import TransientError
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.lsn import ZERO, Lsn
-from bronze.postgres.connection import connect, identify
-from bronze.postgres.liveness import CopyLine, Liveness, walsender_liveness
-from bronze.store.sink import DeltaSink
-from bronze.stream.receiver import Receiver
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.effects import Effect, guarded
+from deltasmelt.bronze.errors import TransientError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.postgres.connection import connect, identify
+from deltasmelt.bronze.postgres.liveness import CopyLine, Liveness, walsender_liveness
+from deltasmelt.bronze.store.sink import DeltaSink
+from deltasmelt.bronze.stream.receiver import Receiver
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     current_lsn,
@@ -34,7 +34,7 @@ from tests.bronze.running import Running, wait_for
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipelines.demo.embedded_postgres import EmbeddedServer
+    from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 TABLE = "CREATE TABLE a (id int PRIMARY KEY)"
 
@@ -119,8 +119,8 @@ def test_the_server_hears_from_a_reader_that_takes_long_to_take_the_lake(
     execute(source, "INSERT INTO a VALUES (1)")
     slow = iter([3.0])
 
-    def slowly(door: Door, where: str, effect: Callable[[], Any]) -> Any:
-        if door is Door.LIST_FILES and where.rstrip("/").endswith("/bronze/changes"):
+    def slowly(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
+        if door is Effect.LIST_FILES and where.rstrip("/").endswith("/bronze/changes"):
             time.sleep(next(slow, 0.0))
         return effect()
 

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.config.sections import SnapshotSettings
-from bronze.config.timing import Timing
-from bronze.errors import TableError
-from bronze.identifiers import TableName
-from bronze.lake.control import OpenError
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.delta import open_existing
-from bronze.lake.location import Lake
-from bronze.lsn import ZERO, Lsn
-from bronze.postgres.connection import connect
-from bronze.progress import Progress
-from bronze.reader.carried_tables import CarriedTables
-from bronze.reader.copies import InitialCopies
-from bronze.reader.look import Look
-from bronze.reader.table_errors import TableErrors, UnreadableTables
-from bronze.reader.trouble import PipelineErrors
-from bronze.store.gaps import is_open
+from deltasmelt.bronze.config.sections import SnapshotSettings
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.errors import TableError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control import OpenError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.delta import open_existing
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.progress import Progress
+from deltasmelt.bronze.reader.carried_tables import CarriedTables
+from deltasmelt.bronze.reader.catalog_poll import CatalogPoll
+from deltasmelt.bronze.reader.copies import SnapshotThread
+from deltasmelt.bronze.reader.table_errors import TableErrors, UnreadableTables
+from deltasmelt.bronze.reader.trouble import PipelineErrors
+from deltasmelt.bronze.store.gaps import is_open
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     current_lsn,
@@ -38,7 +38,7 @@ from tests.bronze.running import wait_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 A, B = TableName("public", "a"), TableName("public", "b")
 
@@ -109,13 +109,13 @@ def test_a_table_that_the_stream_asked_for_once_can_still_be_asked_for_by_a_pers
     errors.copy_failed(failed(A), Lsn(10))
     tables.ask([A])  # with a mark at 20
     assert not due(20)
-    tables._newest = Look(asked=tables.asked)
+    tables._newest = CatalogPoll(asked=tables.asked)
     assert not due(20), "the stream's mark is not taken for a person's by the look after"
     tables.ask([B])
     assert due(30)
     tables.ask([A])
     assert not due(30)
-    tables._newest = Look(asked=tables.asked)
+    tables._newest = CatalogPoll(asked=tables.asked)
     errors.copy_failed(failed(A), Lsn(20))  # begun before that mark was set
     assert not due(30)
 
@@ -139,23 +139,23 @@ def test_tables_are_left_out_while_a_look_reads_which_are() -> None:
 
 
 @pytest.fixture
-def copies(database: str) -> InitialCopies:
+def copies(database: str) -> SnapshotThread:
     """Of a pipeline whose threads the test plays itself."""
     landing: Any = SimpleNamespace(
         progress=Progress(), shapes=SimpleNamespace(unknown_columns=dict), sink=None, reached=lambda _: None
     )
     nothing: Any = None
     errors = PipelineErrors(Lake(""), "shop", nothing)
-    return InitialCopies(source_of(database), SnapshotSettings(), landing, nothing, errors)
+    return SnapshotThread(source_of(database), SnapshotSettings(), landing, nothing, errors)
 
 
-def look(copies: InitialCopies, **found: Any) -> Look:
+def look(copies: SnapshotThread, **found: Any) -> CatalogPoll:
     """The look of either thread."""
-    copies.tables._newest = Look(**found)
+    copies.tables._newest = CatalogPoll(**found)
     return copies.tables.newest
 
 
-def test_a_round_without_anything_left_is_complete_until_the_stream_asks(copies: InitialCopies) -> None:
+def test_a_round_without_anything_left_is_complete_until_the_stream_asks(copies: SnapshotThread) -> None:
     assert not copies.complete
     copies._end_round(look(copies))
     assert copies.complete
@@ -166,7 +166,7 @@ def test_a_round_without_anything_left_is_complete_until_the_stream_asks(copies:
 
 
 def test_a_table_that_waits_for_a_session_is_not_complete_because_that_has_begun(
-    copies: InitialCopies,
+    copies: SnapshotThread,
 ) -> None:
     found = look(copies, rejoining=frozenset({A}))
     copies.tables.new_stream(Lsn(5), frozenset({A}))  # while this round copies other tables
@@ -174,14 +174,14 @@ def test_a_table_that_waits_for_a_session_is_not_complete_because_that_has_begun
     assert not copies.complete
 
 
-def test_what_the_watch_found_while_a_round_copied_is_not_complete(copies: InitialCopies) -> None:
+def test_what_the_watch_found_while_a_round_copied_is_not_complete(copies: SnapshotThread) -> None:
     found = look(copies)
     look(copies)  # the watch's
     copies._end_round(found)
     assert not copies.complete
 
 
-def test_a_later_round_that_leaves_a_table_waiting_is_not_complete(copies: InitialCopies) -> None:
+def test_a_later_round_that_leaves_a_table_waiting_is_not_complete(copies: SnapshotThread) -> None:
     copies._end_round(look(copies))
     copies._end_round(look(copies, waiting=frozenset({A})))
     assert not copies.complete
@@ -194,7 +194,7 @@ class EndingCopies:
         self.complete = False
         self.held_up = None
         self.trouble = SimpleNamespace(refused=lambda: None)
-        self.tables = SimpleNamespace(wants_new_stream=False, wants_stream_from=None, newest=Look())
+        self.tables = SimpleNamespace(wants_new_stream=False, wants_stream_from=None, newest=CatalogPoll())
         self._lsn = ZERO
 
     def raise_failure(self) -> None:

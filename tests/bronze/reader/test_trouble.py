@@ -12,23 +12,23 @@ import psycopg
 import pytest
 from deltalake.exceptions import DeltaError
 
-from bronze import backoff
-from bronze.config.sections import SnapshotSettings
-from bronze.config.timing import Timing
-from bronze.doors import Door, guarded
-from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
-from bronze.identifiers import TableName
-from bronze.lake.control import OpenError
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.delta import open_existing
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.progress import Progress
-from bronze.reader.copies import InitialCopies
-from bronze.reader.look import Look
-from bronze.reader.table_errors import TableErrors
-from bronze.reader.trouble import PipelineErrors, Trouble
-from bronze.reader.watch import Watch
+from deltasmelt.bronze import backoff
+from deltasmelt.bronze.config.sections import SnapshotSettings
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.effects import Effect, guarded
+from deltasmelt.bronze.errors import DefiniteError, SmeltError, TableError, TransientError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control import OpenError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.delta import open_existing
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.progress import Progress
+from deltasmelt.bronze.reader.catalog_poll import CatalogPoll
+from deltasmelt.bronze.reader.copies import SnapshotThread
+from deltasmelt.bronze.reader.table_errors import TableErrors
+from deltasmelt.bronze.reader.trouble import PipelineErrors, Trouble
+from deltasmelt.bronze.reader.watch import Watch
 from tests.bronze.replaying import execute, make_reader, read_all, source_of
 from tests.bronze.running import Running, wait_for
 from tests.bronze.simulated import TWO_HOURS, SimulatedHours, most_attempts
@@ -58,10 +58,10 @@ def codes(lake_path: str) -> list[str]:
 
 
 @contextmanager
-def lasting(at: Door, place: str, error: Exception) -> Iterator[None]:
+def lasting(at: Effect, place: str, error: Exception) -> Iterator[None]:
     """Each effect at a door fails at places that hold a text, instead of coming about."""
 
-    def fails(door: Door, where: str, effect: Callable[[], Any]) -> Any:
+    def fails(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
         if door is at and place in where:
             raise error
         return effect()
@@ -78,20 +78,20 @@ def lines(caplog: pytest.LogCaptureFixture) -> int:
 @pytest.mark.parametrize(
     "fault",
     [
-        (Door.RECEIVE, "", TransientError("could not write: No space left", code="server-resources")),
-        (Door.WRITE_PART, "/bronze/changes/", OSError(errno.ENOSPC, "No space left on device")),
-        (Door.COMMIT, "/bronze/changes", DeltaError("403 Forbidden: AccessDenied")),
+        (Effect.RECEIVE, "", TransientError("could not write: No space left", code="server-resources")),
+        (Effect.WRITE_PART, "/bronze/changes/", OSError(errno.ENOSPC, "No space left on device")),
+        (Effect.COMMIT, "/bronze/changes", DeltaError("403 Forbidden: AccessDenied")),
         (
-            Door.CONNECT,
+            Effect.CONNECT,
             "deltasmelt shop",
             psycopg.OperationalError("FATAL:  sorry, too many clients already"),
         ),
-        (Door.START_STREAM, "", TransientError("catalog is out of shape", code="server-error")),
+        (Effect.START_STREAM, "", TransientError("catalog is out of shape", code="server-error")),
     ],
     ids=["disk full at the source", "disk full at the lake", "denied", "no free connection", "catalog error"],
 )
 def test_two_hours_of_a_fault_of_the_stream_are_few_attempts_and_one_row(
-    database: str, lake_path: str, caplog: pytest.LogCaptureFixture, fault: tuple[Door, str, Exception]
+    database: str, lake_path: str, caplog: pytest.LogCaptureFixture, fault: tuple[Effect, str, Exception]
 ) -> None:
     source = source_of(database, timing=TIMING)
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)")
@@ -126,8 +126,8 @@ def test_an_idle_stream_that_starts_again_shows_that_it_works(database: str, lak
 
 
 def copies_of(
-    lake_path: str, rounds: Callable[[], Look], monkeypatch: pytest.MonkeyPatch, timing: Timing
-) -> InitialCopies:
+    lake_path: str, rounds: Callable[[], CatalogPoll], monkeypatch: pytest.MonkeyPatch, timing: Timing
+) -> SnapshotThread:
     """Copies whose looks are played."""
     sink = SimpleNamespace(tables=SimpleNamespace(requests=lambda _: {}))
     landing: Any = SimpleNamespace(
@@ -135,9 +135,9 @@ def copies_of(
     )
     source = source_of("postgresql://nobody@127.0.0.1:1/none", timing=timing)
     control = ControlTables(Lake(lake_path))
-    copies = InitialCopies(source, SnapshotSettings(), landing, control, errors_of(lake_path))
+    copies = SnapshotThread(source, SnapshotSettings(), landing, control, errors_of(lake_path))
 
-    def look(_: threading.Event) -> Look:
+    def look(_: threading.Event) -> CatalogPoll:
         copies.tables._newest = rounds()
         return copies.tables.newest
 
@@ -156,7 +156,7 @@ def errors_of(lake_path: str) -> PipelineErrors:
 def test_two_hours_of_a_fault_of_the_copies_are_few_attempts_and_one_row(
     lake_path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: str
 ) -> None:
-    def rounds() -> Look:
+    def rounds() -> CatalogPoll:
         raise transient(code)
 
     most = most_attempts(TIMING)
@@ -235,7 +235,7 @@ def test_what_a_look_opens_is_one_commit_and_so_is_what_it_closes(lake_path: str
 def test_an_error_that_could_not_be_closed_is_closed_by_what_works_next(lake_path: str) -> None:
     trouble = Trouble(errors_of(lake_path), TIMING)
     trouble.failed(transient("connection-lost"))
-    with lasting(Door.COMMIT, "/control/errors", OSError("the lake is down")):
+    with lasting(Effect.COMMIT, "/control/errors", OSError("the lake is down")):
         trouble.failed(transient("lake-unwritable"))
         with pytest.raises(TransientError):
             trouble.worked()
@@ -278,16 +278,16 @@ def test_a_round_that_fails_while_the_lake_does_is_tried_again_when_both_are_bac
     failures = iter(["connection-lost", "lake-unwritable", "lake-unwritable"])
     down = False
 
-    def rounds() -> Look:
+    def rounds() -> CatalogPoll:
         nonlocal down
         code = next(failures, None)
         down = code == "lake-unwritable"
         if code is not None:
             raise transient(code)
-        return Look()
+        return CatalogPoll()
 
-    def lake(door: Door, where: str, effect: Callable[[], Any]) -> Any:
-        if down and door is Door.COMMIT:
+    def lake(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
+        if down and door is Effect.COMMIT:
             raise OSError("the lake is down")
         return effect()
 

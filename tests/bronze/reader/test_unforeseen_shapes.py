@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import bronze.pgoutput.relation_versions
-from bronze.catalog.select import _source_table
-from bronze.config.timing import Timing
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
+import deltasmelt.bronze.pgoutput.relation_versions
+from deltasmelt.bronze.catalog.select import _source_table
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
 from tests.bronze.replaying import assert_bronze_equals_source, execute, fetch, read_all, source_of
 from tests.bronze.running import Running, confirmed, wait_for
 
 if TYPE_CHECKING:
-    from bronze.catalog.source_table import SourceTable
-    from bronze.config.sections import SourceSettings
-    from bronze.shapes import Relation
+    from deltasmelt.bronze.catalog.source_table import SourceTable
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.shapes import Relation
 
 
 @pytest.fixture
@@ -39,13 +39,13 @@ class Unforeseen:
         if self.broken and any(column.name == self.name for column in announced.columns):
             self.met += 1
             raise KeyError("a shape of tomorrow")
-        return bronze.pgoutput.relation_versions.relation_version(announced, from_lsn, **versions)
+        return deltasmelt.bronze.pgoutput.relation_versions.relation_version(announced, from_lsn, **versions)
 
 
 @pytest.fixture
 def unforeseen(monkeypatch: pytest.MonkeyPatch) -> Unforeseen:
     shape = Unforeseen("odd")
-    monkeypatch.setattr("bronze.pgoutput.relation_versions.relation_version", shape)
+    monkeypatch.setattr("deltasmelt.bronze.pgoutput.relation_versions.relation_version", shape)
     return shape
 
 
@@ -127,7 +127,7 @@ def test_a_table_that_the_catalog_describes_as_nobody_foresaw_is_alone(
         return _source_table(row, *more)
 
     with monkeypatch.context() as broken:
-        broken.setattr("bronze.catalog.select._source_table", fails)
+        broken.setattr("deltasmelt.bronze.catalog.select._source_table", fails)
         execute(
             source,
             "ALTER TABLE b ADD COLUMN more int",

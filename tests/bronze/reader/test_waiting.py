@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from bronze.config.timing import Timing
-from bronze.errors import DefiniteError, SmeltError, TransientError
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.postgres.connection import connect
-from bronze.postgres.replication import ReplicationConnection
-from bronze.stream.receiver import Nudge
-from pipelines.demo.embedded_postgres import EmbeddedServer
-from pipelines.runtime.progress_text import reader_text
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.errors import DefiniteError, SmeltError, TransientError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.postgres.replication import ReplicationConnection
+from deltasmelt.bronze.stream.receiver import Nudge
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
+from deltasmelt.pipelines.runtime.progress_text import reader_text
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     current_lsn,
@@ -36,7 +36,7 @@ from tests.fix_postgres import drop_database, make_database
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 
@@ -148,7 +148,7 @@ def test_a_job_that_must_end_names_the_transactions_that_copies_wait_for_and_giv
     *,
     forgets: bool,
 ) -> None:
-    monkeypatch.setattr("bronze.reader.carried_tables.may_forget", lambda _: forgets)
+    monkeypatch.setattr("deltasmelt.bronze.reader.carried_tables.may_forget", lambda _: forgets)
     source = source_of(request.getfixturevalue(fixture))
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE elsewhere (id int)")
     only = source.model_copy(update={"tables": ["public.a", "public.b"]})

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from bronze.catalog.publication import MADE
-from bronze.checks.slot_risk import RiskLevel
-from bronze.checks.wal_budget import WalBudget
-from bronze.config.sections import BronzeSettings
-from bronze.config.timing import Timing
-from bronze.identifiers import TableName
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.delta import open_existing
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.postgres.connection import connect
-from bronze.progress import Progress
-from bronze.reader.trouble import PipelineErrors, Trouble
-from bronze.reader.watch import ColumnsFingerprint, SlotWatch, Watch, catalog_fingerprint
-from bronze.setup.slot import SlotState, read_slot
-from bronze.store.gaps import is_open
-from bronze.store.table_marks import TableMarks
+from deltasmelt.bronze.catalog.publication import MADE
+from deltasmelt.bronze.checks.slot_risk import RiskLevel
+from deltasmelt.bronze.checks.wal_budget import WalBudget
+from deltasmelt.bronze.config.sections import BronzeSettings
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.delta import open_existing
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.progress import Progress
+from deltasmelt.bronze.reader.trouble import PipelineErrors, Trouble
+from deltasmelt.bronze.reader.watch import ColumnsFingerprint, SlotWatch, Watch, catalog_fingerprint
+from deltasmelt.bronze.setup.slot import SlotState, read_slot
+from deltasmelt.bronze.store.gaps import is_open
+from deltasmelt.bronze.store.table_marks import TableMarks
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     bronze_rows,
@@ -44,8 +44,8 @@ from tests.bronze.running import Running, wait_for
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bronze.config.sections import SourceSettings
-    from pipelines.demo.embedded_postgres import EmbeddedServer
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 SCHEMA = [
     "CREATE TABLE t (id int PRIMARY KEY, a int)",
@@ -349,7 +349,7 @@ def test_a_watch_that_fails_ends_the_reader_with_its_error(
     def fails(*_: object) -> tuple[object, ...]:
         raise ZeroDivisionError("a mistake of ours")
 
-    monkeypatch.setattr("bronze.reader.watch.catalog_fingerprint", fails)
+    monkeypatch.setattr("deltasmelt.bronze.reader.watch.catalog_fingerprint", fails)
     with Running(source, lake_path) as running:
         assert isinstance(running.wait_until_failed(), ZeroDivisionError)
 

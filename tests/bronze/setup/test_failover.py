@@ -12,20 +12,20 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from bronze.checks.inspect import inspect
-from bronze.config.sections import SourceSettings
-from bronze.config.timing import Timing
-from bronze.errors import DefiniteError
-from bronze.postgres.connection import connect
-from bronze.setup.create_slot import ensure_slot
-from bronze.setup.slot import read_slot
-from pipelines.demo.embedded_postgres import EmbeddedServer
+from deltasmelt.bronze.checks.inspect import inspect
+from deltasmelt.bronze.config.sections import SourceSettings
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.setup.create_slot import ensure_slot
+from deltasmelt.bronze.setup.slot import read_slot
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.bronze.replaying import make_reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bronze.checks.finding import Finding
+    from deltasmelt.bronze.checks.finding import Finding
 
 
 def source(dsn: str, **values: object) -> SourceSettings:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.config.sections import SnapshotSettings
-from bronze.config.timing import Timing
-from bronze.errors import DefiniteError, TableError
-from bronze.identifiers import TableName
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.postgres.connection import connect
-from bronze.postgres.lock_holders import said_of_holder
-from bronze.setup.publication import ensure_publication
-from pipelines.demo.embedded_postgres import EmbeddedServer
-from pipelines.runtime.progress_text import reader_text
+from deltasmelt.bronze.config.sections import SnapshotSettings
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.errors import DefiniteError, TableError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.postgres.lock_holders import said_of_holder
+from deltasmelt.bronze.setup.publication import ensure_publication
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
+from deltasmelt.pipelines.runtime.progress_text import reader_text
 from tests.bronze.replaying import assert_bronze_equals_source, execute, make_reader, read_all, source_of
 from tests.bronze.running import wait_for
 from tests.fix_postgres import drop_database, make_database
@@ -26,7 +26,7 @@ from tests.fix_postgres import drop_database, make_database
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 

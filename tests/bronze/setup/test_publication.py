@@ -9,14 +9,14 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from bronze.catalog.publication import MADE, NOT_PRINTED, Member, Publication, read_publication
-from bronze.config.sections import SourceSettings
-from bronze.config.timing import Timing
-from bronze.errors import DefiniteError, SmeltError, TableError, TransientError
-from bronze.identifiers import TableName
-from bronze.postgres.connection import connect
-from bronze.setup import publication
-from bronze.setup.publication import ensure_publication, publication_statements
+from deltasmelt.bronze.catalog.publication import MADE, NOT_PRINTED, Member, Publication, read_publication
+from deltasmelt.bronze.config.sections import SourceSettings
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.errors import DefiniteError, SmeltError, TableError, TransientError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.setup import publication
+from deltasmelt.bronze.setup.publication import ensure_publication, publication_statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,15 +12,15 @@ import pytest
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from bronze.config.sections import SourceSettings
-from bronze.config.timing import Timing
-from bronze.errors import DefiniteError, SmeltError, TransientError
-from bronze.lsn import ZERO, Lsn
-from bronze.postgres.connection import connect
-from bronze.postgres.conninfo import address_of, replication_conninfo
-from bronze.setup.create_slot import ensure_slot
-from bronze.setup.slot import SlotState, read_slot, slot_problem
-from pipelines.demo.embedded_postgres import EmbeddedServer
+from deltasmelt.bronze.config.sections import SourceSettings
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.errors import DefiniteError, SmeltError, TransientError
+from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.postgres.conninfo import address_of, replication_conninfo
+from deltasmelt.bronze.setup.create_slot import ensure_slot
+from deltasmelt.bronze.setup.slot import SlotState, read_slot, slot_problem
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

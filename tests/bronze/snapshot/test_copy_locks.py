@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import bronze.snapshot.locks
-from bronze.catalog.source_table import SourceTable
-from bronze.config.sections import SnapshotSettings, SourceSettings
-from bronze.config.timing import Timing
-from bronze.errors import SmeltError, TableError, TransientError
-from bronze.identifiers import TableName
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.lsn import ZERO
-from bronze.shapes import Relation
-from bronze.snapshot.copy_out import cells_of
-from bronze.snapshot.locks import groups
-from bronze.snapshot.table_copy import Outcome
+import deltasmelt.bronze.snapshot.locks
+from deltasmelt.bronze.catalog.source_table import SourceTable
+from deltasmelt.bronze.config.sections import SnapshotSettings, SourceSettings
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.errors import SmeltError, TableError, TransientError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import ZERO
+from deltasmelt.bronze.shapes import Relation
+from deltasmelt.bronze.snapshot.copy_out import cells_of
+from deltasmelt.bronze.snapshot.locks import groups
+from deltasmelt.bronze.snapshot.table_copy import Outcome
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     execute,
@@ -39,7 +39,7 @@ from tests.bronze.snapshot.test_snapshot import take
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipelines.demo.embedded_postgres import EmbeddedServer
+    from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 A, B = TableName("public", "a"), TableName("public", "b")
 OUR_LOCKS = """
@@ -243,7 +243,7 @@ def test_each_table_and_partition_is_locked_once_however_many_workers_read(
 def test_with_more_partitions_than_may_be_locked_only_those_are_that_are_read(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.snapshot.snapshot.lock_budget", lambda _: 4)
+    monkeypatch.setattr("deltasmelt.bronze.snapshot.snapshot.lock_budget", lambda _: 4)
     execute(source, *partitioned(20, 2000), *(f"CREATE TABLE t{n} (id int PRIMARY KEY)" for n in range(6)))
     counts: list[int] = []
 
@@ -257,16 +257,18 @@ def test_with_more_partitions_than_may_be_locked_only_those_are_that_are_read(
     assert_bronze_equals_source(source, lake_path, "public.m", *(f"public.t{n}" for n in range(6)))
 
     # Nobody holds the partitions: one that is emptied after the snapshot looks empty to it.
-    held = bronze.snapshot.locks.Worker.open
+    held = deltasmelt.bronze.snapshot.locks.Worker.open
     emptied: list[str] = []
 
-    def empty_the_last(worker: bronze.snapshot.locks.Worker, leaf: bronze.snapshot.locks.Leaf) -> bool:
+    def empty_the_last(
+        worker: deltasmelt.bronze.snapshot.locks.Worker, leaf: deltasmelt.bronze.snapshot.locks.Leaf
+    ) -> bool:
         if not emptied and leaf.table.name != "m7":
             emptied.append("m7")
             execute(source, "TRUNCATE m7")
         return held(worker, leaf)
 
-    monkeypatch.setattr("bronze.snapshot.locks.Worker.open", empty_the_last)
+    monkeypatch.setattr("deltasmelt.bronze.snapshot.locks.Worker.open", empty_the_last)
     outcome = take(
         source,
         lake_path,
@@ -390,7 +392,7 @@ def test_a_row_that_nobody_foresaw_stops_its_own_table_until_it_can_be_read(
         return cells_of(block)
 
     with monkeypatch.context() as broken:
-        broken.setattr("bronze.snapshot.ranges.cells_of", fails)
+        broken.setattr("deltasmelt.bronze.snapshot.ranges.cells_of", fails)
         read_all(source, lake_path)
     (error,) = control.open_errors()
     assert (error.scope, error.name, error.code) == ("table", "public.b", "copy-failed")

@@ -22,19 +22,19 @@ from deltalake import DeltaTable
 from pydantic import SecretStr
 from pyspark import cloudpickle
 
-from bronze.config.sections import SnapshotSettings, SourceSettings
-from bronze.config.timing import Timing
-from bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
-from bronze.identifiers import TableName
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.postgres.connection import connect
-from bronze.postgres.conninfo import conninfo, pinned
-from bronze.snapshot.elsewhere import _batches
-from bronze.snapshot.executors import _look, _require_packages, examine
-from bronze.snapshot.range_task import Place, RangeTask, copy_ranges, require_files, results_of
-from bronze.snapshot.table_copy import Outcome
-from pipelines.spark.executors import said_of
+from deltasmelt.bronze.config.sections import SnapshotSettings, SourceSettings
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.postgres.conninfo import conninfo, pinned
+from deltasmelt.bronze.snapshot.elsewhere import _batches
+from deltasmelt.bronze.snapshot.executors import _look, _require_packages, examine
+from deltasmelt.bronze.snapshot.range_task import Place, RangeTask, copy_ranges, require_files, results_of
+from deltasmelt.bronze.snapshot.table_copy import Outcome
+from deltasmelt.pipelines.spark.executors import said_of
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     bronze_rows,
@@ -371,7 +371,7 @@ def test_executors_that_are_never_given_are_an_error_of_the_large_tables(
 def test_a_round_in_which_nothing_is_copied_any_more_lets_the_snapshot_go(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.snapshot.elsewhere._TICK", 0.1)
+    monkeypatch.setattr("deltasmelt.bronze.snapshot.elsewhere._TICK", 0.1)
     execute(source, *TWO_TABLES)
     source = source.with_timing(Timing(executors_silence=0.6))
 

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from bronze.catalog.select import select_tables
-from bronze.config.sections import SnapshotSettings, SourceSettings
-from bronze.config.timing import Timing
-from bronze.errors import TransientError
-from bronze.identifiers import TableName
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.postgres.connection import connect, identify
-from bronze.setup.publication import ensure_publication
-from bronze.shapes import same_shape
-from bronze.snapshot.snapshot import Snapshot
-from bronze.store.gaps import request_snapshots
-from bronze.store.landing import Landing
-from bronze.store.relations import ShapeLog, read_relations
-from bronze.store.sink import DeltaSink
+from deltasmelt.bronze.catalog.select import select_tables
+from deltasmelt.bronze.config.sections import SnapshotSettings, SourceSettings
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.errors import TransientError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.postgres.connection import connect, identify
+from deltasmelt.bronze.setup.publication import ensure_publication
+from deltasmelt.bronze.shapes import same_shape
+from deltasmelt.bronze.snapshot.snapshot import Snapshot
+from deltasmelt.bronze.store.gaps import request_snapshots
+from deltasmelt.bronze.store.landing import Landing
+from deltasmelt.bronze.store.relations import ShapeLog, read_relations
+from deltasmelt.bronze.store.sink import DeltaSink
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     assert_each_change_once,
@@ -42,10 +42,10 @@ from tests.bronze.running import Running, wait_for
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bronze.catalog.source_table import SourceTable
-    from bronze.snapshot.executors import ExecutorsAtHand
-    from bronze.snapshot.table_copy import Outcome
-    from pipelines.demo.embedded_postgres import EmbeddedServer
+    from deltasmelt.bronze.catalog.source_table import SourceTable
+    from deltasmelt.bronze.snapshot.executors import ExecutorsAtHand
+    from deltasmelt.bronze.snapshot.table_copy import Outcome
+    from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 pytestmark = pytest.mark.postgres
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bronze.identifiers import TableName
-from bronze.lsn import Lsn
-from bronze.shapes import Column, PgType, Relation
-from bronze.snapshot.chunks import Chunk, chunks_of
-from bronze.snapshot.copy_out import cells_of
-from bronze.snapshot.rows import SEQ_OF_CHUNK, SnapshotRows
-from bronze.store.contract import CHANGES_SCHEMA, ROWS_SCHEMA
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.shapes import Column, PgType, Relation
+from deltasmelt.bronze.snapshot.chunks import Chunk, chunks_of
+from deltasmelt.bronze.snapshot.copy_out import cells_of
+from deltasmelt.bronze.snapshot.rows import SEQ_OF_CHUNK, SnapshotRows
+from deltasmelt.bronze.store.contract import CHANGES_SCHEMA, ROWS_SCHEMA
 
 ITEMS = TableName("public", "items")
 RELATION = Relation(
@@ -91,7 +91,7 @@ def test_every_text_null_and_empty_string_comes_back_as_it_was(
     rows: list[list[str | None]], slice_bytes: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bronze.snapshot.copy_out._SLICE_BYTES", slice_bytes)
+        patch.setattr("deltasmelt.bronze.snapshot.copy_out._SLICE_BYTES", slice_bytes)
         cells = cells_of(copied(rows))
     cells.validate(full=True)
     assert cells.to_pylist() == [value for row in rows for value in row]

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pytest
 
-from bronze.config.timing import Timing
-from bronze.drift.looks import Looked
-from bronze.drift.storage import Part, Storage, StoredColumn, why_again
-from bronze.identifiers import TableName
-from bronze.lake import delta
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.shapes import Column, PgType, Relation
-from bronze.store.contract import RELATIONS_SCHEMA
-from bronze.store.relations import ShapeLog, append_relations, read_relations, relations_of
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.drift.observed_storage import ObservedStorage
+from deltasmelt.bronze.drift.storage import Part, Storage, StoredColumn, why_again
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.shapes import Column, PgType, Relation
+from deltasmelt.bronze.store.contract import RELATIONS_SCHEMA
+from deltasmelt.bronze.store.relations import ShapeLog, append_relations, read_relations, relations_of
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     assert_each_change_once,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 
@@ -331,8 +331,8 @@ def test_what_was_seen_comes_back_from_json_as_it_was() -> None:
     seen = Storage(
         5, {1: StoredColumn("ä", None, 7, missing=True)}, {5: Part("t", 0), 9: Part("p", 1, 2, born=False)}
     )
-    for looked in (Looked(seen), Looked(seen, Lsn(9), replace(seen, attnums=4))):
-        assert Looked.from_json(looked.to_json()) == looked
+    for looked in (ObservedStorage(seen), ObservedStorage(seen, Lsn(9), replace(seen, attnums=4))):
+        assert ObservedStorage.from_json(looked.to_json()) == looked
     assert why_again(seen, seen) is None
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from bronze.comments import Comments
-from bronze.identifiers import TableName
-from bronze.lake.location import Lake
-from bronze.store.comments import CommentLog, CommentsWatch, comments_mark
+from deltasmelt.bronze.comments import Comments
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.store.comments import CommentLog, CommentsWatch, comments_mark
 from tests.bronze.store.test_sink import open_sink
 
 if TYPE_CHECKING:

@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pytest
 
-from bronze.config.sections import BronzeSettings
-from bronze.doors import Door, guarded
-from bronze.errors import DefiniteError, TransientError
-from bronze.identifiers import TableName
-from bronze.lake import parquet
-from bronze.lake.delta import open_existing
-from bronze.lake.location import Lake
-from bronze.lake.parquet import PartWriter, UnusableWriterError
-from bronze.lsn import Lsn
-from bronze.pgoutput.decoder import StreamDecoder
-from bronze.store.contract import CHANGES_SCHEMA, ROWS_SCHEMA
-from bronze.store.gaps import healed_at, is_whole
-from bronze.store.landing import Landing
-from bronze.store.position import read_position
-from bronze.store.relations import ShapeLog
-from bronze.store.sink import DeltaSink
-from bronze.stream.session import InOrder, RefusedError, Stream
+from deltasmelt.bronze.config.sections import BronzeSettings
+from deltasmelt.bronze.effects import Effect, guarded
+from deltasmelt.bronze.errors import DefiniteError, TransientError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake import parquet
+from deltasmelt.bronze.lake.delta import open_existing
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lake.parquet import PartWriter, UnusableWriterError
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.pgoutput.decoder import StreamDecoder
+from deltasmelt.bronze.store.contract import CHANGES_SCHEMA, ROWS_SCHEMA
+from deltasmelt.bronze.store.gaps import healed_at, is_whole
+from deltasmelt.bronze.store.landing import Landing
+from deltasmelt.bronze.store.position import read_position
+from deltasmelt.bronze.store.relations import ShapeLog
+from deltasmelt.bronze.store.sink import DeltaSink
+from deltasmelt.bronze.stream.session import InOrder, RefusedError, Stream
 from tests.bronze.faults import Fault, Faults
 from tests.bronze.store.test_sink import at, contents, open_sink, rows
 from tests.bronze.written_log import (
@@ -43,7 +43,7 @@ from tests.bronze.written_log import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bronze.stream.receiver import Batch, Receiver
+    from deltasmelt.bronze.stream.receiver import Batch, Receiver
 
 T = TableName("public", "t")
 LOG = [transaction(100, 3), transaction(200, 3), transaction(300, 3)]
@@ -100,13 +100,13 @@ def sink(lake_path: str) -> DeltaSink:
     return made
 
 
-@pytest.mark.parametrize("door", [Door.OPEN_PART, Door.WRITE_PART, Door.CLOSE_PART, Door.FLUSH])
+@pytest.mark.parametrize("door", [Effect.OPEN_PART, Effect.WRITE_PART, Effect.CLOSE_PART, Effect.FLUSH])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_write_that_fails_is_followed_by_no_commit(
-    sink: DeltaSink, lake_path: str, door: Door, when: Any, monkeypatch: pytest.MonkeyPatch
+    sink: DeltaSink, lake_path: str, door: Effect, when: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "bronze.stream.session._PENDING_WRITES", 50
+        "deltasmelt.bronze.stream.session._PENDING_WRITES", 50
     )  # everything is handed over before one has ended
     server = Server(LOG)
     stream = stream_of(server, sink)
@@ -151,7 +151,7 @@ def test_a_write_that_fails_in_the_middle_of_a_file_leaves_no_file_to_be_named(
     of = parquet.file_system
     with monkeypatch.context() as patch:
         patch.setattr(
-            "bronze.lake.parquet.file_system",
+            "deltasmelt.bronze.lake.parquet.file_system",
             lambda uri: FillingSystem(of(uri)) if uri.endswith("changes") else of(uri),
         )
         sink.discard()
@@ -168,12 +168,12 @@ def test_marks_that_wait_behind_a_commit_that_fails_are_not_committed(
     sink: DeltaSink, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Or a step would wait for the hanging commit, where the writer is slow and each transaction is a commit.
-    monkeypatch.setattr("bronze.stream.session._PENDING_WRITES", 50)
+    monkeypatch.setattr("deltasmelt.bronze.stream.session._PENDING_WRITES", 50)
     server = Server(LOG)
     hanging, go_on = threading.Event(), threading.Event()
 
-    def hang(door: Door, where: str, effect: Callable[[], Any]) -> Any:
-        if door is Door.COMMIT and "bronze/changes" in where and not hanging.is_set():
+    def hang(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
+        if door is Effect.COMMIT and "bronze/changes" in where and not hanging.is_set():
             hanging.set()
             assert go_on.wait(30)
             raise OSError(5, "the store answered at last, and said no")
@@ -229,11 +229,11 @@ def write_by_twenty(writer: PartWriter, table: pa.Table) -> None:
         writer.write(table.slice(start, 20))
 
 
-@pytest.mark.parametrize("door", [Door.OPEN_PART, Door.WRITE_PART, Door.CLOSE_PART, Door.FLUSH])
+@pytest.mark.parametrize("door", [Effect.OPEN_PART, Effect.WRITE_PART, Effect.CLOSE_PART, Effect.FLUSH])
 def test_a_writer_of_files_is_of_no_use_after_a_failure_and_leaves_no_file(
-    tmp_path: Path, door: Door, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, door: Effect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.lake.parquet.FILE_BYTES", 3_000)
+    monkeypatch.setattr("deltasmelt.bronze.lake.parquet.FILE_BYTES", 3_000)
     writer = PartWriter(str(tmp_path), "stream", schema=CHANGES_SCHEMA)
     table = pa.concat_tables([rows(1, 20)] * 10)
     with guarded(Faults(Fault(door, 2, "after"))), pytest.raises(OSError, match="injected"):
@@ -247,7 +247,7 @@ def test_a_writer_of_files_is_of_no_use_after_a_failure_and_leaves_no_file(
 def test_a_sink_takes_nothing_after_a_commit_that_failed_until_the_next_session(lake_path: str) -> None:
     sink = open_sink(lake_path)
     sink.write(rows(10, 1))
-    with guarded(Faults(Fault(Door.COMMIT, 1, "before"))), pytest.raises(TransientError):
+    with guarded(Faults(Fault(Effect.COMMIT, 1, "before"))), pytest.raises(TransientError):
         sink.commit(at(10))
     for call in (lambda: sink.commit(at(11)), lambda: sink.write(rows(11, 1))):
         with pytest.raises(TransientError):
@@ -263,7 +263,7 @@ def test_a_sink_takes_nothing_after_a_commit_that_failed_until_the_next_session(
 def test_a_commit_whose_answer_was_lost_keeps_its_files(lake_path: str) -> None:
     sink = open_sink(lake_path)
     sink.write(rows(10, 1))
-    with guarded(Faults(Fault(Door.COMMIT, 1, "after"))), pytest.raises(TransientError):
+    with guarded(Faults(Fault(Effect.COMMIT, 1, "after"))), pytest.raises(TransientError):
         sink.commit(at(10))
     sink.discard()
     position = sink.position
@@ -276,7 +276,7 @@ def test_a_commit_whose_answer_was_lost_keeps_its_files(lake_path: str) -> None:
 
 @pytest.mark.parametrize(
     "unseen",
-    [Fault(Door.REFRESH, 2, "before"), Fault(Door.COMMIT, 1, "after")],
+    [Fault(Effect.REFRESH, 2, "before"), Fault(Effect.COMMIT, 1, "after")],
     ids=["came about and not seen", "answer lost"],
 )
 def test_the_stream_goes_on_after_a_copys_commit_that_came_about(lake_path: str, unseen: Fault) -> None:
@@ -300,8 +300,8 @@ class Late:
         self._given_up: Callable[[], Any] | None = None
         self.came_about = False
 
-    def __call__(self, door: Door, where: str, effect: Callable[[], Any]) -> Any:
-        if door is not Door.COMMIT or self.came_about:
+    def __call__(self, door: Effect, where: str, effect: Callable[[], Any]) -> Any:
+        if door is not Effect.COMMIT or self.came_about:
             return effect()
         if self._given_up is None:
             self._given_up = effect
@@ -337,7 +337,7 @@ def test_a_commit_that_comes_about_while_the_next_is_tried_is_gone_on_from(lake_
 def test_a_reader_that_is_over_is_refused_after_a_commit_of_its_own_that_was_not_seen(lake_path: str) -> None:
     sink = open_sink(lake_path)
     sink.claim()
-    with guarded(Faults(Fault(Door.COMMIT, 1, "before"))), pytest.raises(TransientError):
+    with guarded(Faults(Fault(Effect.COMMIT, 1, "before"))), pytest.raises(TransientError):
         sink.tables.commit_snapshot(T, Lsn(5), [])
     open_sink(lake_path).claim()
     sink.write(rows(10, 1))
@@ -371,7 +371,7 @@ def test_the_files_of_a_snapshot_that_was_not_even_tried_to_commit_are_removed(
     writer.write(rows(500, 2).cast(ROWS_SCHEMA))
     parts = writer.finish()
     [file] = [Path(lake_path, "bronze", "changes", part.path) for part in parts]
-    with guarded(Faults(Fault(Door.REFRESH, 1, "before"))), pytest.raises(TransientError):
+    with guarded(Faults(Fault(Effect.REFRESH, 1, "before"))), pytest.raises(TransientError):
         sink.tables.commit_snapshot(T, Lsn(500), parts)
     assert file.exists()
     sink.tables.commit_snapshot(T, Lsn(501), [])

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable, Transaction
 
-from bronze.drift.membership import NOT_CARRIED, fingerprints
-from bronze.identifiers import TableName
-from bronze.lake import delta
-from bronze.lsn import Lsn
-from bronze.postgres.connection import connect
-from bronze.store.changes_table import commit_marks
-from bronze.store.contract import CHANGES_SCHEMA
-from bronze.store.gaps import (
+from deltasmelt.bronze.drift.membership import NOT_CARRIED, fingerprints
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.store.changes_table import commit_marks
+from deltasmelt.bronze.store.contract import CHANGES_SCHEMA
+from deltasmelt.bronze.store.gaps import (
     gap_marks,
     healed_at,
     healing,
@@ -26,14 +26,14 @@ from bronze.store.gaps import (
     open_gaps,
     request_snapshots,
 )
-from bronze.store.marks import gap_app, snapshot_app
-from bronze.stream.timeline import parting
+from deltasmelt.bronze.store.marks import gap_app, snapshot_app
+from deltasmelt.bronze.stream.timeline import parting
 from tests.bronze.replaying import execute, source_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 ITEMS, OTHERS = TableName("public", "items"), TableName("public", "others")
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.errors import DefiniteError
-from bronze.lake import delta
-from bronze.lake.location import Lake
-from bronze.store.contract import CHANGES_SCHEMA, FORMAT, FORMAT_PROPERTY
-from bronze.store.ownership import require_own_lake
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.store.contract import CHANGES_SCHEMA, FORMAT, FORMAT_PROPERTY
+from deltasmelt.bronze.store.ownership import require_own_lake
 from tests.bronze.store.test_sink import open_sink
 
 if TYPE_CHECKING:

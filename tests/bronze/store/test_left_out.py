@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.doors import Door, guarded
-from bronze.errors import TransientError
-from bronze.identifiers import TableName
-from bronze.lake.delta import open_existing
-from bronze.lsn import Lsn
-from bronze.store.gaps import is_open
+from deltasmelt.bronze.effects import Effect, guarded
+from deltasmelt.bronze.errors import TransientError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.delta import open_existing
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.gaps import is_open
 from tests.bronze.faults import Fault, Faults
 from tests.bronze.store.test_sink import at, open_sink
 
 if TYPE_CHECKING:
-    from bronze.store.sink import DeltaSink
+    from deltasmelt.bronze.store.sink import DeltaSink
 
 T, U = TableName("public", "t"), TableName("public", "u")
 
@@ -74,7 +74,7 @@ def test_of_a_snapshot_that_came_about_unsaid_nothing_is_taken_for_granted(
     sink: DeltaSink, lake_path: str
 ) -> None:
     sink.tables.leave_out({T: Lsn(10)})
-    fault = Faults(Fault(Door.COMMIT, 1, "after"))
+    fault = Faults(Fault(Effect.COMMIT, 1, "after"))
     with guarded(fault), pytest.raises(TransientError):
         sink.tables.commit_snapshot(T, Lsn(30), [])
     assert not opened(lake_path)

@@ -11,29 +11,29 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from bronze.config.sections import SnapshotSettings
-from bronze.doors import Door, guarded
-from bronze.drift.looks import Looked
-from bronze.drift.storage import Part, Storage
-from bronze.drift.streamed import StreamedPart
-from bronze.errors import DefiniteError, SmeltError, TransientError
-from bronze.identifiers import TableName
-from bronze.lake.control import OpenError
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.reader.changed_tables import ask_for_unpublished
-from bronze.store.catalog_log import StorageLog
-from bronze.store.contract import ROWS_SCHEMA
-from bronze.store.gaps import is_open
-from bronze.store.landing import Landing
-from bronze.store.relations import ShapeLog, read_relations
+from deltasmelt.bronze.config.sections import SnapshotSettings
+from deltasmelt.bronze.drift.observed_storage import ObservedStorage
+from deltasmelt.bronze.drift.storage import Part, Storage
+from deltasmelt.bronze.drift.streamed import StreamedPart
+from deltasmelt.bronze.effects import Effect, guarded
+from deltasmelt.bronze.errors import DefiniteError, SmeltError, TransientError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control import OpenError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.reader.changed_tables import resnapshot_unpublished
+from deltasmelt.bronze.store.catalog_log import StorageLog
+from deltasmelt.bronze.store.contract import ROWS_SCHEMA
+from deltasmelt.bronze.store.gaps import is_open
+from deltasmelt.bronze.store.landing import Landing
+from deltasmelt.bronze.store.relations import ShapeLog, read_relations
 from tests.bronze.faults import Fault, Faults
 from tests.bronze.replaying import assert_bronze_equals_source, execute, read_all, source_of
 from tests.bronze.store.test_sink import at, contents, open_sink, rows, shape
 
 if TYPE_CHECKING:
-    from bronze.store.sink import DeltaSink
+    from deltasmelt.bronze.store.sink import DeltaSink
 
 
 def files(lake_path: str, table: str = "bronze/changes") -> set[str]:
@@ -99,21 +99,21 @@ def test_a_reader_that_does_not_know_that_it_is_over_commits_no_file_that_was_re
     assert contents(lake_path) == [(10, 0), (10, 1), (10, 2)]
 
 
-@pytest.mark.parametrize("moment", [Door.REFRESH, Door.COMMIT])
-def test_a_compaction_of_a_reader_that_is_over_does_not_come_about(lake_path: str, moment: Door) -> None:
+@pytest.mark.parametrize("moment", [Effect.REFRESH, Effect.COMMIT])
+def test_a_compaction_of_a_reader_that_is_over_does_not_come_about(lake_path: str, moment: Effect) -> None:
     old = open_sink(lake_path)
     for lsn in range(1, 32):
         old.write(rows(lsn, 1))
         old.commit(at(lsn))
 
-    def claim_meanwhile(door: Door, where: str, effect: Any) -> Any:
+    def claim_meanwhile(door: Effect, where: str, effect: Any) -> Any:
         joined.update([door])
-        if door is moment and Door.FLUSH in joined and not claimed:
+        if door is moment and Effect.FLUSH in joined and not claimed:
             claimed.append(open_sink(lake_path))
             claimed[0].claim()
         return effect()
 
-    joined: set[Door] = set()
+    joined: set[Effect] = set()
     claimed: list[DeltaSink] = []
     old.write(rows(32, 1))
     part = old._writer.finish()
@@ -131,7 +131,7 @@ def test_what_a_failed_session_wrote_is_removed_at_once(lake_path: str) -> None:
     sink.write(rows(10, 3))
     sink.discard()
     sink.write(rows(10, 3))
-    with guarded(Faults(Fault(Door.FLUSH, 1, "before"))), pytest.raises(TransientError):
+    with guarded(Faults(Fault(Effect.FLUSH, 1, "before"))), pytest.raises(TransientError):
         sink.commit(at(10))
     assert files(lake_path) == before
 
@@ -140,12 +140,14 @@ def test_the_small_tables_of_bronze_are_joined_and_lose_nothing(
     lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("store.sink", "store.catalog_log", "lake.control_table"):
-        monkeypatch.setattr(f"bronze.{module}.COMPACT_ABOVE", 10)
+        monkeypatch.setattr(f"deltasmelt.bronze.{module}.COMPACT_ABOVE", 10)
     sink, control = open_sink(lake_path), ControlTables(Lake(lake_path))
     shapes = ShapeLog([], sink.add_relations)
     for number in range(1, 40):
         shapes.record([shape(number, *(f"c{at}" for at in range(number % 3 + 1)))])
-        sink.tables.record_looks({TableName("public", f"t{number % 7}"): Looked(Storage(number, {}, {}))})
+        sink.tables.record_looks(
+            {TableName("public", f"t{number % 7}"): ObservedStorage(Storage(number, {}, {}))}
+        )
         control.open_error(OpenError("table", f"t{number}", "some-code", "broken"))
         if number % 2:
             control.close_errors("table", f"t{number}")
@@ -165,23 +167,23 @@ def test_a_table_that_was_dropped_is_forgotten_as_soon_as_the_stream_has_read_al
     lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table a day: it is found and looked at, and gone the next day."""
-    monkeypatch.setattr("bronze.store.catalog_log.COMPACT_ABOVE", 10)
+    monkeypatch.setattr("deltasmelt.bronze.store.catalog_log.COMPACT_ABOVE", 10)
     sink = open_sink(lake_path)
     sink.commit(at(10))
     landing = Landing(sink, ShapeLog([], sink.add_relations))
     stays = TableName("public", "stays")
-    sink.tables.record_looks({stays: Looked(Storage(1, {}, {}))})
+    sink.tables.record_looks({stays: ObservedStorage(Storage(1, {}, {}))})
     sizes = []
     for day in range(2, 60):
         table, lsn = TableName("public", f"day{day}"), Lsn(day * 100)
         frontier = Lsn(lsn - 50)
 
         def look(seen: dict[TableName, int], frontier: Lsn = frontier, lsn: Lsn = lsn) -> None:
-            ask_for_unpublished(landing, "smelt", list(seen), seen, lsn, frontier=frontier)
+            resnapshot_unpublished(landing, "smelt", list(seen), seen, lsn, frontier=frontier)
 
         look({stays: 5, table: 7})
         landing.shapes.record([replace(shape(lsn - 60, "id"), relation_id=day, table=table)])
-        sink.tables.record_looks({table: Looked(Storage(day, {}, {day: Part(table.name, day)}))})
+        sink.tables.record_looks({table: ObservedStorage(Storage(day, {}, {day: Part(table.name, day)}))})
         sink.tables.note_streamed([StreamedPart(table, day + 10_000, lsn, 7)])
         sink.tables.commit_snapshot(table, Lsn(lsn - 55), [])
         look({stays: 5})
@@ -191,12 +193,12 @@ def test_a_table_that_was_dropped_is_forgotten_as_soon_as_the_stream_has_read_al
         assert table not in sink.tables.streamed()
         sizes.append(rows_of(lake_path, "control/storage") + rows_of(lake_path, "control/partitions"))
     assert max(sizes[20:]) <= max(sizes[:20])
-    assert sink.tables.looked(stays) == Looked(Storage(1, {}, {}))
+    assert sink.tables.looked(stays) == ObservedStorage(Storage(1, {}, {}))
     again = TableName("public", "day40")
-    ask_for_unpublished(landing, "smelt", [again], {again: 7}, Lsn(7000), frontier=Lsn(6000))
+    resnapshot_unpublished(landing, "smelt", [again], {again: 7}, Lsn(7000), frontier=Lsn(6000))
     assert sink.tables.needing_copy([again]) == {again}
     assert is_open(DeltaTable(sink.uri), again), "what was changed meanwhile is missing"
-    sink.tables.record_looks({again: Looked(Storage(40, {}, {40: Part("day40", 40)}))})
+    sink.tables.record_looks({again: ObservedStorage(Storage(40, {}, {40: Part("day40", 40)}))})
     after_a_start = open_sink(lake_path)
     for table, there in ((stays, 1), (again, 40)):
         looked = after_a_start.tables.looked(table)
@@ -207,15 +209,15 @@ def test_a_table_that_was_dropped_is_forgotten_as_soon_as_the_stream_has_read_al
 def test_of_an_error_that_is_closed_while_the_files_are_joined_no_row_comes_back(
     lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.lake.control_table.COMPACT_ABOVE", 10)
+    monkeypatch.setattr("deltasmelt.bronze.lake.control_table.COMPACT_ABOVE", 10)
     joining, closing = ControlTables(Lake(lake_path)), ControlTables(Lake(lake_path))
     for number in range(10):
         joining.open_error(OpenError("table", f"t{number}", "some-code", "broken"))
     done: list[str] = []
 
-    def close_meanwhile(door: Door, where: str, effect: Any) -> Any:
+    def close_meanwhile(door: Effect, where: str, effect: Any) -> Any:
         result = effect()
-        if door is Door.READ_FILE and not done:
+        if door is Effect.READ_FILE and not done:
             done.append("closed")
             closing.close_errors("table", "t3")
         return result
@@ -249,7 +251,7 @@ def test_a_copy_that_fails_or_is_stopped_leaves_no_file(database: str, lake_path
     read_all(source, lake_path, reached=look, snapshot=small, stop=stop)
     assert found[-1], "it was writing"
     assert not [name for name in files(lake_path) if name.startswith("snapshot-")]
-    faults = Faults(Fault(Door.WRITE_PART, 4, "before"))
+    faults = Faults(Fault(Effect.WRITE_PART, 4, "before"))
     with guarded(faults):
         read_all(source, lake_path, snapshot=small)
     assert faults.failed

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.comments import Comments
-from bronze.identifiers import TableName
-from bronze.lake.delta import open_existing
-from bronze.lake.location import Lake
-from bronze.store.comments import CommentsWatch
-from bronze.store.position import read_position
+from deltasmelt.bronze.comments import Comments
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.delta import open_existing
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.store.comments import CommentsWatch
+from deltasmelt.bronze.store.position import read_position
 from tests.bronze.store.test_sink import at, open_sink, rows
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from bronze.identifiers import TableName
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.store.gaps import request_snapshots
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.gaps import request_snapshots
 from tests.bronze.replaying import read_snapshot
 from tests.bronze.store.test_sink import at, contents, open_sink, rows
 
@@ -21,9 +21,9 @@ T, U = TableName("public", "t"), TableName("public", "u")
 
 _OTHER_PROCESS = """
 import sys
-from bronze.identifiers import TableName
-from bronze.lsn import Lsn
-from bronze.store.gaps import request_snapshots
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.gaps import request_snapshots
 for lsn in range(int(sys.argv[2]), int(sys.argv[3])):
     request_snapshots(sys.argv[1], [TableName("public", "t")], Lsn(lsn))
 """

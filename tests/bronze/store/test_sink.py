@@ -14,18 +14,18 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 
-from bronze.errors import ConfigurationError, DefiniteError, TransientError
-from bronze.identifiers import TableName
-from bronze.lake import compaction
-from bronze.lake.compaction import SmallFile, compact, tidy
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.postgres.connection import ServerIdentity
-from bronze.shapes import Column, PgType, Relation
-from bronze.store.contract import CHANGES_SCHEMA, ROWS_SCHEMA
-from bronze.store.position import Position, SentTransaction, read_position
-from bronze.store.relations import ShapeLog, read_relations
-from bronze.store.sink import DeltaSink
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, TransientError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake import compaction
+from deltasmelt.bronze.lake.compaction import SmallFile, compact, tidy
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.postgres.connection import ServerIdentity
+from deltasmelt.bronze.shapes import Column, PgType, Relation
+from deltasmelt.bronze.store.contract import CHANGES_SCHEMA, ROWS_SCHEMA
+from deltasmelt.bronze.store.position import Position, SentTransaction, read_position
+from deltasmelt.bronze.store.relations import ShapeLog, read_relations
+from deltasmelt.bronze.store.sink import DeltaSink
 from tests.bronze.replaying import read_snapshot
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def test_what_was_discarded_is_in_no_version(lake_path: str) -> None:
 def test_a_large_transaction_is_several_files_in_one_version(
     lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.lake.parquet.FILE_BYTES", 20_000)
+    monkeypatch.setattr("deltasmelt.bronze.lake.parquet.FILE_BYTES", 20_000)
     sink = open_sink(lake_path)
     for _ in range(5):
         sink.write(rows(10, 1000))
@@ -209,8 +209,8 @@ def test_small_files_are_joined_on_the_way_and_no_row_is_lost_or_doubled(lake_pa
 def test_old_log_entries_and_joined_files_go_and_what_is_not_yet_named_stays(
     lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bronze.store.sink._TIDY_EVERY", 150)
-    monkeypatch.setattr("bronze.store.sink.tidy", lambda table: tidy(table, retention_hours=0))
+    monkeypatch.setattr("deltasmelt.bronze.store.sink._TIDY_EVERY", 150)
+    monkeypatch.setattr("deltasmelt.bronze.store.sink.tidy", lambda table: tidy(table, retention_hours=0))
     folder = Path(lake_path, "bronze/changes")
     sink = open_sink(lake_path)
     of_a_snapshot = sink.parts("snapshot")

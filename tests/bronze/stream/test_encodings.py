@@ -10,15 +10,15 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from bronze.catalog.select import select_tables
-from bronze.checks.inspect import inspect
-from bronze.identifiers import TableName
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.delta import open_existing
-from bronze.lake.location import Lake
-from bronze.postgres.connection import connect
-from bronze.postgres.conversion import server_encoding, to_utf8
-from bronze.store.gaps import is_open
+from deltasmelt.bronze.catalog.select import select_tables
+from deltasmelt.bronze.checks.inspect import inspect
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.delta import open_existing
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.postgres.conversion import server_encoding, to_utf8
+from deltasmelt.bronze.store.gaps import is_open
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     assert_each_change_once,
@@ -32,7 +32,7 @@ from tests.fix_postgres import drop_database
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 pytestmark = pytest.mark.postgres
 

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from bronze.lake.delta import open_existing
-from bronze.lsn import Lsn
-from bronze.store.contract import CHANGES_SCHEMA
-from bronze.store.position import SentTransaction
-from bronze.stream.evidence import newest_counting
+from deltasmelt.bronze.lake.delta import open_existing
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.contract import CHANGES_SCHEMA
+from deltasmelt.bronze.store.position import SentTransaction
+from deltasmelt.bronze.stream.evidence import newest_counting
 from tests.bronze.store.test_sink import at, open_sink
 
 MOMENT = datetime(2026, 11, 26, tzinfo=UTC)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bronze.config.sections import SourceSettings
-from bronze.errors import DefiniteError, SmeltError, TransientError
-from bronze.lsn import Lsn
-from bronze.stream.replication import ReplicationStream, read_keepalive
+from deltasmelt.bronze.config.sections import SourceSettings
+from deltasmelt.bronze.errors import DefiniteError, SmeltError, TransientError
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.stream.replication import ReplicationStream, read_keepalive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.errors import DefiniteError, SmeltError, TransientError
-from bronze.lsn import ZERO, Lsn
-from bronze.postgres.replication import ReplicationConnection
-from bronze.stream.receiver import Batch, Receiver
-from bronze.stream.replication import ReplicationStream
+from deltasmelt.bronze.errors import DefiniteError, SmeltError, TransientError
+from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.postgres.replication import ReplicationConnection
+from deltasmelt.bronze.stream.receiver import Batch, Receiver
+from deltasmelt.bronze.stream.replication import ReplicationStream
 from tests.bronze.certificates import Authority
 from tests.bronze.replaying import current_lsn, execute, fetch, session, source_of
 from tests.bronze.running import wait_for
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from bronze.config.sections import SourceSettings
-    from pipelines.demo.embedded_postgres import EmbeddedServer
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 pytestmark = pytest.mark.postgres
 

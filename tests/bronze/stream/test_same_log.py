@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bronze.errors import DefiniteError
-from bronze.lsn import Lsn
-from bronze.pgoutput.framing import Block
-from bronze.store.position import Position, SentTransaction
-from bronze.stream.receiver import Batch
-from bronze.stream.replication import Keepalive
-from bronze.stream.same_log import LogComparison
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.pgoutput.framing import Block
+from deltasmelt.bronze.store.position import Position, SentTransaction
+from deltasmelt.bronze.stream.receiver import Batch
+from deltasmelt.bronze.stream.replication import Keepalive
+from deltasmelt.bronze.stream.same_log import LogComparison
 from tests.bronze.wire import begin, commit, insert, message, plain_relation, truncate
 
 START = datetime(2000, 1, 1, tzinfo=UTC)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from bronze.lake.control import Cut
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from gold.incremental.starts import built_from, holds_the_same
+from deltasmelt.bronze.lake.control import Cut
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.gold.incremental.starts import built_from, holds_the_same
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gold.builder.failures import condition, document_error
+from deltasmelt.gold.builder.failures import condition, document_error
 
 DEEP = """An error occurred while calling o1.sql.
 : org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows. SQLSTATE: 58030

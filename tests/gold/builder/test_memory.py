@@ -11,24 +11,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bronze.config.yaml_file import parse_yaml
-from bronze.identifiers import TableName
-from gold.builder.build import Kept
-from gold.builder.growth import Growth, growth_query
-from gold.builder.memory import Machine, Room, Sizes, assembly_plan, bytes_of
-from gold.builder.sizing import LARGEST, Sizing
-from gold.builder.spark_settings import LEAN
-from gold.builder.weights import Roots, fans_query, weights_query
-from gold.builder.widths import average, below, many, most
-from gold.compile.compiler import compile_tree
-from gold.cycle import Gold
-from gold.incremental.affected import SIDE
-from gold.language.document import parse_document
-from gold.tree.resolve import resolve
-from gold.verify.verify import verify
-from silver.run.spark_settings import settings
-from silver.schema.catalog import silver_table
-from silver.settings import SilverSettings
+from deltasmelt.bronze.config.yaml_file import parse_yaml
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.gold.builder.build import Kept
+from deltasmelt.gold.builder.growth import Growth, growth_query
+from deltasmelt.gold.builder.memory import Machine, Room, Sizes, assembly_plan, bytes_of
+from deltasmelt.gold.builder.sizing import LARGEST, Sizing
+from deltasmelt.gold.builder.spark_settings import LEAN
+from deltasmelt.gold.builder.weights import Roots, fans_query, weights_query
+from deltasmelt.gold.builder.widths import average, below, many, most
+from deltasmelt.gold.compile.compiler import compile_tree
+from deltasmelt.gold.cycle import Gold
+from deltasmelt.gold.incremental.affected import SIDE
+from deltasmelt.gold.language.document import parse_document
+from deltasmelt.gold.tree.resolve import resolve
+from deltasmelt.gold.verify.verify import verify
+from deltasmelt.silver.run.spark_settings import settings
+from deltasmelt.silver.schema.catalog import silver_table
+from deltasmelt.silver.settings import SilverSettings
 from tests.benchmarks.gold_work import NESTED, SHAPES, GoldWork
 from tests.fix_spark import rows_of
 from tests.gold.shop import relation
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from gold.tree.nodes import Tree
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.gold.tree.nodes import Tree
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 GB = 2**30
 MB = 2**20

@@ -19,15 +19,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from bronze.errors import SmeltError
-from gold.builder import gold_table, incremental
-from gold.builder.spark_settings import GOLD_APP
-from gold.verify.verify import Difference
-from pipelines.commands.maintain import run_maintain
-from pipelines.commands.rebuild import run_rebuild
-from pipelines.runtime.stages import Stages
-from pipelines.terminal.failures import Failure
-from pipelines.terminal.output import Output
+from deltasmelt.bronze.errors import SmeltError
+from deltasmelt.gold.builder import gold_table, incremental
+from deltasmelt.gold.builder.spark_settings import GOLD_APP
+from deltasmelt.gold.verify.verify import Difference
+from deltasmelt.pipelines.commands.maintain import run_maintain
+from deltasmelt.pipelines.commands.rebuild import run_rebuild
+from deltasmelt.pipelines.runtime.stages import Stages
+from deltasmelt.pipelines.terminal.failures import Failure
+from deltasmelt.pipelines.terminal.output import Output
 from tests.gold.damage import damaged_and_rebuilt, verified
 from tests.gold.shop import SHAPES, money
 from tests.gold.shop_documents import COUNTRY, PARCEL_LINE, document
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lsn import Lsn
+    from deltasmelt.bronze.lsn import Lsn
     from tests.gold.damage import Damage
     from tests.gold.shop import Shop
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from silver.settings import SilverSettings
+from deltasmelt.silver.settings import SilverSettings
 from tests.gold.shop import moment
 from tests.gold.world import Model, World
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Run
+    from deltasmelt.bronze.lake.control import Run
     from tests.gold.shop import Shapes, Shop
 
 pytestmark = pytest.mark.spark

@@ -12,21 +12,21 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from bronze.doors import Door, guarded
-from bronze.errors import ConfigurationError
-from bronze.lake import delta
-from bronze.lake.control import Cut, OpenError, Run
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from gold.builder.gold_table import DEFINITION_PROPERTY
-from gold.builder.spark_settings import GOLD_APP
-from gold.builder.standing import PROVEN, Standing, proof
-from gold.cycle import Gold
-from gold.tree.check import resolved
-from pipelines.runtime.log_entries import positions
-from silver.run.lazy_session import LazySession
-from silver.run.table_log import SilverLog
+from deltasmelt.bronze.effects import Effect, guarded
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.control import Cut, OpenError, Run
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.gold.builder.build_start import PROVEN, BuildStart, proof
+from deltasmelt.gold.builder.gold_table import DEFINITION_PROPERTY
+from deltasmelt.gold.builder.spark_settings import GOLD_APP
+from deltasmelt.gold.cycle import Gold
+from deltasmelt.gold.tree.check import resolved
+from deltasmelt.pipelines.runtime.log_entries import positions
+from deltasmelt.silver.run.lazy_session import LazySession
+from deltasmelt.silver.run.table_log import SilverLog
 from tests.gold.shop import catalog
 from tests.gold.shop_documents import document
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.identifiers import TableName
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.silver.schema.catalog import SilverTable
     from tests.gold.shop import Shapes
 
 SHAPES: Final[Shapes] = {
@@ -92,8 +92,8 @@ class Built:
     def cut(self, **tables: int) -> None:
         self.control.record_cut(Cut("silver", Lsn(40), None, tables))
 
-    def standing(self) -> Standing:
-        return Standing(self.lake, self.document, SilverLog(self.lake), self.control)
+    def standing(self) -> BuildStart:
+        return BuildStart(self.lake, self.document, SilverLog(self.lake), self.control)
 
     def gold(self, control: ControlTables) -> Gold:
         def start() -> SparkSession:
@@ -156,8 +156,8 @@ def test_a_document_that_cuts_left_out_stands_at_the_last_cut_that_named_it(buil
 def test_runs_are_read_once_and_one_that_proves_what_none_did_is_recorded(built: Built) -> None:
     control, reads = ControlTables(built.lake), []
 
-    def count(door: Door, where: str, effect: Callable[[], Any]) -> Any:
-        if where.endswith("control/runs") and door in {Door.OPEN_TABLE, Door.REFRESH}:
+    def count(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
+        if where.endswith("control/runs") and door in {Effect.OPEN_TABLE, Effect.REFRESH}:
             reads.append(door)
         return effect()
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from bronze.doors import Door, guarded
-from bronze.errors import DefiniteError, TransientError
-from bronze.lake.control import Cut
-from bronze.lsn import Lsn
-from gold.cycle import Gold
-from gold.incremental.starts import holds_the_same
-from gold.verify.verify import verify
-from pipelines.runtime.stages import Stages
-from pipelines.settings import load_pipeline
-from silver.run.pinned import PINNED, unpinned
-from silver.run.sessions import own_session
+from deltasmelt.bronze.effects import Effect, guarded
+from deltasmelt.bronze.errors import DefiniteError, TransientError
+from deltasmelt.bronze.lake.control import Cut
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.gold.cycle import Gold
+from deltasmelt.gold.incremental.starts import holds_the_same
+from deltasmelt.gold.verify.verify import verify
+from deltasmelt.pipelines.runtime.stages import Stages
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.silver.run.pinned import PINNED, unpinned
+from deltasmelt.silver.run.sessions import own_session
 from tests.gold.shop import SHAPES, catalog, moment, money
 from tests.gold.shop_documents import document
 from tests.gold.world import Model, World
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.identifiers import TableName
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.silver.schema.catalog import SilverTable
     from tests.gold.shop import Shapes
 
 pytestmark = pytest.mark.spark
@@ -180,8 +180,8 @@ def test_a_lake_that_does_not_answer_is_waited_for_and_is_no_documents_error(wor
     world.shop.put("products", id=3, name="waits")
     world.shop.commit()
 
-    def away(door: Door, where: str, effect: Callable[[], Any]) -> Any:
-        if door in (Door.OPEN_TABLE, Door.REFRESH) and where.endswith("gold/keyless"):
+    def away(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
+        if door in (Effect.OPEN_TABLE, Effect.REFRESH) and where.endswith("gold/keyless"):
             raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
         return effect()
 

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.identifiers import TableName
-from gold.builder.build import view_of
-from gold.compile.clauses import with_steps
-from gold.compile.compiler import compile_tree
-from gold.compile.counting import count_flagged
-from gold.incremental.affected import affected_roots
-from gold.tree.resolve import resolve
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.gold.builder.build import view_of
+from deltasmelt.gold.compile.clauses import with_steps
+from deltasmelt.gold.compile.compiler import compile_tree
+from deltasmelt.gold.compile.counting import count_flagged
+from deltasmelt.gold.incremental.affected import affected_roots
+from deltasmelt.gold.tree.resolve import resolve
 from tests.gold.shop import SHAPES, catalog
 from tests.gold.shop_documents import COUNTRY, CUSTOMER, FAMILY, LAND, PARCEL_LINE, PROFILE, document
 
 if TYPE_CHECKING:
-    from gold.tree.nodes import Tree
+    from deltasmelt.gold.tree.nodes import Tree
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TEXTS = {"customer": CUSTOMER, "parcel_line": PARCEL_LINE, "country": COUNTRY, "profile": PROFILE,

@@ -10,27 +10,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bronze.config.yaml_file import parse_yaml
-from bronze.identifiers import TableName
-from bronze.lsn import Lsn
-from bronze.shapes import Column, PgType, Relation
-from gold.compile.compiler import compile_tree
-from gold.drafting.files import draft_text, scalar, table_text
-from gold.drafting.foreign_keys import Described, ForeignKey
-from gold.drafting.names import plural, singular, stem
-from gold.drafting.propose import MAX_DEPTH, MAX_JOINS, propose
-from gold.expressions.expressions import column
-from gold.language.document import parse_document
-from gold.tree.nodes import Value
-from gold.tree.resolve import resolve
-from silver.schema.catalog import silver_table
-from silver.settings import SilverSettings
+from deltasmelt.bronze.config.yaml_file import parse_yaml
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.shapes import Column, PgType, Relation
+from deltasmelt.gold.compile.compiler import compile_tree
+from deltasmelt.gold.drafting.files import draft_text, scalar, table_text
+from deltasmelt.gold.drafting.foreign_keys import Described, ForeignKey
+from deltasmelt.gold.drafting.names import plural, singular, stem
+from deltasmelt.gold.drafting.propose import MAX_DEPTH, MAX_JOINS, propose
+from deltasmelt.gold.expressions.expressions import column
+from deltasmelt.gold.language.document import parse_document
+from deltasmelt.gold.tree.nodes import Value
+from deltasmelt.gold.tree.resolve import resolve
+from deltasmelt.silver.schema.catalog import silver_table
+from deltasmelt.silver.settings import SilverSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gold.drafting.draft import Draft, Proposal
-    from gold.tree.nodes import Tree
+    from deltasmelt.gold.drafting.draft import Draft, Proposal
+    from deltasmelt.gold.tree.nodes import Tree
 
 MONEY = (12 << 16 | 2) + 4
 

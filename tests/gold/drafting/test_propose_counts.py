@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gold.drafting.secrets import speaks_of_secret
+from deltasmelt.gold.drafting.secrets import speaks_of_secret
 from tests.gold.drafting.test_propose import described, points, texts
 
 

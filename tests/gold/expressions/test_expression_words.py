@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gold.expressions.expressions import parse_expression
+from deltasmelt.gold.expressions.expressions import parse_expression
 from tests.gold.random_expressions import COLUMNS, SPECIAL, Expressions
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gold.expressions.expressions import parse_expression
+from deltasmelt.gold.expressions.expressions import parse_expression
 
 COLUMNS = {"id": "BIGINT", "status": "STRING", "Total": "DECIMAL(12,2)", "order": "INT",
            "placed_at": "TIMESTAMP", "a b": "INT", "tags": "ARRAY<STRING>", "position": "INT",

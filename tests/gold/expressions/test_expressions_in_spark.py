@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import AnalysisException
 
-from gold.compile.compiler import compile_tree
-from gold.explain import explain
-from gold.expressions.expressions import parse_expression
-from gold.expressions.functions import FUNCTIONS
-from gold.language.types import calculated
-from gold.tree.resolve import resolve
-from silver.run.pinned import PINNED
-from silver.run.spark_settings import settings
-from silver.schema.catalog import UNREPRESENTABLE
-from silver.sql import quote
+from deltasmelt.gold.compile.compiler import compile_tree
+from deltasmelt.gold.explain import explain
+from deltasmelt.gold.expressions.expressions import parse_expression
+from deltasmelt.gold.expressions.functions import FUNCTIONS
+from deltasmelt.gold.language.types import calculated
+from deltasmelt.gold.tree.resolve import resolve
+from deltasmelt.silver.run.pinned import PINNED
+from deltasmelt.silver.run.spark_settings import settings
+from deltasmelt.silver.schema.catalog import UNREPRESENTABLE
+from deltasmelt.silver.sql import quote
 from tests.gold.random_documents import Writer, random_shapes
 from tests.gold.random_expressions import COLUMNS, SPECIAL, Expressions
 from tests.gold.shop import catalog
@@ -27,8 +27,8 @@ from tests.gold.shop_documents import document
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bronze.identifiers import TableName
-    from gold.tree.nodes import Tree
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.gold.tree.nodes import Tree
     from tests.gold.shop import Shapes
 
 pytestmark = pytest.mark.spark

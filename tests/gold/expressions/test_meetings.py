@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import AnalysisException
 
-from gold.compile.column_types import objections
-from gold.expressions.expressions import parse_expression
-from gold.expressions.functions import FUNCTIONS, REFUSED
-from silver.sql import quote
+from deltasmelt.gold.compile.column_types import objections
+from deltasmelt.gold.expressions.expressions import parse_expression
+from deltasmelt.gold.expressions.functions import FUNCTIONS, REFUSED
+from deltasmelt.silver.sql import quote
 from tests.gold.random_expressions import COLUMNS
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from gold.expressions.instants import Meeting
+    from deltasmelt.gold.expressions.clock_texts import Meeting
 
 pytestmark = pytest.mark.spark
 

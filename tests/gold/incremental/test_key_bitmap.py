@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gold.incremental.key_lists import bitmap, in_bitmap
+from deltasmelt.gold.incremental.key_lists import bitmap, in_bitmap
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

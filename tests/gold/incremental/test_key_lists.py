@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.functions import expr
 
-from gold.compile.compiler import compile_tree
-from gold.incremental.key_lists import LOOKED_UP, MOST_LISTED, lists_of, lists_query
-from gold.tree.resolve import resolve
-from silver.run.spark_settings import FINE_PAGES, settings
+from deltasmelt.gold.compile.compiler import compile_tree
+from deltasmelt.gold.incremental.key_lists import LOOKED_UP, MOST_LISTED, lists_of, lists_query
+from deltasmelt.gold.tree.resolve import resolve
+from deltasmelt.silver.run.spark_settings import FINE_PAGES, settings
 from tests.gold.shop import catalog
 from tests.gold.shop_documents import CUSTOMER, document
 

@@ -13,21 +13,21 @@ import psycopg
 import pytest
 from psycopg.rows import tuple_row
 
-from bronze.catalog.collations import other_orders
-from bronze.catalog.select import select_tables
-from bronze.config.sections import SourceSettings
-from bronze.identifiers import TableName
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from gold.builder.lost_values import LOST
-from gold.cycle import Gold
-from gold.incremental.affected import affected_roots
-from gold.language.comparing import comparison
-from gold.tree.check import checked_tree
-from gold.tree.text_order import text_orders
-from silver.cycle import Silver
-from silver.schema.catalog import silver_catalog
-from silver.settings import SilverSettings
+from deltasmelt.bronze.catalog.collations import other_orders
+from deltasmelt.bronze.catalog.select import select_tables
+from deltasmelt.bronze.config.sections import SourceSettings
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.gold.builder.lost_values import LOST
+from deltasmelt.gold.cycle import Gold
+from deltasmelt.gold.incremental.affected import affected_roots
+from deltasmelt.gold.language.comparing import comparison
+from deltasmelt.gold.tree.check import checked_tree
+from deltasmelt.gold.tree.text_order import text_orders
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.schema.catalog import silver_catalog
+from deltasmelt.silver.settings import SilverSettings
 from tests.fix_postgres import drop_database, make_database
 from tests.fix_spark import rows_of
 from tests.gold.shop_documents import document
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.shapes import Relation
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 _SCHEMA: Final = r"""
 CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy');

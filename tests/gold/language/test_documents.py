@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bronze.errors import ConfigurationError
-from bronze.identifiers import TableName
-from gold.language.document import load_documents
-from gold.language.notation import OrderedColumn, parse_ordering, parse_target
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.gold.language.document import load_documents
+from deltasmelt.gold.language.notation import OrderedColumn, parse_ordering, parse_target
 from tests.gold.shop_documents import COUNTRY, CUSTOMER, document
 
 LINK = "table: public.l, on: {a: id}, to: {b: id}"

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipelines.demo.embedded_postgres import EmbeddedServer
-from silver.run.pinned import PINNED
-from silver.run.spark_settings import settings
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
+from deltasmelt.silver.run.pinned import PINNED
+from deltasmelt.silver.run.spark_settings import settings
 from tests.fix_postgres import drop_database, make_database
 from tests.fix_spark import reading
 from tests.gold.postgres_world import PostgresWorld, Tally, every_type, values_of

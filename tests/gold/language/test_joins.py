@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bronze.identifiers import TableName
-from pipelines.runtime.clustering import clustered, join_columns
-from silver.settings import SilverSettings
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.pipelines.runtime.clustering import clustered, join_columns
+from deltasmelt.silver.settings import SilverSettings
 from tests.gold.shop_documents import COUNTRY, CUSTOMER, FAMILY, document
 
 

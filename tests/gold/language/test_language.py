@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from silver.settings import SilverSettings
+from deltasmelt.silver.settings import SilverSettings
 from tests.gold.shop_documents import FAMILY, LAND, PROFILE
 from tests.gold.world import Model, World, mutate
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Run
+    from deltasmelt.bronze.lake.control import Run
     from tests.gold.plain_reference import Reference
     from tests.gold.shop import Shop
     from tests.gold.world import Documents

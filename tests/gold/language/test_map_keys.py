@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gold.language import types
-from gold.tree.check import checked_tree
+from deltasmelt.gold.language import types
+from deltasmelt.gold.tree.check import checked_tree
 from tests.gold.shop import SHAPES, catalog
 from tests.gold.shop_documents import document
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.lake.control_tables import ControlTables
-from gold.verify.verify import verify
-from pipelines.runtime.maintenance import Maintenance
-from silver.settings import SilverSettings
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.gold.verify.verify import verify
+from deltasmelt.pipelines.runtime.maintenance import Maintenance
+from deltasmelt.silver.settings import SilverSettings
 from tests.gold.random_documents import AGGREGATES, Writer, random_shapes
 from tests.gold.world import Model, World, mutate
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut
+    from deltasmelt.bronze.lake.control import Cut
 
 pytestmark = pytest.mark.spark
 

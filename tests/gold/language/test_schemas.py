@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
-from bronze.config.yaml_file import parse_yaml
-from bronze.errors import ConfigurationError
-from gold.language.json_schema import document_schema, file_schema
+from deltasmelt.bronze.config.yaml_file import parse_yaml
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.gold.language.json_schema import document_schema, file_schema
 from tests.gold import shop_documents
 from tests.gold.shop_documents import document
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from bronze.identifiers import TableName
-from bronze.lsn import Lsn
-from bronze.shapes import Column, PgType, Relation
-from gold.reference.comparable import Comparable, comparable
-from gold.reference.query import documents
-from gold.tree.resolve import resolve
-from silver.schema.catalog import silver_catalog
-from silver.settings import SilverSettings
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.shapes import Column, PgType, Relation
+from deltasmelt.gold.reference.comparable import Comparable, comparable
+from deltasmelt.gold.reference.query import documents
+from deltasmelt.gold.tree.resolve import resolve
+from deltasmelt.silver.schema.catalog import silver_catalog
+from deltasmelt.silver.settings import SilverSettings
 from tests.gold.shop_documents import document
 from tests.silver.histories import INT, NUMERIC, TEXT
 

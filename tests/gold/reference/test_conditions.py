@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from bronze.identifiers import TableName
-from bronze.lsn import Lsn
-from bronze.shapes import Column, PgType, Relation
-from gold.expressions.expressions import parse_expression
-from gold.reference.conditions import UntranslatableError, condition
-from silver.schema.catalog import SilverTable, silver_table
-from silver.settings import SilverSettings
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.shapes import Column, PgType, Relation
+from deltasmelt.gold.expressions.expressions import parse_expression
+from deltasmelt.gold.reference.conditions import UntranslatableError, condition
+from deltasmelt.silver.schema.catalog import SilverTable, silver_table
+from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import INT, NUMERIC, TEXT, UUID
 
 MOOD = PgType("enum", "mood", schema="public", labels=("sad", "ok"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gold.tree.check import checked_tree
-from gold.tree.nodes import Aggregate
-from gold.tree.resolve import resolve
+from deltasmelt.gold.tree.check import checked_tree
+from deltasmelt.gold.tree.nodes import Aggregate
+from deltasmelt.gold.tree.resolve import resolve
 from tests.gold.shop import SHAPES, catalog
 from tests.gold.shop_documents import COUNTRY, CUSTOMER, PARCEL_LINE, document
 

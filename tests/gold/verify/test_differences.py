@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gold.verify.verify import Difference, first_difference
+from deltasmelt.gold.verify.verify import Difference, first_difference
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.config.sections import SnapshotSettings
-from bronze.lake.control_tables import ControlTables
-from silver.cycle import Silver
+from deltasmelt.bronze.config.sections import SnapshotSettings
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.silver.cycle import Silver
 from tests.bronze.replaying import read_all
 from tests.fix_postgres import drop_database, make_database
 from tests.pipelines.in_process import smelt_here

@@ -8,19 +8,19 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from bronze.errors import DefiniteError
-from bronze.lake import objects
-from bronze.lake.leases import leased
-from pipelines.commands.drop import run_drop
-from pipelines.settings import load_pipeline
-from pipelines.terminal.output import Format, Output
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake import objects
+from deltasmelt.bronze.lake.leases import leased
+from deltasmelt.pipelines.commands.drop import run_drop
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.terminal.output import Format, Output
 from tests.bronze.replaying import execute, read_all, source_of
 from tests.object_store import lake_text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pipelines.settings import Pipeline
+    from deltasmelt.pipelines.settings import Pipeline
     from tests.object_store import ObjectStore
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres]

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bronze.lsn import Lsn
-from pipelines.commands.quality import failure_of
-from pipelines.quality.expectations import Expectation, LeftOut, QualityResult, Result
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.pipelines.commands.quality import failure_of
+from deltasmelt.pipelines.quality.expectations import Expectation, LeftOut, QualityResult, Result
 
 STOPPED = LeftOut("table public.orders", "it has stopped: no key", stopped=True)
 OTHER = LeftOut("foreign keys", "the source could not be asked")

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.lake.control_tables import ControlTables
-from pipelines.commands.rebuild import rebuild_silver
-from pipelines.settings import load_pipeline
-from pipelines.terminal.output import Output
-from silver.cycle import Silver
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.pipelines.commands.rebuild import rebuild_silver
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.terminal.output import Output
+from deltasmelt.silver.cycle import Silver
 from tests.fix_spark import rows_of
 from tests.gold.catalog_world import CATALOG, lake_in_catalog
 from tests.silver.histories import INT, TEXT, BronzeWriter, relation
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.location import Lake
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from bronze.identifiers import TableName
-from bronze.lake.location import Lake
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.location import Lake
 from tests.bronze.replaying import bronze_rows, read_snapshot
 from tests.pipelines.in_process import smelt_here
 from tests.pipelines.processes import Command, until
@@ -19,7 +19,7 @@ from tests.pipelines.test_cli import one_message, smelt
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bronze.lsn import Lsn
+    from deltasmelt.bronze.lsn import Lsn
 
 pytestmark = pytest.mark.postgres
 

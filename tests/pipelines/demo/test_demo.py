@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bronze.errors import ConfigurationError, DefiniteError
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from pipelines.demo import live
-from pipelines.demo.demo import empty_folder, shop_database
-from pipelines.demo.live import HeadHistory
-from pipelines.runtime.locks import lake_lock
-from pipelines.terminal.output import Output
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.pipelines.demo import live
+from deltasmelt.pipelines.demo.demo import empty_folder, shop_database
+from deltasmelt.pipelines.demo.live import HeadHistory
+from deltasmelt.pipelines.runtime.locks import lake_lock
+from deltasmelt.pipelines.terminal.output import Output
 from tests.pipelines.processes import Command, until
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def test_ctrl_c_in_the_middle_of_the_demo_leaves_neither_server_nor_process_behi
         until(lambda: "bronze" in demo.text() or demo.process.poll() is not None)
         assert demo.process.poll() is None, demo.text()
         assert demo.family("postgres")
-        assert demo.family("pipelines.runtime.reader_process")
+        assert demo.family("deltasmelt.pipelines.runtime.reader_process")
         demo.process.send_signal(signal.SIGINT)
         assert demo.wait(90) == 130
         until(lambda: not demo.family(), 20)

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, NoReturn
 import psycopg
 import pytest
 
-from bronze.errors import DefiniteError
-from pipelines.demo import embedded_postgres
-from pipelines.demo.embedded_copy import binaries, shared_copy
-from pipelines.demo.embedded_postgres import EmbeddedServer
-from pipelines.terminal.interrupts import terminable
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.pipelines.demo import embedded_postgres
+from deltasmelt.pipelines.demo.embedded_copy import binaries, shared_copy
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
+from deltasmelt.pipelines.terminal.interrupts import terminable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,10 +30,10 @@ ROOT = Path(__file__).parents[3]
 
 DEMO = """
 import sys, time
-from pipelines.demo.demo import shop_database
-from pipelines.terminal.failures import Terminated, report
-from pipelines.terminal.output import Output
-from pipelines.commands.run import terminable
+from deltasmelt.pipelines.demo.demo import shop_database
+from deltasmelt.pipelines.terminal.failures import Terminated, report
+from deltasmelt.pipelines.terminal.output import Output
+from deltasmelt.pipelines.commands.run import terminable
 try:
     with terminable(), shop_database(Output(), None) as dsn:
         print(dsn, flush=True)
@@ -69,7 +69,9 @@ def test_a_port_that_somebody_took_meanwhile_is_left_to_him(
 ) -> None:
     free = embedded_postgres.free_port
     ports = iter([listener])
-    monkeypatch.setattr("pipelines.demo.embedded_postgres.free_port", lambda: next(ports, None) or free())
+    monkeypatch.setattr(
+        "deltasmelt.pipelines.demo.embedded_postgres.free_port", lambda: next(ports, None) or free()
+    )
     with EmbeddedServer() as server:
         assert server.port != listener
         with psycopg.connect(server.dsn()) as connection:
@@ -201,7 +203,7 @@ def test_a_copy_of_the_binaries_heals_and_one_that_another_account_made_is_not_u
     assert sorted(path.name for path in kept.parent.iterdir()) == [".lock", "postgresql-16"]
 
     kept.parent.chmod(0o777)
-    monkeypatch.setattr("pipelines.demo.embedded_copy.SYSTEM_CACHE", kept.parent)
+    monkeypatch.setattr("deltasmelt.pipelines.demo.embedded_copy.SYSTEM_CACHE", kept.parent)
     elsewhere = shared_copy(packaged, 16)
     assert not elsewhere.is_relative_to(cache)
     assert (elsewhere / "bin" / "initdb").read_text() == "#!initdb\n"

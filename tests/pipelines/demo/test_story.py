@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bronze.lsn import Lsn
-from pipelines.demo.live import Preparation, change_text
-from pipelines.demo.story import Story
-from pipelines.private import conf_folder
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.pipelines.demo.live import Preparation, change_text
+from deltasmelt.pipelines.demo.story import Story
+from deltasmelt.pipelines.private import conf_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,8 +6,8 @@ import threading
 import psycopg
 import pytest
 
-from pipelines.demo.workload import ACTIONS, Shop, run_workload
-from pipelines.private import conf_folder
+from deltasmelt.pipelines.demo.workload import ACTIONS, Shop, run_workload
+from deltasmelt.pipelines.private import conf_folder
 
 
 @pytest.fixture

@@ -11,30 +11,30 @@ import pytest
 from deltalake import write_deltalake
 from psycopg.conninfo import make_conninfo
 
-from bronze.doors import Door, guarded
-from bronze.errors import TransientError
-from bronze.identifiers import TableName
-from bronze.lsn import Lsn
-from bronze.postgres.connection import connect, identify, log_end
-from bronze.setup.create_slot import ensure_slot
-from bronze.setup.publication import ensure_publication
-from bronze.shapes import Column, PgType, Relation
-from bronze.store.position import Position, SentTransaction
-from bronze.store.sink import DeltaSink
-from pipelines.health.check import run_check
-from pipelines.init.command import run_init
-from pipelines.quality.run import _constraints
-from pipelines.settings import Pipeline, load_pipeline
-from pipelines.terminal.output import Output
-from silver.settings import SilverSettings
+from deltasmelt.bronze.effects import Effect, guarded
+from deltasmelt.bronze.errors import TransientError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.postgres.connection import connect, identify, log_end
+from deltasmelt.bronze.setup.create_slot import ensure_slot
+from deltasmelt.bronze.setup.publication import ensure_publication
+from deltasmelt.bronze.shapes import Column, PgType, Relation
+from deltasmelt.bronze.store.position import Position, SentTransaction
+from deltasmelt.bronze.store.sink import DeltaSink
+from deltasmelt.pipelines.health.check import run_check
+from deltasmelt.pipelines.init.command import run_init
+from deltasmelt.pipelines.quality.run import _constraints
+from deltasmelt.pipelines.settings import Pipeline, load_pipeline
+from deltasmelt.pipelines.terminal.output import Output
+from deltasmelt.silver.settings import SilverSettings
 from tests.bronze.enumerated import swallow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from bronze.checks.finding import Finding
-    from bronze.postgres.connection import SourceConnection
+    from deltasmelt.bronze.checks.finding import Finding
+    from deltasmelt.bronze.postgres.connection import SourceConnection
 
 DOCUMENT = """
 document: customer
@@ -281,14 +281,14 @@ def test_an_answer_that_never_comes_ends_each_command_that_reads_the_catalog(
 ) -> None:
     opened: list[SourceConnection] = []
 
-    def silent(door: Door, where: str, effect: Callable[[], Any]) -> Any:
+    def silent(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
         if opened and "patience" in vars(opened[0]):  # the session is set up
             connection = opened.pop()
             assert math.isfinite(connection.patience)
             connection.patience /= 600
             swallow(connection)
         result = effect()
-        if door is Door.CONNECT and where.startswith("deltasmelt"):
+        if door is Effect.CONNECT and where.startswith("deltasmelt"):
             opened.append(result)
         return result
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from bronze.lake.location import Lake
-from pipelines.health import clustering
-from pipelines.health.clustering import ClusteringHint, clustering_hints, files_per_value
-from pipelines.settings import load_pipeline
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.pipelines.health import clustering
+from deltasmelt.pipelines.health.clustering import ClusteringHint, clustering_hints, files_per_value
+from deltasmelt.pipelines.settings import load_pipeline
 from tests.silver.histories import relation
 from tests.silver.verify.test_compare import INT
 

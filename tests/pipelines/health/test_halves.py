@@ -13,23 +13,23 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import deltasmelt
-from bronze.errors import SmeltError, TransientError
-from bronze.lake import parquet
-from bronze.lake.control import OpenError
-from bronze.lake.control_tables import ControlTables
-from bronze.lsn import Lsn
-from pipelines.health.half import Half, words
-from pipelines.health.lake_half import Backlog
-from pipelines.health.status import StatusReader, read_status
-from pipelines.health.status_json import plain_status, status_schema
-from pipelines.monitor.page import render
-from pipelines.monitor.samples import Samples
-from pipelines.monitor.watch import watched, why_not_ready
-from pipelines.runtime.stages import Stages
-from pipelines.settings import load_pipeline
-from pipelines.terminal.failures import STOPPED
-from pipelines.terminal.output import Output
-from silver.run.lazy_session import LazySession
+from deltasmelt.bronze.errors import SmeltError, TransientError
+from deltasmelt.bronze.lake import parquet
+from deltasmelt.bronze.lake.control import OpenError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.pipelines.health.half import Half, words
+from deltasmelt.pipelines.health.lake_half import Backlog
+from deltasmelt.pipelines.health.status import StatusReader, read_status
+from deltasmelt.pipelines.health.status_json import plain_status, status_schema
+from deltasmelt.pipelines.monitor.page import render
+from deltasmelt.pipelines.monitor.samples import Samples
+from deltasmelt.pipelines.monitor.watch import watched, why_not_ready
+from deltasmelt.pipelines.runtime.stages import Stages
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.terminal.failures import STOPPED
+from deltasmelt.pipelines.terminal.output import Output
+from deltasmelt.silver.run.lazy_session import LazySession
 from tests.bronze.replaying import execute, read_all, source_of
 from tests.bronze.store.test_sink import at, open_sink
 from tests.object_store import Faults
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pipelines.health.status import Status
-    from pipelines.settings import Pipeline
+    from deltasmelt.pipelines.health.status import Status
+    from deltasmelt.pipelines.settings import Pipeline
     from tests.object_store import ObjectStore
 
 

@@ -8,21 +8,21 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from bronze.catalog import numeric_values
-from bronze.catalog.numeric_values import NumericValues, count_values
-from bronze.catalog.select import select_tables
-from bronze.config.sections import SourceSettings
-from bronze.postgres.connection import connect
-from pipelines.health.numeric_digits import better_type, numeric_findings
-from pipelines.init.command import run_init
-from pipelines.settings import load_pipeline
-from pipelines.terminal.output import Output
-from silver.settings import SilverSettings
+from deltasmelt.bronze.catalog import numeric_values
+from deltasmelt.bronze.catalog.numeric_values import NumericValues, count_values
+from deltasmelt.bronze.catalog.select import select_tables
+from deltasmelt.bronze.config.sections import SourceSettings
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.pipelines.health.numeric_digits import better_type, numeric_findings
+from deltasmelt.pipelines.init.command import run_init
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.terminal.output import Output
+from deltasmelt.silver.settings import SilverSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bronze.checks.finding import Finding
+    from deltasmelt.bronze.checks.finding import Finding
 
 pytestmark = pytest.mark.postgres
 

@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING
 import jsonschema
 import pytest
 
-from bronze.checks.ownership import ServerClaims
-from bronze.errors import TransientError
-from bronze.lake.control import Cut
-from bronze.lsn import ZERO, Lsn
-from bronze.postgres.connection import ServerIdentity
-from bronze.store.position import Position
-from bronze.stream.replication import ReplicationStream
-from pipelines.health.lake_half import LakeHalf
-from pipelines.health.server_half import ServerHalf
-from pipelines.health.status import _status, read_status
-from pipelines.health.status_json import plain_status, status_schema
-from pipelines.monitor.alerts import Alerts
-from pipelines.settings import load_pipeline
+from deltasmelt.bronze.checks.ownership import ServerClaims
+from deltasmelt.bronze.errors import TransientError
+from deltasmelt.bronze.lake.control import Cut
+from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.postgres.connection import ServerIdentity
+from deltasmelt.bronze.store.position import Position
+from deltasmelt.bronze.stream.replication import ReplicationStream
+from deltasmelt.pipelines.health.lake_half import LakeHalf
+from deltasmelt.pipelines.health.server_half import ServerHalf
+from deltasmelt.pipelines.health.status import _status, read_status
+from deltasmelt.pipelines.health.status_json import plain_status, status_schema
+from deltasmelt.pipelines.monitor.alerts import Alerts
+from deltasmelt.pipelines.settings import load_pipeline
 from tests.bronze.replaying import execute, read_all, source_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pipelines.settings import Pipeline
+    from deltasmelt.pipelines.settings import Pipeline
 
 
 def pipeline_of(folder: Path, database: str, slot: str) -> Pipeline:

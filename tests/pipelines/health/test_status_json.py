@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
-from bronze.lake.control import OpenError
-from bronze.progress import SnapshotView
-from bronze.setup.slot import SlotState
-from pipelines.health.clustering import ClusteringHint
-from pipelines.health.lake_half import TableStatus
-from pipelines.health.status import Rung, Status
-from pipelines.health.status_json import plain_status, status_schema
+from deltasmelt.bronze.lake.control import OpenError
+from deltasmelt.bronze.progress import SnapshotView
+from deltasmelt.bronze.setup.slot import SlotState
+from deltasmelt.pipelines.health.clustering import ClusteringHint
+from deltasmelt.pipelines.health.lake_half import TableStatus
+from deltasmelt.pipelines.health.status import Rung, Status
+from deltasmelt.pipelines.health.status_json import plain_status, status_schema
 from tests.pipelines.in_process import smelt_here
 from tests.pipelines.monitor.statuses import ILL, WELL
 

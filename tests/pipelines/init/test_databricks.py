@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from databricks.bundles.jobs import Job
 
-from pipelines.init.bundle import CLOUDS, BundleChoices, Cloud, bundle_files, variables_in, without_variables
-from pipelines.private import conf_folder
+from deltasmelt.pipelines.init.bundle import (
+    CLOUDS,
+    BundleChoices,
+    Cloud,
+    bundle_files,
+    variables_in,
+    without_variables,
+)
+from deltasmelt.pipelines.private import conf_folder
 from tests.pipelines.in_process import smelt_here
 from tests.pipelines.jobs import bundle
 

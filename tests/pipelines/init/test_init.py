@@ -16,24 +16,24 @@ from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import SecretStr
 
-from bronze.catalog.select import select_tables
-from bronze.config.yaml_file import parse_yaml, read_yaml
-from bronze.errors import ConfigurationError, SmeltError
-from bronze.identifiers import TableName, pattern_of
-from bronze.postgres.connection import connect
-from gold.language.document import load_documents
-from pipelines.health.check import run_check
-from pipelines.init.command import run_init
-from pipelines.init.file import item_text, pipeline_name, slot_name, value_text, without_password
-from pipelines.init.new_files import write_new
-from pipelines.private import conf_folder
-from pipelines.settings import Pipeline, load_pipeline
-from pipelines.terminal.output import Output
+from deltasmelt.bronze.catalog.select import select_tables
+from deltasmelt.bronze.config.yaml_file import parse_yaml, read_yaml
+from deltasmelt.bronze.errors import ConfigurationError, SmeltError
+from deltasmelt.bronze.identifiers import TableName, pattern_of
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.gold.language.document import load_documents
+from deltasmelt.pipelines.health.check import run_check
+from deltasmelt.pipelines.init.command import run_init
+from deltasmelt.pipelines.init.file import item_text, pipeline_name, slot_name, value_text, without_password
+from deltasmelt.pipelines.init.new_files import write_new
+from deltasmelt.pipelines.private import conf_folder
+from deltasmelt.pipelines.settings import Pipeline, load_pipeline
+from deltasmelt.pipelines.terminal.output import Output
 from tests.pipelines.in_process import smelt_here
 from tests.pipelines.test_cli import one_message
 
 if TYPE_CHECKING:
-    from bronze.checks.finding import Finding
+    from deltasmelt.bronze.checks.finding import Finding
 
 ODD = """
     CREATE SCHEMA "Back Office";

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer.main
 
-from pipelines.cli import app
-from pipelines.monitor import probe
+from deltasmelt.pipelines.cli import app
+from deltasmelt.pipelines.monitor import probe
 
 if TYPE_CHECKING:
     import argparse

@@ -21,14 +21,14 @@ from deltalake import write_deltalake
 from psycopg.conninfo import conninfo_to_dict
 from pyspark.errors import PySparkException
 
-from bronze.config.sections import SnapshotSettings
-from bronze.lake.control import OpenError
-from bronze.lake.control_tables import ControlTables
-from pipelines.private import conf_folder
-from pipelines.quality.results import RESULTS_SCHEMA
-from pipelines.settings import load_pipeline
-from pipelines.spark.guest_sql import OLD_VERSIONS
-from silver.cycle import Silver
+from deltasmelt.bronze.config.sections import SnapshotSettings
+from deltasmelt.bronze.lake.control import OpenError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.pipelines.private import conf_folder
+from deltasmelt.pipelines.quality.results import RESULTS_SCHEMA
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.spark.guest_sql import OLD_VERSIONS
+from deltasmelt.silver.cycle import Silver
 from tests.bronze.replaying import read_all
 from tests.fix_postgres import drop_database, make_database
 from tests.fix_spark import reading, rows_of

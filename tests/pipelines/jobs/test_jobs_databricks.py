@@ -21,8 +21,8 @@ from databricks.bundles.pipelines import Pipeline
 from databricks.bundles.schemas import Schema
 from databricks.bundles.volumes import Volume
 
-from pipelines.cli import app
-from pipelines.private import conf_folder
+from deltasmelt.pipelines.cli import app
+from deltasmelt.pipelines.private import conf_folder
 from tests.pipelines.jobs import bundle
 
 BUNDLE: Final = conf_folder() / "databricks"

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from pipelines.monitor.access import Address
-from pipelines.private import conf_folder
+from deltasmelt.pipelines.monitor.access import Address
+from deltasmelt.pipelines.private import conf_folder
 from tests.pipelines.jobs.command_lines import parsed, probed
 
 ROOT = Path(__file__).parents[3]
@@ -200,9 +200,9 @@ import runpy, sys
 sys.path += sys.argv[1:]
 for name in ("commands.run", "commands.check", "commands.status", "commands.drop", "commands.snapshot",
              "runtime.reader_process", "monitor.watch", "monitor.page"):
-    __import__(f"pipelines.{name}")
+    __import__(f"deltasmelt.pipelines.{name}")
 sys.argv = ["smelt", "bronze", "--help"]
-runpy.run_module("pipelines", run_name="__main__")
+runpy.run_module("deltasmelt", run_name="__main__")
 """
 
 

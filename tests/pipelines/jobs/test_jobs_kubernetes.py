@@ -14,11 +14,11 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from ruamel.yaml import YAML
 
-from bronze.config.sections import parse_size
-from gold.language.document import load_documents
-from pipelines.private import conf_folder
-from pipelines.runtime import reader_supervision
-from pipelines.settings import load_pipeline
+from deltasmelt.bronze.config.sections import parse_size
+from deltasmelt.gold.language.document import load_documents
+from deltasmelt.pipelines.private import conf_folder
+from deltasmelt.pipelines.runtime import reader_supervision
+from deltasmelt.pipelines.settings import load_pipeline
 from tests.pipelines.jobs.command_lines import parsed, probed
 
 FOLDER = conf_folder() / "kubernetes"

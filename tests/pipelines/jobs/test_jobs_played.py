@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
-from pipelines.monitor import watch
-from pipelines.private import conf_folder
-from pipelines.runtime.supervisor import END_SECONDS
+from deltasmelt.pipelines.monitor import watch
+from deltasmelt.pipelines.private import conf_folder
+from deltasmelt.pipelines.runtime.supervisor import END_SECONDS
 from tests.bronze.replaying import execute, source_of
 from tests.pipelines.jobs.test_jobs_kubernetes import READER, container, pods
 from tests.pipelines.processes import ROOT, Command, until

@@ -10,7 +10,7 @@ import subprocess
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from pipelines.private import conf_folder
+from deltasmelt.pipelines.private import conf_folder
 from tests.pipelines.jobs.command_lines import parsed
 
 if TYPE_CHECKING:

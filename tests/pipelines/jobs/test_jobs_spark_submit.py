@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from pipelines.spark.launch import jvm_options
+from deltasmelt.pipelines.spark.launch import jvm_options
 from tests.object_store import lake_text
 
 if TYPE_CHECKING:
     from tests.object_store import ObjectStore
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("bronze", "silver", "gold", "pipelines", "deltasmelt", "_deltasmelt")
+LAYERS = ("bronze", "silver", "gold", "pipelines")
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def run(installed: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[
     """Run a program for which the wheel is all there is of the project."""
     environment = {
         **os.environ,
-        "PYTHONPATH": str(installed),
+        "PYTHONPATH": os.pathsep.join([str(cwd), str(installed)]),
         "PYSPARK_PYTHON": sys.executable,
         "SMELT_LOGS": str(cwd),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -74,7 +74,7 @@ def run(installed: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[
 
 def submit(installed: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a command of smelt under spark-submit, on two cores."""
-    script = installed / "pipelines" / "conf" / "spark-submit" / "submit.sh"
+    script = installed / "deltasmelt" / "pipelines" / "conf" / "spark-submit" / "submit.sh"
     options = ("--master", "local[2]", "--driver-memory", "1g", "--conf", "spark.ui.enabled=false")
     return run(installed, "sh", str(script), *options, "--", *words, cwd=cwd)
 
@@ -83,15 +83,14 @@ def test_the_wheel_holds_all_that_is_not_python_too(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         (metadata,) = (archive.read(name).decode() for name in names if name.endswith("/METADATA"))
-    packages = [path for room in PACKAGES for path in (ROOT / room).rglob("*")]
-    files = {path: path.relative_to(ROOT) for path in packages}
-    files |= {path: Path("pipelines") / path.relative_to(ROOT) for path in (ROOT / "conf").rglob("*")}
-    files |= {
-        path: Path("pipelines") / "error_pages" / path.name for path in (ROOT / "docs/errors").glob("*.md")
-    }
+    package, pipelines = Path("deltasmelt"), Path("deltasmelt", "pipelines")
+    files = {path: path.relative_to(ROOT) for path in (ROOT / package).glob("*.*")}
+    files |= {path: package / path.relative_to(ROOT) for name in LAYERS for path in (ROOT / name).rglob("*")}
+    files |= {path: pipelines / path.relative_to(ROOT) for path in (ROOT / "conf").rglob("*")}
+    files |= {path: pipelines / "error_pages" / path.name for path in (ROOT / "docs/errors").glob("*.md")}
     here = {str(name) for path, name in files.items() if path.is_file() and "__pycache__" not in path.parts}
     assert sorted(here - names) == []
-    assert {f"{room}/py.typed" for room in PACKAGES} <= here
+    assert str(package / "py.typed") in here
     assert "License-Expression: Apache-2.0\n" in metadata
     assert "Metadata-Version: 2.4\n" in metadata
     wanted = {
@@ -104,25 +103,24 @@ def test_the_wheel_holds_all_that_is_not_python_too(wheel: Path) -> None:
         "spark-submit/main.py",
         "databricks/databricks.yml",
     }
-    assert {f"pipelines/conf/{name}" for name in wanted} <= names
-    assert "pipelines/quality/report.html.j2" in names
-    assert not [name for name in names if name.startswith(("tests/", "conf/", "docs/"))]
+    assert {f"deltasmelt/pipelines/conf/{name}" for name in wanted} <= names
+    assert "deltasmelt/pipelines/quality/report.html.j2" in names
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"deltasmelt"}
 
 
 @pytest.mark.spark
 @pytest.mark.postgres
-def test_silver_and_sql_run_under_spark_submit_whatever_is_in_the_working_folder(
+def test_silver_and_sql_run_under_spark_submit_beside_packages_of_the_same_names(
     installed: Path, shop: Path, tmp_path: Path
 ) -> None:
-    for name in PACKAGES[:-1]:
+    for name in LAYERS:  # in the working folder, which comes first on the path as well
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit(f'not ours: {__file__}')\n")
     read = run(
         installed,
         sys.executable,
-        "-P",
         "-m",
-        "pipelines",
+        "deltasmelt",
         "bronze",
         str(shop),
         "--until-caught-up",
@@ -152,7 +150,7 @@ def test_a_submitted_job_reaches_a_lake_in_a_store_and_commits_on_condition(
 ) -> None:
     in_store = lake_text("s3://lake/submitted", store.options())
     shop.write_text(shop.read_text().replace("lake: {path: './my läke #1'}\n", in_store))
-    command = [sys.executable, "-m", "pipelines", "bronze", "--until-caught-up", str(shop)]
+    command = [sys.executable, "-m", "deltasmelt", "bronze", "--until-caught-up", str(shop)]
     read = run(installed, *command, cwd=tmp_path)
     assert read.returncode == 0, read.stderr
     folded = submit(installed, "silver", "--until-caught-up", str(shop), cwd=tmp_path)
@@ -175,7 +173,7 @@ def test_a_command_that_fails_fails_the_submission(installed: Path, tmp_path: Pa
 def test_without_the_two_dashes_or_a_command_the_script_says_how_it_is_called(
     installed: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    script = installed / "pipelines" / "conf" / "spark-submit" / "submit.sh"
+    script = installed / "deltasmelt" / "pipelines" / "conf" / "spark-submit" / "submit.sh"
     called = run(installed, "sh", str(script), *words, cwd=tmp_path)
     assert called.returncode == 2
     assert "usage:" in called.stderr

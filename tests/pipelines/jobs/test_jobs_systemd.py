@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from pipelines.private import conf_folder
-from pipelines.terminal import failures
+from deltasmelt.pipelines.private import conf_folder
+from deltasmelt.pipelines.terminal import failures
 from tests.pipelines.jobs.command_lines import parsed
 
 if TYPE_CHECKING:

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 from prometheus_client.parser import text_string_to_metric_families
 from ruamel.yaml import YAML
 
-from pipelines.monitor.metrics import exposition
-from pipelines.monitor.samples import Samples
-from pipelines.monitor.watch import why_not_ready
+from deltasmelt.pipelines.monitor.metrics import exposition
+from deltasmelt.pipelines.monitor.samples import Samples
+from deltasmelt.pipelines.monitor.watch import why_not_ready
 from tests.docs.blocks import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pipelines.health.status import Status
+    from deltasmelt.pipelines.health.status import Status
 
 RULES: Final = ROOT / "conf" / "prometheus" / "deltasmelt.rules.yml"
 _PLAIN: Final = re.compile(r"(deltasmelt_\w+)(?:\{(\w+)=\"(\w+)\"\})? (==|>) (\S+)")

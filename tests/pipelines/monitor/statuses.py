@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from datetime import UTC, datetime
 
-from bronze.checks.wal_budget import WalBudget
-from bronze.lake.control import OpenError
-from bronze.lsn import Lsn
-from bronze.progress import SnapshotView
-from bronze.setup.slot import SlotState
-from pipelines.health.clustering import ClusteringHint
-from pipelines.health.lake_half import TableStatus
-from pipelines.health.status import Rung, Status
+from deltasmelt.bronze.checks.wal_budget import WalBudget
+from deltasmelt.bronze.lake.control import OpenError
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.progress import SnapshotView
+from deltasmelt.bronze.setup.slot import SlotState
+from deltasmelt.pipelines.health.clustering import ClusteringHint
+from deltasmelt.pipelines.health.lake_half import TableStatus
+from deltasmelt.pipelines.health.status import Rung, Status
 
 HEAD = Lsn(0x16B3748)
 SECRET = "hunter2hunter2hunter2"

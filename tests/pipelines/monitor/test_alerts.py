@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import SecretStr
 
-from bronze.errors import ConfigurationError, DefiniteError
-from pipelines.monitor.alerts import Alert, Alerts
-from pipelines.monitor.webhook import Patience, Webhook
-from pipelines.settings import ALERT_KINDS, load_pipeline
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
+from deltasmelt.pipelines.monitor.alerts import Alert, Alerts
+from deltasmelt.pipelines.monitor.webhook import Patience, Webhook
+from deltasmelt.pipelines.settings import ALERT_KINDS, load_pipeline
 from tests.patience import until
 from tests.pipelines.monitor.statuses import ILL, SECRET, WELL, ladder
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pipelines.health.status import Status
+    from deltasmelt.pipelines.health.status import Status
 
 LAYERS = ("bronze", "silver", "gold")
 QUICK = Patience(first=0.01, longest=0.02, total=5.0)

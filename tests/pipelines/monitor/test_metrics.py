@@ -11,12 +11,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
 
-from bronze.checks.wal_budget import WalBudget
-from pipelines.health.status import Rung
-from pipelines.monitor.alerts import Alert
-from pipelines.monitor.metrics import exposition
-from pipelines.monitor.samples import Samples
-from pipelines.monitor.webhook import Patience, Webhook
+from deltasmelt.bronze.checks.wal_budget import WalBudget
+from deltasmelt.pipelines.health.status import Rung
+from deltasmelt.pipelines.monitor.alerts import Alert
+from deltasmelt.pipelines.monitor.metrics import exposition
+from deltasmelt.pipelines.monitor.samples import Samples
+from deltasmelt.pipelines.monitor.webhook import Patience, Webhook
 from tests.docs.blocks import ROOT
 from tests.patience import until
 from tests.pipelines.monitor.rules import exported, require_firing, rules
@@ -25,7 +25,7 @@ from tests.pipelines.monitor.statuses import ILL, SECRET, WELL
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pipelines.health.status import Status
+    from deltasmelt.pipelines.health.status import Status
 
 DASHBOARD = ROOT / "conf" / "grafana" / "deltasmelt.json"
 OF_THE_SCRAPE = 'up{job="deltasmelt"}'

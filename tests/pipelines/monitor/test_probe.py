@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelines.monitor import probe
-from pipelines.monitor.access import Access, Address
-from pipelines.monitor.server import Answer, PageServer
+from deltasmelt.pipelines.monitor import probe
+from deltasmelt.pipelines.monitor.access import Access, Address
+from deltasmelt.pipelines.monitor.server import Answer, PageServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,4 +88,4 @@ def test_what_does_not_parse_is_exit_code_2(words: list[str], capsys: pytest.Cap
     with pytest.raises(SystemExit) as end:
         probe.main(words)
     assert end.value.code == 2
-    assert "usage: python -m pipelines.monitor.probe" in capsys.readouterr().err
+    assert "usage: python -m deltasmelt.pipelines.monitor.probe" in capsys.readouterr().err

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pipelines.health.status import Rung, Status
-from pipelines.monitor.samples import Sampler, Samples, View, rest, without_login
-from pipelines.monitor.watch import why_not_alive, why_not_ready
+from deltasmelt.pipelines.health.status import Rung, Status
+from deltasmelt.pipelines.monitor.samples import Sampler, Samples, View, rest, without_login
+from deltasmelt.pipelines.monitor.watch import why_not_alive, why_not_ready
 from tests.patience import until
 from tests.pipelines.monitor.statuses import ILL, SECRET, WELL
 

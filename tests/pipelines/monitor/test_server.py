@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
-from bronze.errors import ConfigurationError
-from pipelines.health.status_json import status_schema
-from pipelines.monitor import probe
-from pipelines.monitor.access import Access, Address, access_to, address_of, is_local
-from pipelines.monitor.chart import lag_chart, span_of
-from pipelines.monitor.samples import LadderPoint
-from pipelines.monitor.server import Answer, PageServer
-from pipelines.monitor.watch import Watched
-from pipelines.settings import load_pipeline
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.pipelines.health.status_json import status_schema
+from deltasmelt.pipelines.monitor import probe
+from deltasmelt.pipelines.monitor.access import Access, Address, access_to, address_of, is_local
+from deltasmelt.pipelines.monitor.chart import lag_chart, span_of
+from deltasmelt.pipelines.monitor.samples import LadderPoint
+from deltasmelt.pipelines.monitor.server import Answer, PageServer
+from deltasmelt.pipelines.monitor.watch import Watched
+from deltasmelt.pipelines.settings import load_pipeline
 from tests.patience import until
 from tests.pipelines.monitor.statuses import ILL, SECRET, WELL, ladder
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from pipelines.health.status import Status
-    from pipelines.settings import Pipeline
+    from deltasmelt.pipelines.health.status import Status
+    from deltasmelt.pipelines.settings import Pipeline
 
 TOKEN = "0123456789abcdef0123"
 STAGES = {"bronze": True, "silver": True, "gold": True}

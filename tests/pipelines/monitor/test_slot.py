@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.checks.slot_risk import RiskLevel
-from bronze.checks.wal_budget import WalBudget
-from bronze.lsn import Lsn
-from bronze.reader.watch import SlotWatch
-from pipelines.health.status import slot_danger
-from pipelines.monitor.alerts import Alerts
-from pipelines.monitor.metrics import SlotTrend
+from deltasmelt.bronze.checks.slot_risk import RiskLevel
+from deltasmelt.bronze.checks.wal_budget import WalBudget
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.reader.watch import SlotWatch
+from deltasmelt.pipelines.health.status import slot_danger
+from deltasmelt.pipelines.monitor.alerts import Alerts
+from deltasmelt.pipelines.monitor.metrics import SlotTrend
 from tests.pipelines.monitor.statuses import HEAD, WELL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pipelines.health.status import Status
+    from deltasmelt.pipelines.health.status import Status
 
 MB = 1 << 20
 

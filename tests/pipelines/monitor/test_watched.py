@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.errors import ConfigurationError, DefiniteError
-from bronze.lake.control import OpenError
-from bronze.lake.control_tables import ControlTables
-from pipelines.monitor.access import Address, Shown
-from pipelines.monitor.watch import watched
-from pipelines.settings import load_pipeline
-from pipelines.terminal.failures import tables_stopped
-from pipelines.terminal.interrupts import Terminated
-from pipelines.terminal.jvm_errors import SparkFailure
-from pipelines.terminal.output import Output
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
+from deltasmelt.bronze.lake.control import OpenError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.pipelines.monitor.access import Address, Shown
+from deltasmelt.pipelines.monitor.watch import watched
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.terminal.failures import tables_stopped
+from deltasmelt.pipelines.terminal.interrupts import Terminated
+from deltasmelt.pipelines.terminal.jvm_errors import SparkFailure
+from deltasmelt.pipelines.terminal.output import Output
 from tests.patience import until
 from tests.pipelines.monitor.statuses import SECRET
 from tests.pipelines.monitor.test_alerts import receiver
@@ -29,7 +29,7 @@ from tests.pipelines.monitor.test_alerts import receiver
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pipelines.settings import Pipeline
+    from deltasmelt.pipelines.settings import Pipeline
 
 
 def pipeline_of(folder: Path, alerts: str = "{}") -> Pipeline:
@@ -142,8 +142,9 @@ def test_what_cannot_be_shown_is_told_before_the_run(tmp_path: Path) -> None:
 @pytest.mark.process
 def test_a_command_that_shows_nothing_loads_none_of_it() -> None:
     code = (
-        "import pipelines.cli, pipelines.commands.run, sys; "
-        "print([name for name in ('pipelines.monitor.watch', 'prometheus_client', 'jinja2', 'http.server') "
+        "import deltasmelt.pipelines.cli, deltasmelt.pipelines.commands.run, sys; "
+        "names = 'deltasmelt.pipelines.monitor.watch', 'prometheus_client', 'jinja2', 'http.server'; "
+        "print([name for name in names "
         "if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

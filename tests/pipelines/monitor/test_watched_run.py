@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelines.monitor import probe
+from deltasmelt.pipelines.monitor import probe
 from tests.bronze.replaying import execute, source_of
 from tests.pipelines.monitor.statuses import SECRET
 from tests.pipelines.monitor.test_alerts import receiver

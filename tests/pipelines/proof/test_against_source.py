@@ -11,10 +11,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from bronze.lake.control import OpenError
-from bronze.lake.control_tables import ControlTables
-from pipelines.settings import load_pipeline
-from silver.cycle import Silver
+from deltasmelt.bronze.lake.control import OpenError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.silver.cycle import Silver
 from tests.bronze.replaying import read_all
 from tests.fix_postgres import drop_database, make_database
 from tests.fix_spark import reading, signed

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from bronze.lake.control_tables import ControlTables
-from pipelines.settings import load_pipeline
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.pipelines.settings import load_pipeline
 from tests.pipelines.processes import Command, until
 from tests.pipelines.test_cli import smelt
 

@@ -9,15 +9,15 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from bronze.catalog.select import select_tables
-from bronze.identifiers import TableName
-from bronze.lsn import Lsn
-from bronze.postgres.connection import connect
-from gold.reference.query import root_columns
-from gold.verify.against_source import WrongDocument
-from pipelines.proof import documents
-from pipelines.proof.documents import ServerDocument, ServerDocuments
-from pipelines.settings import load_pipeline
+from deltasmelt.bronze.catalog.select import select_tables
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.gold.reference.query import root_columns
+from deltasmelt.gold.verify.against_source import WrongDocument
+from deltasmelt.pipelines.proof import documents
+from deltasmelt.pipelines.proof.documents import ServerDocument, ServerDocuments
+from deltasmelt.pipelines.settings import load_pipeline
 from tests.fix_postgres import drop_database, make_database
 from tests.gold.shop_documents import document
 from tests.torture.proxy import Proxy
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gold.tree.nodes import Tree
-    from pipelines.settings import Pipeline
+    from deltasmelt.gold.tree.nodes import Tree
+    from deltasmelt.pipelines.settings import Pipeline
 
 pytestmark = pytest.mark.postgres
 
@@ -113,7 +113,7 @@ def test_what_ends_one_document_is_its_reason_and_the_others_are_computed(
             raise error
         return root_columns(tree)
 
-    monkeypatch.setattr("pipelines.proof.documents.root_columns", once)
+    monkeypatch.setattr("deltasmelt.pipelines.proof.documents.root_columns", once)
     found = computed(pipeline_of(dsn, tmp_path), "parent", "wide")
     assert (found["parent"].reason, found["parent"].compared) == ("RuntimeError: broken", 0)
     assert found["wide"].compared == 2

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gold.compile import clauses
-from gold.tree import derived
-from pipelines.commands.context import load_documents_of, open_gold
-from silver.sql import quote
+from deltasmelt.gold.compile import clauses
+from deltasmelt.gold.tree import derived
+from deltasmelt.pipelines.commands.context import load_documents_of, open_gold
+from deltasmelt.silver.sql import quote
 from tests.fix_postgres import drop_database, make_database
 from tests.pipelines.in_process import smelt_here
 from tests.pipelines.proof.test_against_source import Source
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.errors import ConfigurationError
-from bronze.lake.control import Cut
-from bronze.lake.control_tables import ControlTables
-from bronze.lsn import Lsn
-from gold.verify.verify import Verification
-from pipelines.commands.comparing import Verified, documents_like
-from pipelines.proof.against_source import Proof
-from pipelines.settings import load_pipeline
-from silver.verify.compare import TableComparison
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.lake.control import Cut
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.gold.verify.verify import Verification
+from deltasmelt.pipelines.commands.comparing import Verified, documents_like
+from deltasmelt.pipelines.proof.against_source import Proof
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.silver.verify.compare import TableComparison
 from tests.pipelines.in_process import smelt_here
 
 if TYPE_CHECKING:

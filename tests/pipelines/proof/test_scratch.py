@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.lake import objects
-from bronze.lake.location import Lake
-from bronze.lake.stores import register
-from pipelines.proof import source_copy as scratches
-from pipelines.proof.source_copy import remove_left, scratch_lake
-from silver.fresh import _remove
-from silver.rebuild import SCRATCH, remove_scratch
+from deltasmelt.bronze.lake import objects
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lake.stores import register
+from deltasmelt.pipelines.proof import source_copy as scratches
+from deltasmelt.pipelines.proof.source_copy import remove_left, scratch_lake
+from deltasmelt.silver.fresh import _remove
+from deltasmelt.silver.rebuild import SCRATCH, remove_scratch
 from tests.object_store import Faults
 
 if TYPE_CHECKING:

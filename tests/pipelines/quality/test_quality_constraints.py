@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bronze.identifiers import TableName
-from bronze.lake.location import Lake
-from pipelines.quality.constraints import (
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.pipelines.quality.constraints import (
     Constraints,
     ForeignKeyConstraint,
     read_constraints,

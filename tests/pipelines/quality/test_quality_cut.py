@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from pipelines.quality.cut import QualityCut, held_columns
-from pipelines.quality.expectations import CutTable
-from silver.schema.catalog import silver_catalog
-from silver.settings import SilverSettings
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.pipelines.quality.cut import QualityCut, held_columns
+from deltasmelt.pipelines.quality.expectations import CutTable
+from deltasmelt.silver.schema.catalog import silver_catalog
+from deltasmelt.silver.settings import SilverSettings
 from tests.pipelines.quality_lake import shop_relations
 
 if TYPE_CHECKING:

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.identifiers import TableName
-from bronze.lsn import Lsn
-from bronze.shapes import Column, PgType, Relation
-from pipelines.quality.constraints import Constraints, ForeignKeyConstraint
-from pipelines.quality.derived import from_catalog
-from silver.schema.catalog import silver_catalog
-from silver.settings import SilverSettings
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.shapes import Column, PgType, Relation
+from deltasmelt.pipelines.quality.constraints import Constraints, ForeignKeyConstraint
+from deltasmelt.pipelines.quality.derived import from_catalog
+from deltasmelt.silver.schema.catalog import silver_catalog
+from deltasmelt.silver.settings import SilverSettings
 from tests.pipelines.quality_lake import shop_relations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipelines.quality.expectations import Expectation
+    from deltasmelt.pipelines.quality.expectations import Expectation
 
 TABLES = {
     "silver.countries": ["code", "name"],

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gold.language.document import load_documents
-from gold.tree.resolve import resolve
-from pipelines.quality.document_rows import ELEMENTS, check_document, elements_of, of_tree
-from pipelines.quality.run import _documents
-from pipelines.settings import load_pipeline
-from silver.schema.catalog import silver_catalog
-from silver.settings import SilverSettings
+from deltasmelt.gold.language.document import load_documents
+from deltasmelt.gold.tree.resolve import resolve
+from deltasmelt.pipelines.quality.document_rows import ELEMENTS, check_document, elements_of, of_tree
+from deltasmelt.pipelines.quality.run import _documents
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.silver.schema.catalog import silver_catalog
+from deltasmelt.silver.settings import SilverSettings
 from tests.fix_spark import reading
 from tests.pipelines.quality_lake import shop_relations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from gold.tree.nodes import Tree
+    from deltasmelt.gold.tree.nodes import Tree
 
 DOCUMENT = """
 document: country

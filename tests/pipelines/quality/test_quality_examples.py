@@ -13,17 +13,17 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from bronze.errors import ConfigurationError
-from bronze.lake.control import OpenError
-from bronze.lake.control_tables import ControlTables
-from pipelines.quality import run_quality
-from pipelines.quality.volume import Days
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.lake.control import OpenError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.pipelines.quality import run_quality
+from deltasmelt.pipelines.quality.anomalies import Days
 from tests.pipelines.quality_lake import QualityLake, build_lake, elements
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipelines.quality.expectations import QualityResult, Result
+    from deltasmelt.pipelines.quality.expectations import QualityResult, Result
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.lake import delta
-from bronze.lake.named import commits
-from pipelines.quality import results
-from pipelines.quality.constraints import (
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.catalog import commits
+from deltasmelt.pipelines.quality import results
+from deltasmelt.pipelines.quality.constraints import (
     CONSTRAINTS,
     Constraints,
     record_constraints,
     recorded_constraints,
 )
-from pipelines.quality.results import KEPT, append_results, history
+from deltasmelt.pipelines.quality.results import KEPT, append_results, history
 from tests.gold.catalog_world import lake_in_catalog
 from tests.pipelines.quality.test_quality_report import FAILS, HOLDS, NOW, result
 from tests.silver.killed import EndedError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.location import Lake
 
 
 @pytest.fixture(scope="module")

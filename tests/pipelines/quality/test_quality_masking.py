@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.errors import ConfigurationError
-from gold.language.document import load_documents
-from gold.tree.resolve import resolve
-from pipelines.quality.examples import failing_rows, shown
-from pipelines.quality.expectations import Expectation, Result
-from pipelines.quality.masking import Masks, masks_of
-from silver.schema.catalog import silver_catalog
-from silver.settings import SilverSettings
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.gold.language.document import load_documents
+from deltasmelt.gold.tree.resolve import resolve
+from deltasmelt.pipelines.quality.examples import failing_rows, shown
+from deltasmelt.pipelines.quality.expectations import Expectation, Result
+from deltasmelt.pipelines.quality.masking import Masks, masks_of
+from deltasmelt.silver.schema.catalog import silver_catalog
+from deltasmelt.silver.settings import SilverSettings
 from tests.pipelines.quality_lake import DOCUMENT, shop_relations
 
 if TYPE_CHECKING:

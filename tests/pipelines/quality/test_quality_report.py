@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.lsn import Lsn
-from pipelines.quality.expectations import CutTable, Expectation, LeftOut, QualityResult, Result
-from pipelines.quality.report import render, sparkline, write_report
-from pipelines.quality.results import History, PastRun, Point, identity
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.pipelines.quality.expectations import CutTable, Expectation, LeftOut, QualityResult, Result
+from deltasmelt.pipelines.quality.report import render, sparkline, write_report
+from deltasmelt.pipelines.quality.results import History, PastRun, Point, identity
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from bronze.lake import control_table
-from bronze.lake.location import Lake
-from pipelines.quality import results
-from pipelines.quality.examples import shown
-from pipelines.quality.masking import Masks
-from pipelines.quality.results import KEPT, append_results, history, identity, newest_run
+from deltasmelt.bronze.lake import control_table
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.pipelines.quality import results
+from deltasmelt.pipelines.quality.examples import shown
+from deltasmelt.pipelines.quality.masking import Masks
+from deltasmelt.pipelines.quality.results import KEPT, append_results, history, identity, newest_run
 from tests.pipelines.quality.test_quality_report import ERROR, FAILS, HOLDS, NOW, result
 
 if TYPE_CHECKING:

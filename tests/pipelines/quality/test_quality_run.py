@@ -14,20 +14,20 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from bronze.errors import ConfigurationError
-from bronze.lake.control import OpenError
-from bronze.lake.control_tables import ControlTables
-from pipelines.quality import run_quality
-from pipelines.quality.constraints import read_constraints, record_constraints
-from pipelines.quality.results import history, identity
-from silver.settings import SilverSettings
-from silver.sql import literal
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.lake.control import OpenError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.pipelines.quality import run_quality
+from deltasmelt.pipelines.quality.constraints import read_constraints, record_constraints
+from deltasmelt.pipelines.quality.results import history, identity
+from deltasmelt.silver.settings import SilverSettings
+from deltasmelt.silver.sql import literal
 from tests.pipelines.quality_lake import DOCUMENT, ROWS, SCHEMAS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipelines.quality.expectations import QualityResult
+    from deltasmelt.pipelines.quality.expectations import QualityResult
     from tests.pipelines.quality_lake import QualityLake
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -381,7 +381,7 @@ def test_a_lake_without_a_cut_is_refused_with_the_remedy(
 
 def test_loading_the_package_loads_neither_spark_nor_great_expectations() -> None:
     code = (
-        "import pipelines.quality, sys; "
+        "import deltasmelt.pipelines.quality, sys; "
         "print([name for name in ('pyspark', 'great_expectations', 'jinja2') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from bronze.lake import delta
-from pipelines.quality.results import history
-from pipelines.quality.run import RunEndedError, run_quality
-from pipelines.quality.schedule import QualityBeside
-from pipelines.runtime.stages import Stages
+from deltasmelt.bronze.lake import delta
+from deltasmelt.pipelines.quality.results import history
+from deltasmelt.pipelines.quality.run import RunEndedError, run_quality
+from deltasmelt.pipelines.quality.schedule import QualityBeside
+from deltasmelt.pipelines.runtime.stages import Stages
 
 if TYPE_CHECKING:
     from pathlib import Path

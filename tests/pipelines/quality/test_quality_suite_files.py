@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.errors import ConfigurationError
-from pipelines.private import conf_folder
-from pipelines.quality import check_suites
-from pipelines.quality.suite_files import load_suite
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.pipelines.private import conf_folder
+from deltasmelt.pipelines.quality import check_suites
+from deltasmelt.pipelines.quality.suite_files import load_suite
 
 if TYPE_CHECKING:
     from pathlib import Path

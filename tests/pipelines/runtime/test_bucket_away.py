@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bronze.lake.delta import open_table
-from pipelines.settings import load_pipeline
+from deltasmelt.bronze.lake.delta import open_table
+from deltasmelt.pipelines.settings import load_pipeline
 from tests.object_store import Faults, lake_text, object_store
 from tests.pipelines.monitor.test_alerts import receiver
 from tests.pipelines.processes import Command, until

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.lake.control import Cut
-from bronze.lsn import Lsn
-from pipelines.runtime.catalog_keys import CatalogKeys, StatedKeys, held_key, read_keys, statements
-from silver.schema.catalog import SilverTable, history_of, silver_table
-from silver.settings import SilverSettings
+from deltasmelt.bronze.lake.control import Cut
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.pipelines.runtime.catalog_keys import CatalogKeys, StatedKeys, held_key, read_keys, statements
+from deltasmelt.silver.schema.catalog import SilverTable, history_of, silver_table
+from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import INT, TEXT, relation
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bronze.lake.control import Cut
-from bronze.lake.location import Lake, Layer
-from bronze.lsn import Lsn
-from pipelines.runtime.catalog_names import CatalogNames
+from deltasmelt.bronze.lake.control import Cut
+from deltasmelt.bronze.lake.location import Lake, Layer
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.pipelines.runtime.catalog_names import CatalogNames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,11 +26,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.process]
 SESSION: Final = """
 import sys
 from datetime import UTC, datetime
-from bronze.lake.control import Cut
-from bronze.lake.location import Lake, Layer
-from bronze.lsn import Lsn
-from pipelines.runtime.catalog_names import CatalogNames
-from pipelines.spark.session import spark_session
+from deltasmelt.bronze.lake.control import Cut
+from deltasmelt.bronze.lake.location import Lake, Layer
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.pipelines.runtime.catalog_names import CatalogNames
+from deltasmelt.pipelines.spark.session import spark_session
 
 folder, step = sys.argv[1:]
 spark = spark_session({

@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from bronze.lake.location import Lake
-from gold.builder import gold_table
-from pipelines.runtime.clustering import OWED, cluster_as_wanted
-from silver.schema.catalog import silver_table
-from silver.schema.clustering import STATISTICS
-from silver.schema.ddl import create
-from silver.settings import SilverSettings
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.gold.builder import gold_table
+from deltasmelt.pipelines.runtime.clustering import OWED, cluster_as_wanted
+from deltasmelt.silver.schema.catalog import silver_table
+from deltasmelt.silver.schema.clustering import STATISTICS
+from deltasmelt.silver.schema.ddl import create
+from deltasmelt.silver.settings import SilverSettings
 from tests.benchmarks.gold_work import CUSTOMER, GoldWork
 from tests.fix_spark import rows_of
 from tests.gold.shop import relation
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.location import Layer
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.bronze.lake.location import Layer
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 pytestmark = pytest.mark.spark
 

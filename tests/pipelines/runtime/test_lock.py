@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bronze.errors import DefiniteError
-from bronze.lake import objects
-from bronze.lake.leases import leased, object_of, writing_of
-from bronze.lake.location import Lake
-from bronze.lake.stores import register
-from pipelines.runtime.locks import lake_lock, writing
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake import objects
+from deltasmelt.bronze.lake.leases import leased, object_of, writing_of
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lake.stores import register
+from deltasmelt.pipelines.runtime.locks import lake_lock, writing
 
 if TYPE_CHECKING:
     from tests.object_store import ObjectStore
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[3]
 HOLDER = """
 import sys
-from bronze.lake.location import Lake
-from pipelines.runtime.locks import lake_lock
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.pipelines.runtime.locks import lake_lock
 with lake_lock(Lake(path=sys.argv[1]), ("bronze", "silver"), command="smelt run"):
     print("held", flush=True)
     sys.stdin.read()

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze import backoff
-from bronze.errors import TableError, TransientError
-from bronze.identifiers import TableName
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from gold.cycle import Gold
-from pipelines.runtime.locks import locks_folder
-from pipelines.runtime.stages import Stages
-from pipelines.settings import load_pipeline
-from silver.cycle import Silver
-from silver.run import bronze_window, long_work
+from deltasmelt.bronze import backoff
+from deltasmelt.bronze.errors import TableError, TransientError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.gold.cycle import Gold
+from deltasmelt.pipelines.runtime.locks import locks_folder
+from deltasmelt.pipelines.runtime.stages import Stages
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.run import bronze_window, long_work
 from tests.bronze.running import wait_for
 from tests.fix_spark import rows_of
 from tests.gold.shop_documents import document
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut, Run
-    from bronze.lake.location import Layer
-    from gold.language.document import Document
-    from pipelines.settings import Pipeline
-    from silver.plan.activity import Work
+    from deltasmelt.bronze.lake.control import Cut, Run
+    from deltasmelt.bronze.lake.location import Layer
+    from deltasmelt.gold.language.document import Document
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.silver.plan.activity import Work
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -15,28 +15,28 @@ from unittest.mock import patch
 import pytest
 from deltalake import DeltaTable
 
-from bronze import backoff
-from bronze.errors import DefiniteError
-from bronze.lake.control import Cut
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from pipelines.commands.maintain import run_maintain
-from pipelines.commands.rebuild import rebuild_silver
-from pipelines.health.standing import standing_still
-from pipelines.health.status import read_status
-from pipelines.runtime import maintenance
-from pipelines.runtime.locks import writing
-from pipelines.runtime.log_entries import cut_log
-from pipelines.runtime.maintenance import Maintenance
-from pipelines.runtime.table_files import Files
-from pipelines.settings import Pipeline, load_pipeline
-from pipelines.spark.lake_sql import cut_at
-from pipelines.terminal.failures import Failure
-from pipelines.terminal.output import Output
-from silver.cycle import Silver
-from silver.rebuild import SCRATCH
-from silver.settings import SilverSettings
+from deltasmelt.bronze import backoff
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake.control import Cut
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.pipelines.commands.maintain import run_maintain
+from deltasmelt.pipelines.commands.rebuild import rebuild_silver
+from deltasmelt.pipelines.health.stalled import standing_still
+from deltasmelt.pipelines.health.status import read_status
+from deltasmelt.pipelines.runtime import maintenance
+from deltasmelt.pipelines.runtime.locks import writing
+from deltasmelt.pipelines.runtime.log_entries import cut_log
+from deltasmelt.pipelines.runtime.maintenance import Maintenance
+from deltasmelt.pipelines.runtime.table_files import Files
+from deltasmelt.pipelines.settings import Pipeline, load_pipeline
+from deltasmelt.pipelines.spark.lake_sql import cut_at
+from deltasmelt.pipelines.terminal.failures import Failure
+from deltasmelt.pipelines.terminal.output import Output
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.rebuild import SCRATCH
+from deltasmelt.silver.settings import SilverSettings
 from tests.fix_spark import rows_of, signed
 from tests.pipelines.aged import age
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
@@ -136,7 +136,7 @@ class Shop(Stage):
 @pytest.fixture(scope="module")
 def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     """Its tables are written to as large ones are: what MERGE does not touch stays, and is marked."""
-    with patch("silver.run.step_runner._TINY_TARGET", 0):
+    with patch("deltasmelt.silver.run.step_runner._TINY_TARGET", 0):
         shop = Shop(spark, str(tmp_path_factory.mktemp("shop")))
         shop.step()
         yield shop

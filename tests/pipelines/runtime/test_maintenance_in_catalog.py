@@ -9,16 +9,16 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from bronze.lake import delta
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.named import commits, said
-from bronze.lake.named.table import NamedTable
-from bronze.store.contract import CHANGES, CHANGES_SCHEMA
-from pipelines.runtime import maintenance
-from pipelines.runtime.maintenance import Maintenance
-from pipelines.runtime.old_timestamps import has_old_files, renewed
-from silver.run import spark_settings
-from silver.run.sessions import own_session
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.catalog import commit_marks, commits
+from deltasmelt.bronze.lake.catalog.table import CatalogTable
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.store.contract import CHANGES, CHANGES_SCHEMA
+from deltasmelt.pipelines.runtime import maintenance
+from deltasmelt.pipelines.runtime.maintenance import Maintenance
+from deltasmelt.pipelines.runtime.old_timestamps import has_old_files, renewed
+from deltasmelt.silver.run import spark_settings
+from deltasmelt.silver.run.sessions import own_session
 from tests.fix_spark import rows_of
 from tests.gold.catalog_world import CATALOG, lake_in_catalog
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.location import Lake
 
 STATIC = "spark.sql.warehouse.dir"
 """What no session may set."""
@@ -73,12 +73,12 @@ def test_marks_that_a_reader_left_unstated_are_said_again(
 ) -> None:
     uri = lake.uri("bronze", CHANGES)
     delta.open_or_create(uri, CHANGES_SCHEMA, description="")
-    commits.append(NamedTable(uri), CHANGES_SCHEMA.empty_table(), {"deltasmelt.stream": 7})
-    assert said.marks_of(NamedTable(uri).metadata().configuration) == {}
-    monkeypatch.setattr("bronze.lake.named.table._STATED_SECONDS", 0.0)
+    commits.append(CatalogTable(uri), CHANGES_SCHEMA.empty_table(), {"deltasmelt.stream": 7})
+    assert commit_marks.marks_of(CatalogTable(uri).metadata().configuration) == {}
+    monkeypatch.setattr("deltasmelt.bronze.lake.catalog.table._STATED_SECONDS", 0.0)
     assert list(upkeep(spark, lake).all_tables())
-    table = NamedTable(uri)
-    assert said.marks_of(table.metadata().configuration)["deltasmelt.stream"] == 7
+    table = CatalogTable(uri)
+    assert commit_marks.marks_of(table.metadata().configuration)["deltasmelt.stream"] == 7
     assert table.transaction_version("deltasmelt.stream") == 7
 
 

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from bronze.lake.control import Cut, Run
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from pipelines.runtime.log_entries import cut_log, hours_to_state, positions
-from pipelines.runtime.maintenance import Maintenance, expired
+from deltasmelt.bronze.lake.control import Cut, Run
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.pipelines.runtime.log_entries import cut_log, hours_to_state, positions
+from deltasmelt.pipelines.runtime.maintenance import Maintenance, expired
 from tests.pipelines.aged import age
 from tests.pipelines.runtime.test_maintenance import DAY, Shop
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.location import Layer
+    from deltasmelt.bronze.lake.location import Layer
 
 
 @pytest.mark.spark
 def test_a_vacuum_by_hand_within_a_day_leaves_the_files_that_a_lagging_gold_needs(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    with patch("silver.run.step_runner._TINY_TARGET", 0):
+    with patch("deltasmelt.silver.run.step_runner._TINY_TARGET", 0):
         shop = Shop(spark, str(tmp_path))
         first = shop.step()
         shop.control.record_cut(Cut("gold", first.commit_lsn, first.commit_ts, {}))

@@ -11,15 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from bronze.lake.foreign_commits import SIGNATURE
-from gold.builder import full
-from pipelines.runtime import old_timestamps
-from pipelines.runtime.maintenance import Maintenance
-from pipelines.runtime.old_timestamps import has_old_files, renewed
-from silver.run.pinned import PINNED
-from silver.run.sessions import own_session
-from silver.run.spark_settings import settings
-from silver.schema.ddl import MICROSECONDS, PROPERTIES, TIMESTAMPS
+from deltasmelt.bronze.lake.foreign_commits import SIGNATURE
+from deltasmelt.gold.builder import full
+from deltasmelt.pipelines.runtime import old_timestamps
+from deltasmelt.pipelines.runtime.maintenance import Maintenance
+from deltasmelt.pipelines.runtime.old_timestamps import has_old_files, renewed
+from deltasmelt.silver.run.pinned import PINNED
+from deltasmelt.silver.run.sessions import own_session
+from deltasmelt.silver.run.spark_settings import settings
+from deltasmelt.silver.schema.ddl import MICROSECONDS, PROPERTIES, TIMESTAMPS
 from tests.fix_spark import rows_of
 from tests.gold.shop import moment
 from tests.gold.world import Model, World
@@ -28,7 +28,7 @@ from tests.silver.killed import EndedError, end, ending
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bronze.lake.location import Layer
+    from deltasmelt.bronze.lake.location import Layer
     from tests.gold.shop import Shapes
 
 pytestmark = pytest.mark.spark

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.lake import objects
-from bronze.lake.location import Lake
-from bronze.lake.stores import register
-from bronze.lsn import Lsn
-from bronze.progress import Progress, snapshot_view
-from bronze.setup.slot import SlotState
-from pipelines.health.status import Status, slot_warnings
-from pipelines.runtime.progress_text import snapshot_text
-from pipelines.runtime.reader_progress import OBJECT, StoredProgress, read_progress, write_progress
+from deltasmelt.bronze.lake import objects
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lake.stores import register
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.progress import Progress, snapshot_view
+from deltasmelt.bronze.setup.slot import SlotState
+from deltasmelt.pipelines.health.status import Status, slot_warnings
+from deltasmelt.pipelines.runtime.progress_text import snapshot_text
+from deltasmelt.pipelines.runtime.reader_progress import OBJECT, StoredProgress, read_progress, write_progress
 from tests.bronze.running import wait_for
 from tests.object_store import Faults, object_store
 

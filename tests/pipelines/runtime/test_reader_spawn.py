@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bronze.lsn import Lsn
-from pipelines import databricks_secrets
-from pipelines.runtime.reader_supervision import reader_at_hand, send_orders, spawn
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.pipelines import databricks_secrets
+from deltasmelt.pipelines.runtime.reader_supervision import reader_at_hand, send_orders, spawn
 
 pytestmark = pytest.mark.process
 
@@ -76,7 +76,7 @@ def test_orders_to_a_dead_one_are_no_error(tmp_path: Path) -> None:
 
 def test_a_file_that_is_wrong_leaves_no_process(tmp_path: Path) -> None:
     (tmp_path / "a.yml").write_text("pipeline: a\nsource: 7\n")
-    command = [sys.executable, "-m", "pipelines", "bronze", str(tmp_path / "a.yml")]
+    command = [sys.executable, "-m", "deltasmelt", "bronze", str(tmp_path / "a.yml")]
     ended = subprocess.run(command, capture_output=True, check=False, timeout=60, text=True)
     assert ended.returncode == 1
     assert "source" in ended.stderr
@@ -88,7 +88,7 @@ def test_a_print_while_it_loads_is_no_event(tmp_path: Path, monkeypatch: pytest.
         "import sys, psycopg\n"
         "class Says:\n"
         "    def find_spec(self, name, path, target=None):\n"
-        "        if name == 'bronze.reader.reader':\n"
+        "        if name == 'deltasmelt.bronze.reader.reader':\n"
         "            print('stray', flush=True)\n"
         "sys.meta_path.insert(0, Says())\n"
     )

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.errors import DefiniteError
-from pipelines.runtime.reader_supervision import ReaderProcess
-from pipelines.settings import load_pipeline
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.pipelines.runtime.reader_supervision import ReaderProcess
+from deltasmelt.pipelines.settings import load_pipeline
 from tests.patience import until
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def lives_of(
         "pipeline: shop\nsource: {slot: s, publication: p}\nlake: {path: ./lake}\n"
     )
     monkeypatch.setenv("SMELT_LOGS", str(tmp_path))
-    monkeypatch.setattr("pipelines.runtime.reader_supervision._PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("deltasmelt.pipelines.runtime.reader_supervision._PAUSE_SECONDS", 0.001)
     pipeline = load_pipeline(tmp_path / "shop.yml")
     reader = ReaderProcess(pipeline)
     monkeypatch.setattr(sys, "executable", str(program))
@@ -105,7 +105,7 @@ def test_one_that_takes_long_to_die_is_given_up_as_well(
     """A transaction that ends the process after a quarter of an hour ends it each time."""
     clock = itertools.count(step=900.0)
     monkeypatch.setattr(
-        "pipelines.runtime.reader_supervision.time", SimpleNamespace(monotonic=lambda: next(clock))
+        "deltasmelt.pipelines.runtime.reader_supervision.time", SimpleNamespace(monotonic=lambda: next(clock))
     )
     lives, error = lives_of(tmp_path, monkeypatch, most=9, durable="100", rows="0", done="True")
     assert lives == 5
@@ -216,7 +216,7 @@ def test_one_that_does_not_end_is_killed_in_time_whatever_else_ended_meanwhile(
 ) -> None:
     heard = threading.Event()
     reader = reader_of(tmp_path, monkeypatch, lambda _: heard.set(), DEAF)
-    monkeypatch.setattr("pipelines.runtime.reader_supervision.STOP_SECONDS", 2.0)
+    monkeypatch.setattr("deltasmelt.pipelines.runtime.reader_supervision.STOP_SECONDS", 2.0)
     reader.start()
     assert heard.wait(30)
     asked = time.monotonic()

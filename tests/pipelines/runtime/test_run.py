@@ -14,22 +14,22 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from bronze.errors import DefiniteError
-from bronze.lake.control_tables import ControlTables
-from bronze.lsn import Lsn
-from bronze.store.position import read_position
-from pipelines.commands.explain import show_document_schema, show_explanation
-from pipelines.commands.preview import preview_document
-from pipelines.commands.run import run_layers
-from pipelines.commands.verify import run_verify
-from pipelines.health.status import read_status
-from pipelines.private import conf_folder
-from pipelines.settings import load_pipeline
-from pipelines.spark.lake_sql import LakeSql, cut_of
-from pipelines.spark.launch import JVM_OPTIONS, jvm_options
-from pipelines.sql_shell.results import Shown, first_rows, json_lines
-from pipelines.terminal.failures import Failure
-from pipelines.terminal.output import Format, Output
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.position import read_position
+from deltasmelt.pipelines.commands.explain import show_document_schema, show_explanation
+from deltasmelt.pipelines.commands.preview import preview_document
+from deltasmelt.pipelines.commands.run import run_layers
+from deltasmelt.pipelines.commands.verify import run_verify
+from deltasmelt.pipelines.health.status import read_status
+from deltasmelt.pipelines.private import conf_folder
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.spark.lake_sql import LakeSql, cut_of
+from deltasmelt.pipelines.spark.launch import JVM_OPTIONS, jvm_options
+from deltasmelt.pipelines.sql_shell.results import Shown, first_rows, json_lines
+from deltasmelt.pipelines.terminal.failures import Failure
+from deltasmelt.pipelines.terminal.output import Format, Output
 from tests.fix_postgres import drop_database, make_database
 from tests.pipelines.in_process import smelt_here
 from tests.pipelines.processes import Command, task_seconds, thread_seconds, until
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pipelines.settings import Pipeline
+    from deltasmelt.pipelines.settings import Pipeline
 
 SCHEMA = """
 CREATE TABLE customers (id int PRIMARY KEY, name text NOT NULL, seen timestamptz, tags text[]);
@@ -131,14 +131,14 @@ def test_run_carries_changes_refuses_a_second_start_outlives_its_reader_and_ends
         assert status.slot is not None
         assert status.slot.active_pid is not None
 
-        (reader,) = run.family("pipelines.runtime.reader_process")
+        (reader,) = run.family("deltasmelt.pipelines.runtime.reader_process")
         os.kill(reader, signal.SIGKILL)
         end = shop.execute(
             "UPDATE orders SET total = total + 0.5 WHERE id <= 20; DELETE FROM customers WHERE id = 50"
         )
         until(lambda: shop.gold_has(end) or run.process.poll() is not None)
         assert run.process.poll() is None, run.text()
-        assert run.family("pipelines.runtime.reader_process") not in ([], [reader])
+        assert run.family("deltasmelt.pipelines.runtime.reader_process") not in ([], [reader])
 
         run.process.send_signal(signal.SIGINT)
         assert run.wait(60) == 130
@@ -436,7 +436,7 @@ def test_the_reader_ends_by_itself_when_its_parent_is_killed(tmp_path: Path, dat
     shop = Shop(tmp_path, database)
     with Command("bronze", shop.file, folder=tmp_path) as bronze:
         until(lambda: read_position(shop.pipeline.lake_address()) or bronze.process.poll() is not None)
-        assert len(bronze.family("pipelines.runtime.reader_process")) == 1, bronze.text()
+        assert len(bronze.family("deltasmelt.pipelines.runtime.reader_process")) == 1, bronze.text()
         bronze.process.kill()
         bronze.process.wait()
         until(lambda: not bronze.family(), 40)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelines.runtime.supervisor import END_SECONDS
+from deltasmelt.pipelines.runtime.supervisor import END_SECONDS
 from tests.fix_postgres import drop_database, make_database
 from tests.pipelines.processes import Command, until
 from tests.pipelines.runtime.test_run import Shop

@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from deltalake import Transaction
 
-from bronze.drift.membership import NOT_CARRIED
-from bronze.errors import ConfigurationError, TransientError
-from bronze.identifiers import TableName
-from bronze.lake import delta
-from bronze.lake.control import Cut, OpenError
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.store.changes_table import commit_marks
-from bronze.store.contract import CHANGES
-from bronze.store.marks import fingerprint_app
-from pipelines.commands.run import run_layers
-from pipelines.health.standing import Standing, standing_still, stopped_names
-from pipelines.runtime import stages
-from pipelines.runtime.maintenance import MAINTENANCE_FAILED
-from pipelines.runtime.stages import Stages, record_definitions
-from pipelines.settings import load_pipeline
-from pipelines.terminal.failures import Failure, tables_stopped
-from pipelines.terminal.output import Output
-from silver.settings import SilverSettings
+from deltasmelt.bronze.drift.membership import NOT_CARRIED
+from deltasmelt.bronze.errors import ConfigurationError, TransientError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.control import Cut, OpenError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.changes_table import commit_marks
+from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.bronze.store.marks import fingerprint_app
+from deltasmelt.pipelines.commands.run import run_layers
+from deltasmelt.pipelines.health.stalled import Stalled, standing_still, stopped_names
+from deltasmelt.pipelines.runtime import stages
+from deltasmelt.pipelines.runtime.maintenance import MAINTENANCE_FAILED
+from deltasmelt.pipelines.runtime.stages import Stages, record_definitions
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.terminal.failures import Failure, tables_stopped
+from deltasmelt.pipelines.terminal.output import Output
+from deltasmelt.silver.settings import SilverSettings
 from tests.pipelines.runtime.test_run import Shop
 from tests.pipelines.test_cli import smelt
 from tests.silver.histories import INT, BronzeWriter, relation
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.location import Layer
+    from deltasmelt.bronze.lake.location import Layer
 
 ERRORS = [
     OpenError("pipeline", "shop", "server-unreachable", "m"),
@@ -84,7 +84,7 @@ class Told:
             delta.open_existing(uri), uri, [Transaction(fingerprint_app(TableName.parse(name)), number)]
         )
 
-    def standing(self, *layers: Layer, documents: tuple[str, ...] = ()) -> Standing:
+    def standing(self, *layers: Layer, documents: tuple[str, ...] = ()) -> Stalled:
         return standing_still(self.lake, SilverSettings(), layers, documents)
 
 
@@ -103,7 +103,7 @@ def test_a_table_that_the_newest_cut_lacks_is_named_whether_an_error_says_so_or_
     found = told.standing("silver")
     assert found.stopped == ("public.keyless", "public.locked", "sales.locked")
     assert found.waiting == ("public.gapped", "public.to_come")
-    assert told.standing("gold") == Standing((), ())
+    assert told.standing("gold") == Stalled((), ())
     told.cut("fine", "gapped", "locked", "to_come", "sales__locked")
     told.control.close_errors("table", "public.keyless")
     assert not told.standing("silver"), "a copy that is to be made again stops no table that the cut names"
@@ -114,7 +114,7 @@ def test_a_document_that_the_newest_cut_lacks_is_named(lake_path: str) -> None:
     told.cut("fine", documents=("built", "removed"))
     told.control.open_error(OpenError("document", "failed", "document-failed", "m"))
     found = told.standing("silver", "gold", documents=("built", "failed", "ahead"))
-    assert found == Standing(("failed",), ("ahead",))
+    assert found == Stalled(("failed",), ("ahead",))
     assert not told.standing("silver")
 
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bronze.lsn import Lsn
-from pipelines.runtime import supervisor
-from pipelines.runtime.supervisor import LITTLE, Supervisor, is_little
-from pipelines.settings import Pipeline, load_pipeline
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.pipelines.runtime import supervisor
+from deltasmelt.pipelines.runtime.supervisor import LITTLE, Supervisor, is_little
+from deltasmelt.pipelines.settings import Pipeline, load_pipeline
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bronze.lake.location import Layer
+    from deltasmelt.bronze.lake.location import Layer
 
 NOBODY = "host=127.0.0.1 port=1 dbname=nobody connect_timeout=2"
 

@@ -14,7 +14,7 @@ from tests.pipelines.test_cli import pipeline_file
 
 @pytest.mark.process
 def test_the_reader_imports_nothing_from_the_working_folder(tmp_path: Path) -> None:
-    for name in ("bronze", "pipelines", "json", "psycopg"):
+    for name in ("deltasmelt", "json", "psycopg"):
         (tmp_path / f"{name}.py").write_text(
             "raise SystemExit(f'imported from the working folder: {__file__}')\n"
         )

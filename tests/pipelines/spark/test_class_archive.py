@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelines.spark import archive_training, class_archive
-from pipelines.spark.class_archive import archive_of
-from pipelines.spark.jars import delta_jars
-from pipelines.spark.java import check_java
-from pipelines.spark.session import jvm_process
+from deltasmelt.pipelines.spark import archive_training, class_archive
+from deltasmelt.pipelines.spark.class_archive import archive_of
+from deltasmelt.pipelines.spark.jars import delta_jars
+from deltasmelt.pipelines.spark.java import check_java
+from deltasmelt.pipelines.spark.session import jvm_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,8 +128,8 @@ def test_a_damaged_archive_is_passed_over_without_a_word(tmp_path: Path, content
 DIES = """
 import sys
 from pathlib import Path
-from pipelines.spark import class_archive
-from pipelines.spark.session import spark_session, stop_session
+from deltasmelt.pipelines.spark import class_archive
+from deltasmelt.pipelines.spark.session import spark_session, stop_session
 class_archive.options = lambda _: "-Xss1"
 settings = {"spark.driver.memory": "512m", "spark.master": "local[1]"}
 session = spark_session(settings, log=Path(sys.argv[1]), brief=True)
@@ -163,7 +163,9 @@ def test_it_is_made_by_hand_alone_and_tried_once_a_day(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     class_archive.make_later(archive)
     class_archive.make_later(archive)
-    assert [command[1:] for command in started] == [["-P", "-m", "pipelines.spark.archive_training"]]
+    assert [command[1:] for command in started] == [
+        ["-P", "-m", "deltasmelt.pipelines.spark.archive_training"]
+    ]
     os.utime(archive.parent / ".tried", (0, 0))
     class_archive.make_later(archive)
     assert len(started) == 2

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.errors import ConfigurationError, TransientError
-from pipelines.runtime.reader_process import _read
-from pipelines.settings import load_pipeline
-from pipelines.spark.executors import answer_of, executors_of, said_of
+from deltasmelt.bronze.errors import ConfigurationError, TransientError
+from deltasmelt.pipelines.runtime.reader_process import _read
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.spark.executors import answer_of, executors_of, said_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ ValueError: the first one
 During handling of the above exception, another exception occurred:
 
 Traceback (most recent call last):
-bronze.errors.TransientError: db:5432/shop as me: the connection was lost
+deltasmelt.bronze.errors.TransientError: db:5432/shop as me: the connection was lost
 remedy: nothing to do
 """
 

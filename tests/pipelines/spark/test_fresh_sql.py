@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.errors import ConfigurationError, DefiniteError
-from pipelines.commands.sql import Asked, run_sql
-from pipelines.spark.fresh_sql import FreshSql
-from pipelines.terminal.output import Output
-from silver.fresh import FreshTables
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
+from deltasmelt.pipelines.commands.sql import Asked, run_sql
+from deltasmelt.pipelines.spark.fresh_sql import FreshSql
+from deltasmelt.pipelines.terminal.output import Output
+from deltasmelt.silver.fresh import FreshTables
 from tests.fix_spark import reading
 from tests.gold.shop import money
 from tests.gold.shop_documents import CUSTOMER
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pipelines.settings import Pipeline
+    from deltasmelt.pipelines.settings import Pipeline
     from tests.gold.shop import Shop
 
 pytestmark = pytest.mark.spark

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from bronze.lake.stores import register
-from pipelines.spark.hadoop import LOG_STORE, hadoop_settings
+from deltasmelt.bronze.lake.stores import register
+from deltasmelt.pipelines.spark.hadoop import LOG_STORE, hadoop_settings
 
 FS = "spark.hadoop.fs."
 ALWAYS = {

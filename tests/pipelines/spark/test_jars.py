@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pyspark
 import pytest
 
-from bronze.errors import ConfigurationError, DefiniteError
-from bronze.lake.stores import AZURE, GOOGLE, S3, SCHEMES
-from pipelines.spark import jars
-from pipelines.spark.jars import (
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
+from deltasmelt.bronze.lake.stores import AZURE, GOOGLE, S3, SCHEMES
+from deltasmelt.pipelines.spark import jars
+from deltasmelt.pipelines.spark.jars import (
     CLIENTS,
     DELTA_VERSION,
     LINES,

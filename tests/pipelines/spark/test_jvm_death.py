@@ -12,8 +12,8 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 
-from bronze.errors import DefiniteError, TransientError
-from pipelines.spark.jvm_death import death, death_told
+from deltasmelt.bronze.errors import DefiniteError, TransientError
+from deltasmelt.pipelines.spark.jvm_death import death, death_told
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +77,7 @@ def test_one_that_somebody_else_started_is_told_by_its_silence(
 
 STOPS_A_HUNG_ONE = """
 import os, signal, time
-from pipelines.spark.session import jvm_process, spark_session, stop_session
+from deltasmelt.pipelines.spark.session import jvm_process, spark_session, stop_session
 session = spark_session(brief=True)
 os.kill(jvm_process().pid, signal.SIGSTOP)
 begun = time.monotonic()

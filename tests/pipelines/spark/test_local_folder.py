@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelines.spark import local_folder
+from deltasmelt.pipelines.spark import local_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[3]
 HOLDS = """
 import sys
-from pipelines.spark import local_folder
+from deltasmelt.pipelines.spark import local_folder
 print(*local_folder.make(sys.argv[1]), flush=True)
 sys.stdin.read()
 """

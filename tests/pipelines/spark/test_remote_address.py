@@ -6,9 +6,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.connect.client import DefaultChannelBuilder
 
-from bronze.errors import ConfigurationError
-from pipelines.spark.remote import address_of, host_of, problem_of, remote_session
-from pipelines.terminal.failures import without_secrets
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.pipelines.spark.remote import address_of, host_of, problem_of, remote_session
+from deltasmelt.pipelines.terminal.failures import without_secrets
 
 SECRET = "eyJhbGciOi"
 TAKEN = {

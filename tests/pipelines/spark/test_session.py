@@ -10,15 +10,15 @@ import pytest
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
-from bronze.errors import ConfigurationError, DefiniteError
-from pipelines.commands.context import spark_for
-from pipelines.settings import load_pipeline
-from pipelines.spark.launch import jvm_options, properties_text
-from pipelines.terminal.jvm_errors import SparkFailure, in_words
-from pipelines.terminal.output import Output
-from silver.run.pinned import legacy
-from silver.run.sessions import own_session
-from silver.run.spark_settings import settings
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
+from deltasmelt.pipelines.commands.context import spark_for
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.spark.launch import jvm_options, properties_text
+from deltasmelt.pipelines.terminal.jvm_errors import SparkFailure, in_words
+from deltasmelt.pipelines.terminal.output import Output
+from deltasmelt.silver.run.pinned import legacy
+from deltasmelt.silver.run.sessions import own_session
+from deltasmelt.silver.run.spark_settings import settings
 from tests.fix_spark import SECRET
 from tests.pipelines.test_cli import make_lake, one_message, pipeline_file, smelt
 

@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bronze.errors import ConfigurationError, DefiniteError
-from bronze.lake.control import Cut
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from pipelines.spark.lake_sql import cut_at, may_read_gold, parse_as_of
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
+from deltasmelt.bronze.lake.control import Cut
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.pipelines.spark.lake_sql import cut_at, may_read_gold, parse_as_of
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.spark.sql_names import odd_views, with_views
-from silver.sql import literal, quote
+from deltasmelt.pipelines.spark.sql_names import odd_views, with_views
+from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
-    from bronze.lake.location import Layer
+    from deltasmelt.bronze.lake.location import Layer
 
 ODD = [
     "Order Details", "Größe", "a/b", "back`tick", "it's", 'in "quotes"', "a.b", "--", "/*", "-orders", "${x}",

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from bronze.errors import DefiniteError
-from pipelines.spark.sql_writes import refuse_writing, spelled_out, writing_word
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.pipelines.spark.sql_writes import refuse_writing, spelled_out, writing_word
 
 
 @pytest.mark.parametrize(

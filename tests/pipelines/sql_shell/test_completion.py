@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.sql_shell.completion import Names, candidates
+from deltasmelt.pipelines.sql_shell.completion import Names, candidates
 
 NAMES = Names(
     {

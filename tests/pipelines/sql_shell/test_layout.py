@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from pipelines.sql_shell.results import csv_line, fits, one_value_a_line
+from deltasmelt.pipelines.sql_shell.results import csv_line, fits, one_value_a_line
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bronze.errors import ConfigurationError
-from pipelines.sql_shell.meta_commands import (
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.pipelines.sql_shell.meta_commands import (
     COMPLETED,
     HELP,
     MetaCommand,

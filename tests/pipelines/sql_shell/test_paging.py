@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelines.sql_shell.paging import Paged, pager_command
+from deltasmelt.pipelines.sql_shell.paging import Paged, pager_command
 
 if TYPE_CHECKING:
     from pathlib import Path

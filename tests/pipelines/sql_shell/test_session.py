@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.errors import ConfigurationError, DefiniteError
-from pipelines.commands.sql import Asked, run_sql
-from pipelines.settings import load_pipeline
-from pipelines.spark.lake_sql import cut_of
-from pipelines.sql_shell.session import Display, SqlSession
-from pipelines.sql_shell.shell import history_file, is_complete
-from pipelines.sql_shell.splitting import split
-from pipelines.sql_shell.warm_spark import WithoutSpark
-from pipelines.terminal.arguments import RowFormat
-from pipelines.terminal.output import Output
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
+from deltasmelt.pipelines.commands.sql import Asked, run_sql
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.spark.lake_sql import cut_of
+from deltasmelt.pipelines.sql_shell.session import Display, SqlSession
+from deltasmelt.pipelines.sql_shell.shell import history_file, is_complete
+from deltasmelt.pipelines.sql_shell.splitting import split
+from deltasmelt.pipelines.sql_shell.warm_spark import WithoutSpark
+from deltasmelt.pipelines.terminal.arguments import RowFormat
+from deltasmelt.pipelines.terminal.output import Output
 from tests.pipelines.sql_shell.small_lake import make_small_lake
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pipelines.settings import Pipeline
+    from deltasmelt.pipelines.settings import Pipeline
 
 
 @pytest.fixture(scope="module")

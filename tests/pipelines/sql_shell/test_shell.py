@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from bronze.errors import ConfigurationError, DefiniteError
-from pipelines.sql_shell.exports import Export
-from pipelines.terminal.arguments import RowFormat
-from silver.run.spark_settings import settings
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
+from deltasmelt.pipelines.sql_shell.exports import Export
+from deltasmelt.pipelines.terminal.arguments import RowFormat
+from deltasmelt.silver.run.spark_settings import settings
 from tests.pipelines.processes import task_seconds, until
 from tests.pipelines.sql_shell.pseudo_terminal import ROOT, Terminal
 from tests.pipelines.sql_shell.small_lake import make_small_lake
@@ -118,7 +118,7 @@ def test_a_script_prints_every_form_at_one_cut_and_ends_at_its_first_error(file:
 
 def test_a_pipe_of_meta_commands_needs_no_spark(file: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pipelines", "sql", file],
+        [sys.executable, "-m", "deltasmelt", "sql", file],
         input="\\cut 0/1ff\n\\d silver.*\n\\q\n\\d nowhere\n",
         capture_output=True,
         text=True,

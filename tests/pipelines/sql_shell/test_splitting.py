@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.sql_shell.splitting import Statement, split
+from deltasmelt.pipelines.sql_shell.splitting import Statement, split
 
 
 def texts(text: str) -> list[str]:

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.errors import DefiniteError, TransientError
-from pipelines.terminal.failures import Failure, report, tables_stopped, without_secrets
-from pipelines.terminal.interrupts import Terminated
+from deltasmelt.bronze.errors import DefiniteError, TransientError
+from deltasmelt.pipelines.terminal.failures import Failure, report, tables_stopped, without_secrets
+from deltasmelt.pipelines.terminal.interrupts import Terminated
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import typer
 
-from pipelines.cli import app
-from pipelines.terminal.help_layout import EXAMPLES, GROUPS
+from deltasmelt.pipelines.cli import app
+from deltasmelt.pipelines.terminal.help_layout import EXAMPLES, GROUPS
 
 ROOT: Any = typer.main.get_command(app)
 COMMANDS: dict[str, Any] = ROOT.commands

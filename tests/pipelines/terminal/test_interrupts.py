@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from pipelines import __main__ as entry
-from pipelines.terminal.interrupts import Terminated, terminable
+from deltasmelt import __main__ as entry
+from deltasmelt.pipelines.terminal.interrupts import Terminated, terminable
 
 
 class Dying:
@@ -71,7 +71,7 @@ def test_the_first_process_of_a_container_ends_by_sigterm_while_it_loads(
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(os, "getpid", lambda: 1)
     monkeypatch.setattr(os, "_exit", ended.append)
-    monkeypatch.setattr("pipelines.cli.main", lambda: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr("deltasmelt.pipelines.cli.main", lambda: signal.raise_signal(signal.SIGTERM))
     try:
         entry.main()
     finally:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.errors import DefiniteError
-from pipelines.terminal import output
-from pipelines.terminal.failures import report
-from pipelines.terminal.logs import start_logging
-from pipelines.terminal.output import Output
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.pipelines.terminal import output
+from deltasmelt.pipelines.terminal.failures import report
+from deltasmelt.pipelines.terminal.logs import start_logging
+from deltasmelt.pipelines.terminal.output import Output
 from tests.pipelines.in_process import _own_logging
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.private import own_folder
-from pipelines.terminal import logs
-from pipelines.terminal.logs import log_folder, spark_log
+from deltasmelt.pipelines.private import own_folder
+from deltasmelt.pipelines.terminal import logs
+from deltasmelt.pipelines.terminal.logs import log_folder, spark_log
 
 if TYPE_CHECKING:
     import pytest
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 WRITER = """
 import logging, sys
 from pathlib import Path
-from pipelines.terminal import logs
+from deltasmelt.pipelines.terminal import logs
 logs._LARGEST, logs._OLDER = 2000, 1000
 log = logging.getLogger("x")
 log.addHandler(logs.SharedLog(Path(sys.argv[1])))

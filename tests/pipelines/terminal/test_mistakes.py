@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from pipelines.cli import main
+from deltasmelt.pipelines.cli import main
 from tests.pipelines.processes import Command, until
 from tests.pipelines.test_cli import pipeline_file
 
@@ -298,11 +298,11 @@ def test_ctrl_c_while_the_command_is_loaded_ends_it_in_silence(tmp_path: Path) -
         "import builtins, os, signal, sys\n"
         "real = builtins.__import__\n"
         "def load(name, *more, **named):\n"
-        "    if name == 'pipelines.cli':\n"
+        "    if name == 'deltasmelt.pipelines.cli':\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"
         "    return real(name, *more, **named)\n"
         "builtins.__import__ = load\n"
-        "from pipelines.__main__ import main\n"
+        "from deltasmelt.__main__ import main\n"
         "main()\n"
     )
     import subprocess  # noqa: PLC0415

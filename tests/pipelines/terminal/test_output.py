@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from pipelines.terminal.output import Format, Output, bytes_text, seconds_text, text_value
+from deltasmelt.pipelines.terminal.output import Format, Output, bytes_text, seconds_text, text_value
 
 
 def test_off_a_terminal_a_table_is_plain_aligned_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import pytest
 
-from bronze.errors import DefiniteError
-from bronze.lake.control import OpenError
-from pipelines.monitor.alerts import Alerts
-from pipelines.monitor.metrics import exposition
-from pipelines.monitor.page import render
-from pipelines.monitor.samples import Samples
-from pipelines.monitor.watch import Watched, why_not_ready
-from pipelines.settings import ALERT_KINDS, load_pipeline
-from pipelines.sql_shell.results import one_value_a_line
-from pipelines.terminal import failures, logs, output
-from pipelines.terminal.output import Output
-from pipelines.terminal.visible import in_a_line, plain, visible
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake.control import OpenError
+from deltasmelt.pipelines.monitor.alerts import Alerts
+from deltasmelt.pipelines.monitor.metrics import exposition
+from deltasmelt.pipelines.monitor.page import render
+from deltasmelt.pipelines.monitor.samples import Samples
+from deltasmelt.pipelines.monitor.watch import Watched, why_not_ready
+from deltasmelt.pipelines.settings import ALERT_KINDS, load_pipeline
+from deltasmelt.pipelines.sql_shell.results import one_value_a_line
+from deltasmelt.pipelines.terminal import failures, logs, output
+from deltasmelt.pipelines.terminal.output import Output
+from deltasmelt.pipelines.terminal.visible import in_a_line, plain, visible
 from tests.docs.blocks import ROOT
 from tests.pipelines.monitor.statuses import ILL
 

@@ -12,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 WAITS = (
-    "import time; from pipelines.terminal.output import Output\n"
-    "from pipelines.terminal.output import waiting\n"
+    "import time; from deltasmelt.pipelines.terminal.output import Output\n"
+    "from deltasmelt.pipelines.terminal.output import waiting\n"
     "output = Output()\n"
     "with waiting('starting Spark', output.say):\n"
     "    time.sleep(0.4); output.say('a message meanwhile'); output.line('a row'); time.sleep(0.4)\n"
@@ -21,7 +21,8 @@ WAITS = (
 )
 FAILS = (
     "import logging; logging.getLogger().addHandler(logging.NullHandler())\n"
-    "from bronze.errors import DefiniteError; from pipelines.terminal.failures import report\n"
+    "from deltasmelt.bronze.errors import DefiniteError\n"
+    "from deltasmelt.pipelines.terminal.failures import report\n"
     "report(DefiniteError('the slot is gone', code='slot-lost', remedy='make it'))\n"
 )
 
@@ -103,7 +104,7 @@ def test_away_from_a_terminal_nothing_moves_and_nothing_is_coloured() -> None:
 
 
 def test_a_question_is_asked_only_where_a_person_is_at_the_terminal() -> None:
-    asks = "from pipelines.terminal.output import Output; print(Output().agreed('at db: DROP x;'))"
+    asks = "from deltasmelt.pipelines.terminal.output import Output; print(Output().agreed('at db: DROP x;'))"
     said, written = on_a_terminal(asks)  # its standard input is no terminal
     assert (said, written) == ("", "False\n")
     ours, theirs = pty.openpty()

@@ -20,14 +20,14 @@ from pyspark.sql import SparkSession as PySpark
 from pyspark.sql.connect.session import SparkSession as RemoteSession
 
 import deltasmelt
-from bronze.lake.named.sql import failures
-from pipelines.commands.context import spark_for
-from pipelines.settings import load_pipeline
-from pipelines.spark.jvm_death import death
-from pipelines.spark.session import spark_session, stop_session
-from pipelines.terminal.output import Unheard
-from silver.run import sessions
-from silver.run.sessions import end, own_session
+from deltasmelt.bronze.lake.catalog.sql import failures
+from deltasmelt.pipelines.commands.context import spark_for
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.spark.jvm_death import death
+from deltasmelt.pipelines.spark.session import spark_session, stop_session
+from deltasmelt.pipelines.terminal.output import Unheard
+from deltasmelt.silver.run import sessions
+from deltasmelt.silver.run.sessions import end, own_session
 from tests.pipelines.sql_shell.small_lake import FIRST, make_small_lake
 
 if TYPE_CHECKING:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.lake.location import Lake
-from bronze.store.relations import read_relations
-from gold.cycle import Gold
-from gold.language.document import load_documents
-from pipelines.health.check import run_check
-from pipelines.health.status import read_status
-from pipelines.settings import Pipeline, load_pipeline
-from silver.schema.catalog import silver_catalog
-from silver.settings import SilverSettings
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.store.relations import read_relations
+from deltasmelt.gold.cycle import Gold
+from deltasmelt.gold.language.document import load_documents
+from deltasmelt.pipelines.health.check import run_check
+from deltasmelt.pipelines.health.status import read_status
+from deltasmelt.pipelines.settings import Pipeline, load_pipeline
+from deltasmelt.silver.schema.catalog import silver_catalog
+from deltasmelt.silver.settings import SilverSettings
 from tests.fix_postgres import drop_database, make_database
 from tests.fix_spark import rows_of
 from tests.pipelines.whole.test_end_to_end import Flow

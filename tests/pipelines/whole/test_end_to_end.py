@@ -19,17 +19,17 @@ import pytest
 from deltalake import DeltaTable
 from pydantic import SecretStr
 
-from bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings
-from bronze.identifiers import TableName
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.postgres.connection import connect
-from bronze.reader.reader import Reader
-from pipelines.health.status import read_status
-from pipelines.settings import load_pipeline
-from silver.cycle import Silver
-from silver.settings import SilverSettings
+from deltasmelt.bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.reader.reader import Reader
+from deltasmelt.pipelines.health.status import read_status
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.settings import SilverSettings
 from tests.fix_postgres import drop_database, make_database
 from tests.pipelines.source_rows import source_rows
 from tests.silver.stored import rows_by_spark, stored_rows
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import psycopg
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut
+    from deltasmelt.bronze.lake.control import Cut
     from tests.pipelines.source_rows import Row
 
 SCENARIOS = {

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bronze.catalog.select import select_tables
-from bronze.config.sections import SourceSettings
-from bronze.identifiers import TableName
-from bronze.lake import delta
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.postgres.connection import connect, log_end
-from bronze.store.contract import CHANGES
-from bronze.store.gaps import request_snapshots
-from pipelines.demo.embedded_postgres import EmbeddedServer
-from pipelines.health.check import run_check
-from pipelines.health.status import read_status
-from pipelines.proof.load import Load
-from pipelines.proof.source_copy import SourceCopy
-from pipelines.settings import Pipeline, load_pipeline
+from deltasmelt.bronze.catalog.select import select_tables
+from deltasmelt.bronze.config.sections import SourceSettings
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.postgres.connection import connect, log_end
+from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.bronze.store.gaps import request_snapshots
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
+from deltasmelt.pipelines.health.check import run_check
+from deltasmelt.pipelines.health.status import read_status
+from deltasmelt.pipelines.proof.load import Load
+from deltasmelt.pipelines.proof.source_copy import SourceCopy
+from deltasmelt.pipelines.settings import Pipeline, load_pipeline
 from tests.bronze.replaying import assert_bronze_equals_source, read_all, read_snapshot, source_of
 from tests.docs.blocks import blocks
 

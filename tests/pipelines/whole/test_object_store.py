@@ -17,11 +17,11 @@ from urllib.parse import unquote
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from bronze.lake import objects
-from bronze.lake.stores import register
-from pipelines.spark.hadoop import LOG_STORE
-from pipelines.spark.launch import JVM_OPTIONS, jvm_options
-from silver.rebuild import SCRATCH
+from deltasmelt.bronze.lake import objects
+from deltasmelt.bronze.lake.stores import register
+from deltasmelt.pipelines.spark.hadoop import LOG_STORE
+from deltasmelt.pipelines.spark.launch import JVM_OPTIONS, jvm_options
+from deltasmelt.silver.rebuild import SCRATCH
 from tests.bronze.replaying import execute, fetch, source_of
 from tests.object_store import Faults
 from tests.pipelines.processes import ROOT, Command, until
@@ -38,8 +38,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.process, pyte
 SETTINGS: Final = {"spark.driver.memory": "1g", JVM_OPTIONS: jvm_options("", brief=True)}
 DRIVER: Final = """
 import sys
-from bronze.lake.stores import register
-from pipelines.spark.session import spark_session
+from deltasmelt.bronze.lake.stores import register
+from deltasmelt.pipelines.spark.session import spark_session
 from tests.object_store import options_of
 name, root, url = sys.argv[1:]
 register(root, options_of(url))

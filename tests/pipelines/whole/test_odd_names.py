@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.identifiers import TableName
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import folder_name, table_name
-from bronze.setup.slot import read_slot
-from pipelines.commands.context import open_gold
-from pipelines.commands.drop import run_drop
-from pipelines.commands.preview import preview_document
-from pipelines.commands.rebuild import rebuild_gold, rebuild_silver
-from pipelines.health.status import read_status
-from pipelines.quality import run_quality
-from pipelines.runtime.maintenance import Maintenance
-from pipelines.settings import load_pipeline
-from pipelines.spark.lake_sql import LakeSql
-from pipelines.terminal.output import Format, Output
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import folder_name, table_name
+from deltasmelt.bronze.setup.slot import read_slot
+from deltasmelt.pipelines.commands.context import open_gold
+from deltasmelt.pipelines.commands.drop import run_drop
+from deltasmelt.pipelines.commands.preview import preview_document
+from deltasmelt.pipelines.commands.rebuild import rebuild_gold, rebuild_silver
+from deltasmelt.pipelines.health.status import read_status
+from deltasmelt.pipelines.quality import run_quality
+from deltasmelt.pipelines.runtime.maintenance import Maintenance
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.spark.lake_sql import LakeSql
+from deltasmelt.pipelines.terminal.output import Format, Output
 from tests.fix_postgres import drop_database, make_database
 from tests.fix_spark import reading, rows_of
 from tests.silver.real_source import RealSource
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pipelines.settings import Pipeline
+    from deltasmelt.pipelines.settings import Pipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(900)]
 

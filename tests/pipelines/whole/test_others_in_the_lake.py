@@ -15,14 +15,14 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.delta import open_at
-from bronze.lake.transactions import transaction_version
-from gold.builder.spark_settings import GOLD_APP
-from pipelines.settings import load_pipeline
-from silver.cycle import Silver
-from silver.run.spark_settings import settings
-from silver.run.stored import SILVER_APP
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.delta import open_at
+from deltasmelt.bronze.lake.transactions import transaction_version
+from deltasmelt.gold.builder.spark_settings import GOLD_APP
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.run.spark_settings import settings
+from deltasmelt.silver.run.stored import SILVER_APP
 from tests.bronze.replaying import read_all
 from tests.fix_spark import reading
 from tests.pipelines.in_process import smelt_here
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.location import Layer
+    from deltasmelt.bronze.lake.location import Layer
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.torture, pytest.mark.timeout(2400)]
 

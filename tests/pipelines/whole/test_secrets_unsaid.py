@@ -12,11 +12,11 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from bronze.lake.delta import open_table
-from pipelines.demo.embedded_postgres import EmbeddedServer
-from pipelines.secret_variables import without_secret_variables
-from pipelines.settings import load_pipeline
-from pipelines.spark.launch import PopenArguments
+from deltasmelt.bronze.lake.delta import open_table
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
+from deltasmelt.pipelines.secret_variables import without_secret_variables
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.spark.launch import PopenArguments
 from tests.object_store import Faults, lake_text
 from tests.pipelines.processes import Command, in_turn, until
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
 from tests.bronze.replaying import execute, source_of
 from tests.connect_server import ConnectServer
 from tests.pipelines.processes import Command, until

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.config.sections import BronzeSettings
-from bronze.identifiers import TableName
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.store.position import read_position
+from deltasmelt.bronze.config.sections import BronzeSettings
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.position import read_position
 from tests.bronze.running import Running, wait_for
 from tests.fix_postgres import drop_database, make_database
 from tests.pipelines.whole.test_end_to_end import Flow
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut
+    from deltasmelt.bronze.lake.control import Cut
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(600)]
 

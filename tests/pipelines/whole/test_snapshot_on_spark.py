@@ -12,9 +12,9 @@ import pytest
 from deltalake import DeltaTable
 from psycopg.conninfo import conninfo_to_dict
 
-from bronze.identifiers import TableName
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     execute,
@@ -26,7 +26,7 @@ from tests.connect_server import ConnectServer
 from tests.pipelines.processes import Command, until
 
 if TYPE_CHECKING:
-    from bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.config.sections import SourceSettings
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.process, pytest.mark.torture]
 

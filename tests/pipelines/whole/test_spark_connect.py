@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from bronze.lake.location import Lake
+from deltasmelt.bronze.lake.location import Lake
 from tests.bronze.replaying import execute, source_of
 from tests.connect_front import Front
 from tests.connect_server import ConnectServer
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.location import Layer
+    from deltasmelt.bronze.lake.location import Layer
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.process, pytest.mark.timeout(1200)]
 

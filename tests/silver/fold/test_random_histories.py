@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.location import Lake
     from tests.silver.histories import BronzeWriter, RandomTable
 
 ROUNDS = 3

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.shapes import PgType
+from deltasmelt.bronze.shapes import PgType
 from tests.silver.histories import INT, TEXT, change, relation
 from tests.silver.lakes import Lakes
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.identifiers import TableName
-from bronze.postgres.connection import connect
-from bronze.store.gaps import request_snapshots
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.store.gaps import request_snapshots
 from tests.bronze.replaying import current_lsn
 from tests.bronze.shape_histories import stories
 from tests.fix_postgres import drop_database, make_database

@@ -9,14 +9,14 @@ from unittest.mock import patch
 import pytest
 from deltalake import DeltaTable
 
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.delta import location, open_existing
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.store.contract import CHANGES
-from silver.cycle import Silver
-from silver.run.bronze_window import Later, Source, files_after
-from silver.settings import SilverSettings
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.delta import location, open_existing
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.run.bronze_window import Later, Source, files_after
+from deltasmelt.silver.settings import SilverSettings
 from tests.fix_spark import rows_of, signed
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.shapes import Relation
+    from deltasmelt.bronze.shapes import Relation
 
 pytestmark = pytest.mark.spark
 
@@ -122,7 +122,7 @@ def test_a_small_file_is_written_again_without_a_deletion_vector(stage: Stage) -
 
 
 def test_a_window_that_is_much_is_read_where_it_lies(stage: Stage) -> None:
-    with patch("silver.run.bronze_window._ROWS", 1):
+    with patch("deltasmelt.silver.run.bronze_window._ROWS", 1):
         stage.window(60, update(grows, 4, "direct"), update(grows, 5, "direct"))
     assert stage.rows(grows)[4] == stage.rows(grows)[5] == ("direct", "c")
 
@@ -140,7 +140,7 @@ def test_what_is_kept_stays_as_it_was_while_bronze_goes_on(
     assert [files_after(bronze, Lsn(lsn)).rows for lsn in (0, 20, 30)] == [4, 2, 0]
     assert files_after(bronze, Lsn(30)) == Later((), 0, 0)
     source = Source(lake)
-    with patch("silver.run.bronze_window._FILES", files):
+    with patch("deltasmelt.silver.run.bronze_window._FILES", files):
         later = files_after(bronze, Lsn(10))
         kept = source.keep(
             spark, bronze, later, relations=[robbed.relation_id], low=Lsn(10), end=Lsn(30), one=True

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.lsn import Lsn
-from bronze.shapes import PgType
-from silver.fold import merge
-from silver.fold.column_mapping import ColumnMapping
-from silver.fold.fold import Fold, fold, moves, unfolded
-from silver.fold.upsert import as_merge
-from silver.fold.window import Facts, Window
-from silver.plan.activity import activity_query
-from silver.run.key_ranges import range_query
-from silver.schema import ddl
-from silver.schema.catalog import silver_table
-from silver.settings import SilverSettings
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.shapes import PgType
+from deltasmelt.silver.fold import merge
+from deltasmelt.silver.fold.column_mapping import ColumnMapping
+from deltasmelt.silver.fold.fold import Fold, fold, moves, unfolded
+from deltasmelt.silver.fold.upsert import as_merge
+from deltasmelt.silver.fold.window import Facts, Window
+from deltasmelt.silver.plan.activity import activity_query
+from deltasmelt.silver.run.key_ranges import range_query
+from deltasmelt.silver.schema import ddl
+from deltasmelt.silver.schema.catalog import silver_table
+from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import INT, NUMERIC, TEXT, relation
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from tests.silver.lakes import Lakes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bronze.shapes import PgType, Relation
+    from deltasmelt.bronze.shapes import PgType, Relation
 
 Change = dict[str, Any]
 Tuple = list[str | None]

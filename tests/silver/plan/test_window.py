@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.errors import TableError
-from bronze.identifiers import TableName
-from bronze.lsn import ZERO, Lsn
-from silver.fold.window import Barrier, Facts
-from silver.plan.activity import Activity, Work, activity_query
-from silver.plan.history_steps import halves, plan_versions
-from silver.plan.steps import Step, plan
-from silver.schema.catalog import silver_table
-from silver.settings import SilverSettings
+from deltasmelt.bronze.errors import TableError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.silver.fold.window import Barrier, Facts
+from deltasmelt.silver.plan.activity import Activity, Work, activity_query
+from deltasmelt.silver.plan.history_steps import halves, plan_versions
+from deltasmelt.silver.plan.steps import Step, plan
+from deltasmelt.silver.schema.catalog import silver_table
+from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import INT, TEXT, relation
 
 if TYPE_CHECKING:
-    from bronze.shapes import Relation
+    from deltasmelt.bronze.shapes import Relation
 
 SHAPE = relation("t", [("id", INT), ("note", TEXT)], ["id"], relation_id=7)
 NOTHING = dict.fromkeys(("insert", "update", "delete", "truncate", "snapshot"), 0)

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from deltalake.exceptions import DeltaError
 
-from bronze.doors import Door, guarded
-from bronze.errors import ConfigurationError, DefiniteError, TableError, TransientError
-from bronze.identifiers import TableName
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.delta import location, open_existing
-from bronze.lake.leases import commit_lost, put_back
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.store.contract import CHANGES
-from silver.errors import CODES, cause, failure, marker, table_error
-from silver.plan.activity import Activity
-from silver.run.outages import outage
-from silver.run.stored import Stored
-from silver.run.troubles import Troubles
-from silver.run.worklist import check_relation
-from silver.schema.catalog import silver_table
-from silver.settings import SilverSettings
+from deltasmelt.bronze.effects import Effect, guarded
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, TableError, TransientError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.delta import location, open_existing
+from deltasmelt.bronze.lake.leases import commit_lost, put_back
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.silver.errors import CODES, cause, failure, marker, table_error
+from deltasmelt.silver.plan.activity import Activity
+from deltasmelt.silver.run.failed_tables import FailedTables
+from deltasmelt.silver.run.outages import outage
+from deltasmelt.silver.run.stored import Stored
+from deltasmelt.silver.run.worklist import check_relation
+from deltasmelt.silver.schema.catalog import silver_table
+from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import INT, BronzeWriter, relation
 
 if TYPE_CHECKING:
@@ -129,11 +129,11 @@ class Answering:
         return [(1,)]
 
 
-def troubles(path: str, spark: Answering) -> tuple[Troubles, ControlTables]:
+def troubles(path: str, spark: Answering) -> tuple[FailedTables, ControlTables]:
     lake = Lake(path)
     BronzeWriter(lake)
     control = ControlTables(lake)
-    met = Troubles(cast("SparkSession", spark), lake, control)
+    met = FailedTables(cast("SparkSession", spark), lake, control)
     met.begin(open_existing(location(lake, "bronze", CHANGES)))
     return met, control
 
@@ -149,8 +149,8 @@ def test_where_spark_answers_nothing_it_is_no_tables_trouble(lake_path: str) -> 
 def test_where_the_lake_answers_nothing_it_is_no_tables_trouble_and_heals_by_itself(lake_path: str) -> None:
     met, control = troubles(lake_path, Answering())
 
-    def out_of_reach(door: Door, where: str, effect: Callable[[], Any]) -> Any:
-        if door is Door.OPEN_TABLE and where.endswith("bronze/changes"):
+    def out_of_reach(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
+        if door is Effect.OPEN_TABLE and where.endswith("bronze/changes"):
             raise OSError("Generic S3 error: error sending request")
         return effect()
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from bronze.comments import Comments
-from bronze.identifiers import TableName
-from bronze.lake.location import Lake
-from bronze.store.comments import commented
-from bronze.store.relations import read_relations
-from silver.run.step_runner import Descriptions
-from silver.run.table_log import SilverLog
-from silver.schema.catalog import silver_catalog
-from silver.schema.fields import is_of_source
-from silver.settings import SilverSettings
+from deltasmelt.bronze.comments import Comments
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.store.comments import commented
+from deltasmelt.bronze.store.relations import read_relations
+from deltasmelt.silver.run.step_runner import Descriptions
+from deltasmelt.silver.run.table_log import SilverLog
+from deltasmelt.silver.schema.catalog import silver_catalog
+from deltasmelt.silver.schema.fields import is_of_source
+from deltasmelt.silver.settings import SilverSettings
 from tests.silver.real_source import RealSource
 
 if TYPE_CHECKING:

@@ -6,16 +6,16 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from bronze.comments import Comments
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from silver.run.step_runner import Descriptions
-from silver.run.stored import Stored
-from silver.run.table_log import SilverLog
-from silver.schema.catalog import silver_catalog
-from silver.schema.ddl import FEED
-from silver.schema.fields import DeltaColumn
-from silver.settings import SilverSettings
+from deltasmelt.bronze.comments import Comments
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.silver.run.step_runner import Descriptions
+from deltasmelt.silver.run.stored import Stored
+from deltasmelt.silver.run.table_log import SilverLog
+from deltasmelt.silver.schema.catalog import silver_catalog
+from deltasmelt.silver.schema.ddl import FEED
+from deltasmelt.silver.schema.fields import DeltaColumn
+from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import INT, relation
 
 if TYPE_CHECKING:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.lsn import Lsn
-from silver.settings import SilverSettings
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import INT, NUMERIC, TEXT, change, relation
 from tests.silver.killed import KilledStage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut
+    from deltasmelt.bronze.lake.control import Cut
 
 FIRST = ["after CREATE 1", "before INSERT 1", "after INSERT 1"]
 LATER = ["before MERGE 1", "after MERGE 1", "before CUT 1", "after CUT 1"]

@@ -7,11 +7,11 @@ from unittest.mock import patch
 
 import pytest
 
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from silver.cycle import Silver
-from silver.run.step_runner import StepRunner
-from silver.settings import SilverSettings
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.run.step_runner import StepRunner
+from deltasmelt.silver.settings import SilverSettings
 from tests.fix_spark import rows_of, signed
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.shapes import Relation
+    from deltasmelt.bronze.shapes import Relation
 
 PLAIN = (("id", INT), ("note", TEXT))
 WIDE = relation("wide", PLAIN, ["id"], relation_id=3)

@@ -12,22 +12,22 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from bronze.errors import ConfigurationError
-from bronze.identifiers import TableName
-from bronze.lake import delta
-from bronze.lake.control import Cut
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from bronze.store.changes_table import commit_marks
-from bronze.store.contract import CHANGES
-from bronze.store.marks import STREAM_APP
-from silver.cycle import Silver
-from silver.run.lazy_session import LazySession
-from silver.run.stored import SILVER_APP
-from silver.run.troubles import Troubles, answers
-from silver.schema.ddl import FEED
-from silver.settings import SilverSettings
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.control import Cut
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.changes_table import commit_marks
+from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.bronze.store.marks import STREAM_APP
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.run.failed_tables import FailedTables, answers
+from deltasmelt.silver.run.lazy_session import LazySession
+from deltasmelt.silver.run.stored import SILVER_APP
+from deltasmelt.silver.schema.ddl import FEED
+from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def test_a_start_that_failed_inside_a_tables_part_is_raised_as_it_is(
         raise error
 
     control, lazy = ControlTables(Lake(lake_path)), LazySession(start)
-    troubles, troubled = Troubles(lazy, Lake(lake_path), control), dict[TableName, Exception]()
+    troubles, troubled = FailedTables(lazy, Lake(lake_path), control), dict[TableName, Exception]()
     assert answers(lazy), "what was never asked has failed nobody"
     with (
         pytest.raises(type(error)) as raised,

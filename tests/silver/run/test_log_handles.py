@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from bronze.lake.location import Lake
-from silver.run.stored import SILVER_APP
-from silver.run.table_log import SilverLog
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.silver.run.stored import SILVER_APP
+from deltasmelt.silver.run.table_log import SilverLog
 
 _PHYSICAL = "delta.columnMapping.physicalName"
 

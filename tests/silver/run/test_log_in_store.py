@@ -10,19 +10,19 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from bronze.comments import Comments
-from bronze.errors import SmeltError
-from bronze.lake import objects
-from bronze.lake.leases import held, leased, writing_of
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from silver.run import table_log
-from silver.run.step_runner import Descriptions
-from silver.run.stored import SILVER_APP
-from silver.run.table_log import SilverLog
-from silver.schema.catalog import silver_table
-from silver.schema.ddl import FEED
-from silver.settings import SilverSettings
+from deltasmelt.bronze.comments import Comments
+from deltasmelt.bronze.errors import SmeltError
+from deltasmelt.bronze.lake import objects
+from deltasmelt.bronze.lake.leases import held, leased, writing_of
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.silver.run import table_log
+from deltasmelt.silver.run.step_runner import Descriptions
+from deltasmelt.silver.run.stored import SILVER_APP
+from deltasmelt.silver.run.table_log import SilverLog
+from deltasmelt.silver.schema.catalog import silver_table
+from deltasmelt.silver.schema.ddl import FEED
+from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import INT, relation
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.lake.location import Lake
-from bronze.shapes import PgType
-from silver.run.table_log import SilverLog
-from silver.schema import ddl
-from silver.schema.catalog import silver_table
-from silver.settings import SilverSettings
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.shapes import PgType
+from deltasmelt.silver.run.table_log import SilverLog
+from deltasmelt.silver.schema import ddl
+from deltasmelt.silver.schema.catalog import silver_table
+from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import INT, TEXT, relation
 
 if TYPE_CHECKING:

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bronze.identifiers import TableName
-from bronze.lake.named import said
-from bronze.lsn import Lsn
-from silver.errors import table_error
-from silver.run.marks import KNOWN_AFTER, Mark, Telling
-from silver.run.worklist import alike
-from silver.schema.catalog import histories, silver_table
-from silver.settings import SilverSettings
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.catalog import commit_marks
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.silver.errors import table_error
+from deltasmelt.silver.run.marks import KNOWN_AFTER, Mark, MarkWriter
+from deltasmelt.silver.run.worklist import alike
+from deltasmelt.silver.schema.catalog import histories, silver_table
+from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import INT, relation
 
 
 def test_a_merge_of_known_rows_says_where_its_window_began_beside_its_mark() -> None:
     mark = Mark("deltasmelt.silver", Lsn(20), Lsn(10), known_after=Lsn(10))
-    told = said.read({"operation": "MERGE", "userMetadata": mark.said})
+    told = commit_marks.read({"operation": "MERGE", "userMetadata": mark.said})
     assert (told.marks, told.more) == ({"deltasmelt.silver": 20}, {KNOWN_AFTER: 10})
     assert mark.is_new
     assert not replace(mark, lsn=Lsn(10)).is_new
 
 
 def test_a_mark_is_told_by_settings_or_in_the_condition() -> None:
-    assert Telling({"a": "b"}).conditions("t._commit_lsn") == ()
-    assert Telling({}, Lsn(7)).conditions("t._commit_lsn") == ("NOT (t._commit_lsn <=> -7L)",)
+    assert MarkWriter({"a": "b"}).conditions("t._commit_lsn") == ()
+    assert MarkWriter({}, Lsn(7)).conditions("t._commit_lsn") == ("NOT (t._commit_lsn <=> -7L)",)
 
 
 def test_names_that_differ_in_case_alone_are_refused_both() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bronze.lake.named.session import is_local
-from silver.run.masters import cores_of
+from deltasmelt.bronze.lake.catalog.session import is_local
+from deltasmelt.silver.run.masters import cores_of
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.shapes import PgType
-from silver.cycle import Silver
-from silver.schema.decimals import UNREPRESENTABLE_ROWS
-from silver.schema.padding import PADDING_PROPERTY
-from silver.settings import SilverSettings
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.shapes import PgType
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.schema.decimals import UNREPRESENTABLE_ROWS
+from deltasmelt.silver.schema.padding import PADDING_PROPERTY
+from deltasmelt.silver.settings import SilverSettings
 from tests.fix_spark import rows_of
 from tests.silver.histories import CHAR, FREE_NUMERIC, INT, TEXT, BronzeWriter, change, relation
 

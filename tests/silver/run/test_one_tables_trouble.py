@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import Transaction
 
-from bronze import backoff
-from bronze.drift.membership import NOT_CARRIED
-from bronze.lake import delta
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.shapes import PgType, Relation
-from bronze.store.changes_table import commit_marks
-from bronze.store.contract import CHANGES
-from bronze.store.marks import fingerprint_app
-from silver.cycle import Silver
-from silver.settings import SilverSettings
+from deltasmelt.bronze import backoff
+from deltasmelt.bronze.drift.membership import NOT_CARRIED
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.shapes import PgType, Relation
+from deltasmelt.bronze.store.changes_table import commit_marks
+from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.bronze.store.marks import fingerprint_app
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.settings import SilverSettings
 from tests.fix_spark import rows_of
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut
+    from deltasmelt.bronze.lake.control import Cut
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -12,22 +12,22 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from bronze.errors import TableError
-from bronze.lake.control import Cut
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.foreign_commits import commit_of
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from silver.run.position import Held, Position
-from silver.run.stored import SILVER_APP
-from silver.run.table_log import SilverLog
-from silver.run.unsigned import may_be_own
-from silver.schema.catalog import silver_catalog
-from silver.settings import SilverSettings
+from deltasmelt.bronze.errors import TableError
+from deltasmelt.bronze.lake.control import Cut
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.foreign_commits import commit_of
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.silver.run.position import Held, Position
+from deltasmelt.silver.run.stored import SILVER_APP
+from deltasmelt.silver.run.table_log import SilverLog
+from deltasmelt.silver.run.unsigned import may_be_own
+from deltasmelt.silver.schema.catalog import silver_catalog
+from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import INT, relation
 
 if TYPE_CHECKING:
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 ID = pa.field("id", pa.int32(), metadata={"comment": "attribute 1"})
 ROWS = pa.table({"id": [1, 2]}, schema=pa.schema([ID]))

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from silver.cycle import Silver
-from silver.run.table_log import SilverLog
-from silver.schema.catalog import silver_table
-from silver.schema.deleted_keys import KEY_PROPERTY, merged
-from silver.settings import SilverSettings
-from silver.verify.rows import doubled_query
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.run.table_log import SilverLog
+from deltasmelt.silver.schema.catalog import silver_table
+from deltasmelt.silver.schema.deleted_keys import KEY_PROPERTY, merged
+from deltasmelt.silver.settings import SilverSettings
+from deltasmelt.silver.verify.rows import doubled_query
 from tests.fix_spark import rows_of
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
 

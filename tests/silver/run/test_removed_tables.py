@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze import backoff
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from pipelines.runtime.locks import writing
-from silver.cycle import Silver
-from silver.settings import SilverSettings
+from deltasmelt.bronze import backoff
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.pipelines.runtime.locks import writing
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.settings import SilverSettings
 from tests.fix_spark import rows_of
 from tests.gold.catalog_world import CATALOG, lake_in_catalog
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut
-    from bronze.shapes import Relation
+    from deltasmelt.bronze.lake.control import Cut
+    from deltasmelt.bronze.shapes import Relation
 
 PLAIN = (("id", INT), ("note", TEXT))
 SHAPES = [

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.lsn import Lsn
-from silver.run.sessions import mark_settings, own_session
-from silver.run.spark_settings import settings
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.silver.run.sessions import mark_settings, own_session
+from deltasmelt.silver.run.spark_settings import settings
 from tests.fix_spark import rows_of
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
 from pyspark.sql.connect.session import SparkSession
 
-from bronze.errors import DefiniteError
-from silver.run.outages import is_lost
-from silver.run.sessions import _clone, end, pause_of
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.silver.run.outages import is_lost
+from deltasmelt.silver.run.sessions import _clone, end, pause_of
 
 
 @pytest.mark.parametrize(

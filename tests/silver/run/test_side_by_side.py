@@ -10,18 +10,18 @@ from unittest.mock import patch
 
 import pytest
 
-from bronze.identifiers import TableName
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.lsn import Lsn
-from silver.cycle import Silver
-from silver.run.worklist import Attempt
-from silver.settings import SilverSettings
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.run.worklist import Attempt
+from deltasmelt.silver.settings import SilverSettings
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-    from silver.plan.activity import Work
+    from deltasmelt.silver.plan.activity import Work
 
 
 def test_no_table_is_at_work_any_more_when_a_cycle_is_left_early(lake_path: str) -> None:

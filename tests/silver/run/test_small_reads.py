@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.lake.location import Lake
-from silver.run.small_reads import plain_files, table_at
-from silver.run.spark_settings import settings
-from silver.schema import ddl
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.silver.run.small_reads import plain_files, table_at
+from deltasmelt.silver.run.spark_settings import settings
+from deltasmelt.silver.schema import ddl
 from tests.fix_spark import rows_of
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.errors import DefiniteError
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.shapes import PgType
-from silver.cycle import Silver
-from silver.fresh import FreshTables
-from silver.settings import SilverSettings
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.shapes import PgType
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.fresh import FreshTables
+from deltasmelt.silver.settings import SilverSettings
 from tests.fix_spark import rows_of
 from tests.silver.histories import INT, NUMERIC, TEXT, BronzeWriter, change, relation, time_of
 from tests.silver.lakes import check_ahead
@@ -24,9 +24,9 @@ from tests.silver.lakes import check_ahead
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut, OpenError
-    from bronze.shapes import Relation
-    from silver.fresh import Head
+    from deltasmelt.bronze.lake.control import Cut, OpenError
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.silver.fresh import Head
 
 BIGINT = PgType("base", "int8")
 PLAIN = (("id", INT), ("note", TEXT))

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.config.sections import BronzeSettings
-from bronze.config.timing import Timing
-from bronze.identifiers import TableName
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from bronze.postgres.connection import connect
-from bronze.store.gaps import request_snapshots
-from bronze.store.position import read_position
-from silver.cycle import Silver
-from silver.settings import SilverSettings
+from deltasmelt.bronze.config.sections import BronzeSettings
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.store.gaps import request_snapshots
+from deltasmelt.bronze.store.position import read_position
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.settings import SilverSettings
 from tests.bronze.replaying import current_lsn, execute, read_snapshot, source_of
 from tests.bronze.running import Running, wait_for
 from tests.fix_spark import rows_of
@@ -24,8 +24,8 @@ from tests.fix_spark import rows_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut
-    from bronze.lsn import Lsn
+    from deltasmelt.bronze.lake.control import Cut
+    from deltasmelt.bronze.lsn import Lsn
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark]
 ITEMS = TableName("public", "items")

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from bronze.identifiers import TableName
-from bronze.lake.location import Lake
-from silver.run.aside import PinnedLog
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.silver.run.aside import PinnedLog
 
 
 @pytest.mark.parametrize("of", ["orders", "orders__history"])

@@ -12,23 +12,23 @@ from unittest.mock import patch
 import pytest
 from pyspark.sql import SparkSession
 
-from bronze import backoff
-from bronze.doors import Door, guarded
-from bronze.errors import TransientError
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from silver.cycle import Silver
-from silver.run.bronze_window import Source
-from silver.schema.ddl import BY_NAME, MAPPING
-from silver.settings import SilverSettings
+from deltasmelt.bronze import backoff
+from deltasmelt.bronze.effects import Effect, guarded
+from deltasmelt.bronze.errors import TransientError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.run.bronze_window import Source
+from deltasmelt.silver.schema.ddl import BY_NAME, MAPPING
+from deltasmelt.silver.settings import SilverSettings
 from tests.fix_spark import rows_of
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bronze.lake.control import Cut
-    from bronze.shapes import Relation
+    from deltasmelt.bronze.lake.control import Cut
+    from deltasmelt.bronze.shapes import Relation
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -115,9 +115,9 @@ def without_clustering(original: Callable[..., Any]) -> Callable[..., Any]:
     return sql
 
 
-def out_of_reach(door: Door, where: str, effect: Callable[[], Any]) -> Any:
+def out_of_reach(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
     """A lake that cannot be opened."""
-    if door is Door.OPEN_TABLE and where.endswith("bronze/changes"):
+    if door is Effect.OPEN_TABLE and where.endswith("bronze/changes"):
         raise OSError("Generic S3 error: connection reset by peer")
     return effect()
 
@@ -152,7 +152,7 @@ def play(tried: Tried) -> None:
 
     bronze.add(45, [ins(calm, "3", "c")])
     with patch(
-        "silver.run.bronze_window._ROWS", 3
+        "deltasmelt.silver.run.bronze_window._ROWS", 3
     ):  # what came since the last cut is little, since `hand` stopped not
         tried.window("lagging", 50)
 

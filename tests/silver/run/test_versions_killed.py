@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bronze.lake.control_tables import ControlTables
-from bronze.lake.location import Lake
-from silver.cycle import Silver
-from silver.settings import SilverSettings
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import INT, TEXT, change, relation
 from tests.silver.killed import KilledStage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bronze.lake.control import Cut
+    from deltasmelt.bronze.lake.control import Cut
 
 SHAPE = relation("counted", [("id", INT), ("count", INT), ("big", TEXT)], ["id"], relation_id=1)
 KEPT = SilverSettings(deletes="soft", history=["public.counted"])

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from bronze.errors import ConfigurationError, TableError
-from bronze.identifiers import TableName
-from bronze.shapes import PgType
-from silver.schema.catalog import check_table, silver_catalog, silver_table
-from silver.settings import SilverSettings
+from deltasmelt.bronze.errors import ConfigurationError, TableError
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.shapes import PgType
+from deltasmelt.silver.schema.catalog import check_table, silver_catalog, silver_table
+from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import INT, NUMERIC, TEXT, relation
 
 PLAIN = SilverSettings()
@@ -126,5 +126,5 @@ def test_a_key_that_spark_cannot_compare_is_refused(
 
 
 def test_the_catalog_needs_no_spark() -> None:
-    program = "import silver.schema.catalog, silver.settings, sys; sys.exit('pyspark' in sys.modules)"
+    program = "import deltasmelt.silver.schema.catalog, sys; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from bronze.comments import LONGEST, Comments, bounded
-from bronze.errors import TableError
-from silver.schema.alter import steps
-from silver.schema.catalog import SilverTable, history_of, silver_table
-from silver.schema.comments import described, description_of
-from silver.schema.ddl import create
-from silver.schema.fields import DeltaColumn, comment_of, fields_of, is_of_source
-from silver.settings import SilverSettings
+from deltasmelt.bronze.comments import LONGEST, Comments, bounded
+from deltasmelt.bronze.errors import TableError
+from deltasmelt.silver.schema.alter import steps
+from deltasmelt.silver.schema.catalog import SilverTable, history_of, silver_table
+from deltasmelt.silver.schema.comments import described, description_of
+from deltasmelt.silver.schema.ddl import create
+from deltasmelt.silver.schema.fields import DeltaColumn, comment_of, fields_of, is_of_source
+from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import INT, TEXT, relation
 
 KEEP = SilverSettings()

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from bronze.errors import TableError
-from bronze.shapes import PgType
-from silver.schema.alter import is_due, kept, steps, widens
-from silver.schema.catalog import SilverTable, silver_table
-from silver.schema.ddl import create
-from silver.schema.fields import DeltaColumn, fields_of
-from silver.settings import SilverSettings
+from deltasmelt.bronze.errors import TableError
+from deltasmelt.bronze.shapes import PgType
+from deltasmelt.silver.schema.alter import is_due, kept, steps, widens
+from deltasmelt.silver.schema.catalog import SilverTable, silver_table
+from deltasmelt.silver.schema.ddl import create
+from deltasmelt.silver.schema.fields import DeltaColumn, fields_of
+from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import INT, NUMERIC, TEXT, relation
 
 KEEP, DROP = SilverSettings(), SilverSettings(on_drop_column="drop")

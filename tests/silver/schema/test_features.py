@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from bronze.shapes import PgType
-from silver.schema.alter import steps
-from silver.schema.catalog import SilverTable, silver_table
-from silver.schema.ddl import adopted, create
-from silver.schema.fields import DeltaColumn
-from silver.settings import SilverSettings
+from deltasmelt.bronze.shapes import PgType
+from deltasmelt.silver.schema.alter import steps
+from deltasmelt.silver.schema.catalog import SilverTable, silver_table
+from deltasmelt.silver.schema.ddl import adopted, create
+from deltasmelt.silver.schema.fields import DeltaColumn
+from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import INT, TEXT, relation
 
 KEEP, DROP = SilverSettings(), SilverSettings(on_drop_column="drop")

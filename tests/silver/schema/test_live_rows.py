@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.comments import Comments
-from bronze.shapes import PgType
-from silver.schema import ddl
-from silver.schema.catalog import silver_table
-from silver.schema.live_rows import keeps_deleted, live_rows
-from silver.settings import SilverSettings
-from silver.sql import quote
+from deltasmelt.bronze.comments import Comments
+from deltasmelt.bronze.shapes import PgType
+from deltasmelt.silver.schema import ddl
+from deltasmelt.silver.schema.catalog import silver_table
+from deltasmelt.silver.schema.live_rows import keeps_deleted, live_rows
+from deltasmelt.silver.settings import SilverSettings
+from deltasmelt.silver.sql import quote
 from tests.silver.histories import INT, relation
 
 if TYPE_CHECKING:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bronze.errors import TableError
-from bronze.retypes import same_text
-from bronze.shapes import PgType
-from silver.schema.alter import steps, widens
-from silver.schema.catalog import silver_table
-from silver.schema.fields import DeltaColumn
-from silver.schema.types import reading
-from silver.settings import SilverSettings
+from deltasmelt.bronze.errors import TableError
+from deltasmelt.bronze.retypes import same_text
+from deltasmelt.bronze.shapes import PgType
+from deltasmelt.silver.schema.alter import steps, widens
+from deltasmelt.silver.schema.catalog import silver_table
+from deltasmelt.silver.schema.fields import DeltaColumn
+from deltasmelt.silver.schema.types import reading
+from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import INT, relation
 from tests.silver.retypes import SCHEMA, kinds
 

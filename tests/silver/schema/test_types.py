@@ -12,9 +12,9 @@ import psycopg
 import pytest
 from psycopg.types.range import Range
 
-from bronze.errors import ConfigurationError
-from bronze.shapes import PgType
-from silver.schema.types import reading
+from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.shapes import PgType
+from deltasmelt.silver.schema.types import reading
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.shapes import PgType
-from silver.schema.catalog import history_of, silver_table
-from silver.settings import SilverSettings
-from silver.verify.compare import Cell, compare, different_cells
+from deltasmelt.bronze.shapes import PgType
+from deltasmelt.silver.schema.catalog import history_of, silver_table
+from deltasmelt.silver.settings import SilverSettings
+from deltasmelt.silver.verify.compare import Cell, compare, different_cells
 from tests.silver.histories import relation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from silver.schema.catalog import SilverTable
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 INT, TEXT = PgType("base", "int4"), PgType("base", "text")
 SHAPE = relation("t", [("id", INT), ("v", TEXT)], ["id"], relation_id=7)

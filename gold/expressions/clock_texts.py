@@ -1,0 +1,316 @@
+"""Texts by which Spark would read the clock. Pure.
+
+Where Spark turns a constant text into a date or a moment, ``now``, ``today``, ``tomorrow`` and ``yesterday``
+are the clock. It does so in ``timestamp 'now'``, in a cast, in ``to_date('today')``, and unasked in
+``placed_at > 'today'``. A text that holds only a time gets today's date. So such a text is allowed only where
+it is surely taken as text: compared with text, as a pattern, or beside texts in a CASE.
+
+The types of the columns do not decide this for elements of arrays, fields, and what functions give. Such
+cases are noted as a `Meeting`, and decided by the types that Spark finds (`gold.expressions.coercions`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Final
+
+from deltasmelt.gold.language import types
+from deltasmelt.gold.language.comparing import Rule
+from deltasmelt.gold.language.pairs import way_of_chosen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from deltasmelt.gold.expressions.scanner import Parts
+    from deltasmelt.gold.language.comparing import Comparison
+
+_FLAGS: Final = re.IGNORECASE | re.DOTALL
+# Spark trims control characters too.
+_SPECIAL: Final = re.compile(
+    r"[\s\x00-\x1f\x7f-\x9f]*(?:(?:now|today|tomorrow|yesterday)(?![a-z]).*|[+-]?(?:T\d|\d{1,2}:).*)", _FLAGS
+)
+_DATED: Final = re.compile(r"\s*(?:epoch|[+-]?\d{4,7}(?:-\d{1,2}(?:-\d{1,2}(?:[T\s].*)?)?)?)\s*", _FLAGS)
+_OF_TEXTS: Final = re.compile(r"\s*(?:ARRAY\s*<\s*STRING\s*>|MAP\s*<\s*STRING\s*,.*>)\s*", _FLAGS)
+_MOMENTS: Final = frozenset(("TIMESTAMP", "TIMESTAMP_LTZ"))
+_TEXTS: Final = frozenset(("STRING", "VARCHAR", "CHAR", "CHARACTER"))
+_MOST_OF_SINGLE: Final = 7
+"""Digits of whole numbers that a float4 holds exactly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """What is known of a part of an expression.
+
+    Attributes:
+        kind: ``text``, ``texts`` (an array of them, or a map by them), ``bytes`` (a literal), ``null``,
+            ``moment`` (a timestamp), or empty where it is none of them, or is not known.
+        constant: no column is in it.
+        clock: a text in it that is the clock wherever it becomes a date or a moment.
+        literal: it is made of literals, none of which is the clock, and of no other text.
+        start: the place of its first token.
+        end: the place after its last token.
+        way: how PostgreSQL compares it, where Spark's operators do not simply do the same.
+        name: of the column that `way` is of.
+        text: of a literal: the text.
+        lost: whether it is a column of which silver may have NULL for a value.
+        number: of a number whose type is known: Spark's type.
+        operator: by which it was made, if no parentheses are around it.
+        exponent: of an exact number that is floating to Spark: the constant, with an exponent, in it.
+        whole: whether a function has rounded it to a whole number.
+    """
+
+    kind: str = ""
+    constant: bool = False
+    clock: str | None = None
+    literal: bool = False
+    start: int = field(default=0, compare=False)
+    end: int = field(default=0, compare=False)
+    way: Comparison | None = field(default=None, compare=False)
+    name: str = field(default="", compare=False)
+    text: str | None = field(default=None, compare=False)
+    lost: bool = field(default=False, compare=False)
+    number: str = field(default="", compare=False)
+    operator: str = field(default="", compare=False)
+    exponent: str = field(default="", compare=False)
+    whole: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Values that Spark brings to one type, or reads as another. Whether one is a text, only Spark can say.
+
+    Attributes:
+        how: a rule of `gold.expressions.coercions`.
+        values: their SQL; of the rules that speak of a result, the result's last.
+        literal: for each, whether it is made of literals alone, which were looked at.
+    """
+
+    how: str
+    values: tuple[Parts, ...]
+    literal: tuple[bool, ...]
+
+
+ROUNDED: Final = (
+    "Spark would round before it compares",
+    "cast both to one type that holds them, or give the column fewer digits in silver.types",
+)
+SINGLE: Final = (
+    "in one list, or where one is chosen, PostgreSQL makes a float4 of the exact number",
+    "cast the float4 as double",
+)
+TEXT_BESIDE_NUMBER: Final = (
+    "of a text beside a number Spark would make a floating-point number",
+    "write the number without quotes, or cast the text",
+)
+EXPONENT: Final = (
+    "a floating-point number to Spark, and an exact one to PostgreSQL",
+    "write it without an exponent, or cast both as double",
+)
+NULL: Final = Operand("null", constant=True, literal=True)
+
+
+def of_text(value: str) -> Operand:
+    """A text."""
+    clock = value if _SPECIAL.fullmatch(value) else None
+    return Operand("text", constant=True, clock=clock, literal=clock is None, text=value)
+
+
+def of_type(ddl: str, *, constant: bool = False) -> Operand:
+    """A value of a Spark type."""
+    word = types.base(ddl)
+    kind = "text" if word in _TEXTS else "moment" if word in _MOMENTS else ""
+    if _OF_TEXTS.fullmatch(ddl):
+        kind = "texts"
+    return Operand(kind, constant, number=ddl if types.is_numeric(ddl) else "")
+
+
+def check_typed(word: str, value: str) -> None:
+    """A typed literal, ``date '2026-01-31'``.
+
+    Raises:
+        ValueError: it does not begin with a date.
+    """
+    if not _DATED.fullmatch(value):
+        raise ValueError(
+            f"{word} {value!r} is not allowed here: it depends on the clock, or is no date; "
+            f"write {word} '2026-01-31', the year first"
+        )
+
+
+def check_met(operands: Sequence[Operand]) -> None:
+    """Values that Spark brings to one type, because they are compared, or one of them is the result.
+
+    Raises:
+        ValueError: a text among them would let the clock in, or a number would be rounded.
+    """
+    check_exact(operands)
+    known = [operand for operand in operands if operand.kind != "null"]
+    if all(operand.kind == "text" for operand in known):
+        return
+    refuse(known)
+    if any(operand.kind == "moment" for operand in known):
+        check_read(*known, ddl="timestamp")
+
+
+def check_exact(operands: Sequence[Operand]) -> None:
+    """Check numbers that Spark brings to one type, which has 38 digits at most.
+
+    Raises:
+        ValueError: Spark would round one of them, or make a floating-point number of one.
+    """
+    for one, other in combinations(operands, 2):
+        check_floating(one, other)
+        if types.rounded(one.number, other.number):
+            raise ValueError(
+                f"{one.name or 'a number'} is {one.number} and {other.name or 'a number'} is {other.number}: "
+                f"{'; '.join(ROUNDED)}"
+            )
+
+
+def check_chosen(operands: Sequence[Operand]) -> None:
+    """Check numbers of which one is chosen, or that stand in one list: PostgreSQL gives all of them one type.
+
+    Raises:
+        ValueError: it would be float4, and Spark's is not.
+    """
+    for one in operands:
+        if types.base(one.number) == "FLOAT" and any(types.digits(other.number) for other in operands):
+            raise ValueError(f"{one.name or 'a number'} is {one.number}: {'; '.join(SINGLE)}")
+
+
+def check_floating(one: Operand, other: Operand, *, digits: int = types.DIGITS_OF_DOUBLE) -> None:
+    """Check that Spark makes no floating-point number of one of two values where PostgreSQL has an exact one.
+
+    Args:
+        one: a value.
+        other: the value that meets the first one.
+        digits: of an exact number that a floating-point number holds all the same.
+
+    Raises:
+        ValueError: Spark does.
+    """
+    for written, number in ((one, other), (other, one)):
+        if written.kind == "text" and number.number:
+            text = written.name or repr(written.text or "a text")
+            raise ValueError(f"{text} beside {number.name or number.number}: {'; '.join(TEXT_BESIDE_NUMBER)}")
+        exact = types.digits(number.number)
+        if written.exponent and not number.constant and exact is not None and sum(exact) > digits:
+            check_written([written])
+
+
+def check_written(operands: Sequence[Operand], *, of_one_type: bool = False) -> None:
+    """Check the arguments of a function, of whose result nobody sees that Spark made a double for it.
+
+    Args:
+        operands: the arguments.
+        of_one_type: beside a double, PostgreSQL too makes doubles of all of them.
+
+    Raises:
+        ValueError: one is exact to PostgreSQL alone.
+    """
+    written = next((operand.exponent for operand in operands if operand.exponent), "")
+    if of_one_type:
+        written = exponent_of(operands)
+    if written:
+        raise ValueError(f"{written} is {'; '.join(EXPONENT)}")
+
+
+def is_small(operand: Operand) -> bool:
+    """Check whether a number is a whole one of so few digits that a float4 holds it exactly."""
+    before, after = types.digits(operand.number) or (_MOST_OF_SINGLE, 1)
+    return before <= _MOST_OF_SINGLE and after == 0
+
+
+def exponent_of(operands: Sequence[Operand]) -> str:
+    """Return the constant with an exponent that an exact number is made of; empty where there is none."""
+    if any(types.is_floating(operand.number) and not operand.exponent for operand in operands):
+        return ""
+    return next((operand.exponent for operand in operands if operand.exponent), "")
+
+
+def chosen(operands: Sequence[Operand], *, constant: bool, given: Sequence[Operand] | None = None) -> Operand:
+    """Return what is known of a value that is one of some values.
+
+    Args:
+        operands: the values.
+        constant: whether no column is in the expression.
+        given: the values of which one is the result, if not each.
+
+    Raises:
+        ValueError: a text among them would let the clock in, or PostgreSQL would make another number of one.
+    """
+    check_met(operands)
+    given = operands if given is None else given
+    check_chosen(given)
+    for one, other in combinations(given, 2):
+        check_floating(one, other, digits=0)
+    kinds = {operand.kind for operand in operands} - {"null"}
+    # One that depends on a column is no constant to Spark, and so never the clock.
+    clocks = [operand.clock for operand in operands if operand.clock is not None and constant]
+    literal = all(operand.literal for operand in operands)
+    way, name = way_of_any(operands)
+    kind = kinds.pop() if len(kinds) == 1 else ""
+    numbers = {one.number for one in operands if one.kind != "null"}
+    number = numbers.pop() if len(numbers) == 1 else ""
+    return Operand(
+        kind,
+        constant,
+        clocks[0] if clocks else None,
+        literal,
+        way=way,
+        name=name,
+        number=number,
+        exponent=exponent_of(given),
+    )
+
+
+def way_of_any(operands: Sequence[Operand]) -> tuple[Comparison | None, str]:
+    """Return how a value is compared that is one of some values, and the name of its column."""
+    found = [(one.way, one.name) for one in operands if one.way is not None]
+    as_text = any(one.kind == "text" and one.way is None and not one.constant for one in operands)
+    way = way_of_chosen([one for one, _ in found], beside_text=as_text)
+    if way is None:
+        return None, ""
+    wrong = next((one.text for one in operands if one.text is not None and not way.accepts(one.text)), None)
+    if wrong is not None and way.equality.native:
+        # PostgreSQL makes a value of the type of it; Spark would compare the text as it is written.
+        rule = Rule(refused=f"{wrong!r} is not the text that silver has of such a value")
+        way = replace(way, equality=rule, order=rule)
+    return way, found[0][1]
+
+
+def check_read(*operands: Operand, ddl: str) -> None:
+    """Values that are read as another type.
+
+    Raises:
+        ValueError: that would let the clock in, or hide a text.
+    """
+    for operand in operands:
+        if types.base(ddl) in _TEXTS:
+            if operand.kind == "bytes":
+                raise ValueError("bytes as a text are not allowed here: write the text itself")
+            continue
+        refuse([operand])
+        if operand.kind == "text" and not operand.constant and types.base(ddl) in _MOMENTS:
+            raise ValueError(
+                "a text as a timestamp is not allowed here: a text that holds only a time gets "
+                "today's date; write to_timestamp(text, 'yyyy-MM-dd HH:mm:ss') with the form of the text, or "
+                "cast(text as timestamp_ntz)"
+            )
+
+
+def refuse(operands: Iterable[Operand]) -> None:
+    """Refuse texts that may become the clock.
+
+    Raises:
+        ValueError: one of the values holds one.
+    """
+    for operand in operands:
+        if operand.clock is not None:
+            raise ValueError(
+                f"{operand.clock!r} is not allowed here: as a date or time it depends on the clock; "
+                "write a date as date '2026-01-31'; where text is meant, compare it with a text column or "
+                "cast(… as string), or look for it in cast(… as array<string>)"
+            )

@@ -1,0 +1,251 @@
+"""Texts that Spark would read as moments, found by the types of the values that meet.
+
+A text that holds only a time, ``12:30:00``, is a moment of *today* where Spark makes a TIMESTAMP of it: the
+document would depend on the day on which it is built. Spark does so wherever a text meets a TIMESTAMP, deep
+inside arrays, maps and structs too, and mostly without being asked.
+
+The parser of expressions notes where values meet (`gold.expressions.clock_texts.Meeting`), and has checked
+literals. Here the types of these values decide, which Spark finds without any data. (A text as DATE or
+TIMESTAMP_NTZ is no problem: one without a date fails, or is NULL.)
+
+Likewise for numbers: of an element, a field and what a function gives only Spark knows the type. Spark may
+round one to bring two of them to one type, or divide otherwise than PostgreSQL (`gold.expressions.compared`).
+
+Likewise for texts that Spark makes of values that have no text: the keys of a map in JSON, or what a format
+string prints as Java does, would be an address in memory.
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from pyspark.sql.types import (
+    ArrayType,
+    AtomicType,
+    BinaryType,
+    BooleanType,
+    CharType,
+    DataType,
+    DateType,
+    DayTimeIntervalType,
+    FloatType,
+    IntegralType,
+    MapType,
+    NullType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VarcharType,
+    VariantType,
+    YearMonthIntervalType,
+)
+
+from deltasmelt.gold.expressions.clock_texts import EXPONENT, ROUNDED, SINGLE, TEXT_BESIDE_NUMBER
+from deltasmelt.gold.expressions.compared import wrong_cast, wrong_number
+from deltasmelt.gold.expressions.scanner import ColumnReference
+from deltasmelt.gold.language.types import DIGITS_OF_DOUBLE, digits, map_key, rounded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from deltasmelt.gold.expressions.clock_texts import Meeting
+
+_Known: TypeAlias = tuple[DataType, bool]
+"""A value's type, and whether it is made of literals alone."""
+
+_Said: TypeAlias = "Callable[[Sequence[DataType]], tuple[str, str] | None]"
+
+_TEXT: Final = (StringType, CharType, VarcharType)
+_JOINED: Final = (*_TEXT, IntegralType, BooleanType, TimestampNTZType, NullType)
+"""Types that ``||`` makes PostgreSQL's text of."""
+_STEPS: Final = (DayTimeIntervalType, YearMonthIntervalType)
+_TODAY: Final = (
+    "a text becomes a TIMESTAMP here, and one that holds a time alone would be a moment of today",
+    "write to_timestamp(text, 'yyyy-MM-dd HH:mm:ss') or try_to_timestamp, or cast the moment as string",
+)
+_ARRAYS: Final = (
+    "to PostgreSQL an array that is NULL has no elements beside ||, and Spark gives NULL",
+    "write concat(a, b), with coalesce(a, array()) where NULL means no elements",
+)
+_PLAIN: Final = (
+    "|| makes a text of a value here that PostgreSQL writes, or joins, in another way",
+    "write cast(… as string) for Spark's text, or date_format or format_number for a form of your own",
+)
+_WRITTEN: Final = (f"a number that is written with an exponent is {EXPONENT[0]}", EXPONENT[1])
+_KEYS: Final = (
+    "a map with keys that are no JSON names becomes JSON here",
+    "make texts of the keys, for example by hex(…)",
+)
+_PRINTED: Final = (
+    "a value that has no text is printed here",
+    "make a text of it, for example by hex(…), to_json(…) or cast(… as string)",
+)
+
+
+def objection(meeting: Meeting, kinds: Sequence[DataType]) -> tuple[str, str] | None:
+    """What is wrong with values of these types that meet, and what to write instead; or None."""
+    known = list(zip(kinds, meeting.literal, strict=True))
+    how = meeting.how
+    if how in _ALONE:
+        return _ALONE[how](kinds)
+    if how == "||":
+        columns = [len(value) == 1 and isinstance(value[0], ColumnReference) for value in meeting.values]
+        return _joined(kinds, columns)
+    if how == "moved":
+        return _TODAY if _is_moved(known) else None
+    if how == "result":
+        said = [_other_cast(one, kinds[-1]) for one in kinds[:-1]]
+    else:
+        said = [_other_number(one, other, how) for one, other in _pairs(how, known) if how in _ONE_NUMBER]
+    wrong = next((one for one in said if one is not None), None)
+    pairs = [(one, other) for (one, literal), (other, _) in _pairs(how, known) if not literal]
+    return _TODAY if wrong is None and any(_read(one, other) for one, other in pairs) else wrong
+
+
+def _pairs(how: str, known: Sequence[_Known]) -> Iterable[tuple[_Known, _Known]]:
+    """Which values may become values of the type of which others."""
+    if how == "moment":
+        return [(known[0], (TimestampType(), True))]
+    if how == "result":
+        return [(one, known[-1]) for one in known[:-1]]
+    if how == "arrays":  # also `concat` of texts
+        known = [one for one in known if isinstance(one[0], ArrayType | MapType)]
+    elif how in {"element", "index"}:
+        known = [*_held(known[0]), *known[1:]]
+    return permutations(known, 2)
+
+
+def _held(known: _Known) -> list[_Known]:
+    """What an element of an array, or a key of a map, is compared with."""
+    container, literal = known
+    if isinstance(container, ArrayType):
+        return [(container.elementType, literal)]
+    return [(container.keyType, literal)] if isinstance(container, MapType) else []
+
+
+def _read(one: DataType, other: DataType) -> bool:
+    """Whether a text is read as a TIMESTAMP where values of one type become values of the other."""
+    if isinstance(other, TimestampType):
+        return isinstance(one, (*_TEXT, VariantType))
+    if isinstance(one, VariantType):
+        return _holds_moments(other)
+    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
+        return _read(one.elementType, other.elementType)
+    if isinstance(one, MapType) and isinstance(other, MapType):
+        return _read(one.keyType, other.keyType) or _read(one.valueType, other.valueType)
+    if isinstance(one, StructType) and isinstance(other, StructType):
+        return any(_read(a.dataType, b.dataType) for a, b in zip(one, other, strict=False))
+    # Only `from_json` gives what is not of the shape of what it is given.
+    return isinstance(one, _TEXT) and _holds_moments(other)
+
+
+def _operated(operator: str) -> _Said:
+    """Return what says whether an operator makes another number of two types than PostgreSQL does."""
+
+    def said(kinds: Sequence[DataType]) -> tuple[str, str] | None:
+        one, other = (kind.simpleString() for kind in kinds)
+        return wrong_number(operator, one, other) if _numbers(kinds) else None
+
+    return said
+
+
+def _joined(kinds: Sequence[DataType], columns: Sequence[bool]) -> tuple[str, str] | None:
+    """Return what is wrong with values beside ``||``."""
+    if any(isinstance(kind, ArrayType) for kind in kinds):
+        return _ARRAYS
+    if all(isinstance(kind, BinaryType) for kind in kinds):
+        return None
+    # A date that is computed may be a timestamp to PostgreSQL.
+    plain = all(
+        isinstance(kind, _JOINED) or (isinstance(kind, DateType) and column)
+        for kind, column in zip(kinds, columns, strict=True)
+    )
+    return None if plain else _PLAIN
+
+
+def _numbers(kinds: Sequence[DataType]) -> bool:
+    return all(isinstance(kind, NumericType) for kind in kinds)
+
+
+def _other_number(one: _Known, other: _Known, how: str) -> tuple[str, str] | None:
+    """Return what is wrong where Spark makes a number of another type of a value, as PostgreSQL does not."""
+    (mine, literal), (theirs, _) = one, other
+    if isinstance(mine, ArrayType) and isinstance(theirs, ArrayType):
+        return _other_number((mine.elementType, literal), (theirs.elementType, literal), how)
+    if isinstance(mine, NumericType) and isinstance(theirs, _TEXT):
+        return TEXT_BESIDE_NUMBER
+    # Of a whole number that is written Spark counts the digits, where it only compares.
+    written = [kind for kind, constant in (one, other) if constant and isinstance(kind, IntegralType)]
+    if written and how == "compared":
+        return None
+    if how == "one type" and isinstance(mine, FloatType) and digits(theirs.simpleString()):
+        return SINGLE
+    if _numbers((mine, theirs)) and rounded(mine.simpleString(), theirs.simpleString()):
+        return ROUNDED
+    return None
+
+
+def _other_cast(one: DataType, result: DataType) -> tuple[str, str] | None:
+    """Return what is wrong with a cast that makes another number of a value than PostgreSQL does."""
+    if isinstance(one, ArrayType) and isinstance(result, ArrayType):
+        return _other_cast(one.elementType, result.elementType)
+    if isinstance(one, MapType) and isinstance(result, MapType):
+        key = _other_cast(one.keyType, result.keyType)
+        return key or _other_cast(one.valueType, result.valueType)
+    if isinstance(one, StructType) and isinstance(result, StructType):
+        pairs = zip(one, result, strict=False)
+        found = (_other_cast(mine.dataType, theirs.dataType) for mine, theirs in pairs)
+        return next((wrong for wrong in found if wrong is not None), None)
+    return wrong_cast(one.simpleString(), result.simpleString()) if _numbers((one, result)) else None
+
+
+def _is_finer(kind: DataType) -> bool:
+    """Check whether a number has more digits than a floating-point number holds exactly."""
+    return sum(digits(kind.simpleString()) or ()) > DIGITS_OF_DOUBLE
+
+
+def _holds_moments(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _holds_moments(kind.elementType)
+    if isinstance(kind, MapType):
+        return _holds_moments(kind.keyType) or _holds_moments(kind.valueType)
+    if isinstance(kind, StructType):
+        return any(_holds_moments(inner.dataType) for inner in kind)
+    return isinstance(kind, TimestampType)
+
+
+def _is_moved(known: Sequence[_Known]) -> bool:
+    texts = any(isinstance(one, (*_TEXT, VariantType)) and not literal for one, literal in known)
+    moments = (*_STEPS, DateType, TimestampType, TimestampNTZType)
+    plain = (AtomicType, NullType)
+    return texts and any(isinstance(one, moments) or not isinstance(one, plain) for one, _ in known)
+
+
+def _has_names(kind: DataType) -> bool:
+    """Whether the keys of all maps inside are names in JSON."""
+    if isinstance(kind, ArrayType):
+        return _has_names(kind.elementType)
+    if isinstance(kind, MapType):
+        return map_key(kind.keyType.simpleString()) and _has_names(kind.valueType)
+    if isinstance(kind, StructType):
+        return all(_has_names(inner.dataType) for inner in kind)
+    return True
+
+
+def _has_text(kind: DataType) -> bool:
+    return isinstance(kind, AtomicType | NullType) and not isinstance(kind, BinaryType | VariantType)
+
+
+_ONE_NUMBER: Final = frozenset(("one type", "arrays", "element", "compared"))
+"""Meetings in which Spark makes numbers of one type."""
+_ALONE: Final[dict[str, _Said]] = {
+    "as JSON": lambda kinds: None if _has_names(kinds[0]) else _KEYS,
+    "printed": lambda kinds: None if _has_text(kinds[0]) else _PRINTED,
+    "exponent": lambda kinds: _WRITTEN if digits(kinds[0].simpleString()) else None,
+    "exponent compared": lambda kinds: _WRITTEN if _is_finer(kinds[0]) else None,
+    **{operator: _operated(operator) for operator in ("/", "*", "div", "<<")},
+}
+"""Meetings that no moment is made in."""

@@ -1,0 +1,137 @@
+"""What has stopped although a run is caught up: tables and documents that the newest cuts do not name.
+
+A run that must catch up carries a position, not a list of tables. A table that an error stopped, or of which
+bronze lacks changes, is left out of the cuts, and the others go on to the end. So the end looks for such
+tables. What counts is the newest cut of each layer that ran:
+
+* silver's must name every table that bronze has as of then and that the source still has. One that it does
+  not name is stopped if it has an open error, from whatever process, and waits for its snapshot if not. A
+  table that was never found at the source (created and dropped while no reader ran) does not count;
+* gold's must name every document that is defined;
+* besides, errors count that a layer which ran records and closes itself: it alone could have closed them.
+
+An error of maintenance (`upkeep-failed`) stops nothing and does not count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.delta import location, open_table
+from deltasmelt.bronze.lake.transactions import transaction_version
+from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.bronze.store.gaps import is_left_out
+from deltasmelt.bronze.store.marks import fingerprint_app, snapshot_of
+from deltasmelt.bronze.store.relations import read_relations
+from deltasmelt.pipelines.runtime.maintenance import stops
+from deltasmelt.silver.schema.catalog import silver_catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from deltasmelt.bronze.lake.control import Cut, OpenError
+    from deltasmelt.bronze.lake.location import Lake, Layer
+    from deltasmelt.silver.schema.catalog import SilverTable
+    from deltasmelt.silver.settings import SilverSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """What has stopped, by name.
+
+    Attributes:
+        stopped: tables and documents with an open error.
+        waiting: those that lack something which is still to come, without an error.
+    """
+
+    stopped: tuple[str, ...]
+    waiting: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.stopped or self.waiting)
+
+
+def standing_still(
+    lake: Lake, settings: SilverSettings, layers: Collection[Layer], documents: Collection[str]
+) -> Stalled:
+    """What the newest cuts of the layers that ran lack, and what an error of theirs has stopped.
+
+    Args:
+        lake: where.
+        settings: silver's.
+        layers: that ran.
+        documents: names of those that are defined.
+    """
+    control = ControlTables(lake)
+    errors = control.open_errors()
+    stopped = set(stopped_names(errors, layers, documents))
+    waiting: set[str] = set()
+    if "silver" in layers:
+        carried, lacking = _tables(lake, settings, control.latest_cut("silver"))
+        fine = {name for table in carried for name in (str(table.table), table.name)}
+        known = {table.name: str(table.table) for table in lacking}  # its error may have its name in silver
+        stopped |= {
+            known.get(error.name, error.name)
+            for error in errors
+            if error.scope == "table" and stops(error) and error.name not in fine
+        }
+        waiting |= set(known.values()) - stopped
+    if "gold" in layers:
+        built = control.latest_cut("gold")
+        waiting |= set(documents) - (set() if built is None else set(built.tables)) - stopped
+    return Stalled(tuple(sorted(stopped)), tuple(sorted(waiting)))
+
+
+def stopped_names(
+    errors: Sequence[OpenError], layers: Collection[Layer], documents: Collection[str] = ()
+) -> list[str]:
+    """Tables and documents that stand still by an error which one of these layers records and closes.
+
+    Args:
+        errors: those that are open.
+        layers: that ran.
+        documents: that are defined; what is left of others stops nothing.
+    """
+    from deltasmelt.bronze.reader.table_errors import SOURCE_CODES  # noqa: PLC0415 - keeps the start of other commands quick
+    from deltasmelt.silver.errors import CODES  # noqa: PLC0415
+
+    stopped = set()
+    for error in errors:
+        if not stops(error):
+            continue
+        if error.scope == "document":
+            concerned = "gold" in layers and error.name in documents
+        else:  # some codes both record, and one that neither knows is passed over by neither
+            concerned = error.scope == "table" and (
+                ("bronze" in layers and (error.code in SOURCE_CODES or error.code not in CODES))
+                or ("silver" in layers and (error.code in CODES or error.code not in SOURCE_CODES))
+            )
+        if concerned:
+            stopped.add(error.name)
+    return sorted(stopped)
+
+
+def _tables(
+    lake: Lake, settings: SilverSettings, cut: Cut | None
+) -> tuple[list[SilverTable], list[SilverTable]]:
+    """Tables that the newest cut of silver names, and those that it lacks although the source has them."""
+    changes = open_table(location(lake, "bronze", CHANGES))
+    named = set() if cut is None else set(cut.tables)
+    relations = [one for one in read_relations(lake) if cut is None or one.from_lsn <= cut.commit_lsn]
+    tables = silver_catalog(relations, settings).values()
+    carried = [table for table in tables if table.name in named]
+    if changes is None:
+        return carried, []
+    lacking = [
+        table
+        for table in tables
+        if table.name not in named
+        and not is_left_out(changes, table.table)
+        and (
+            snapshot_of(changes, table.table) is not None
+            or transaction_version(changes, fingerprint_app(table.table)) is not None
+        )
+    ]
+    return carried, lacking

@@ -1,0 +1,166 @@
+"""Freshness and volume: a table that fell silent, a flood; told from the log of the last two weeks.
+
+Changes of each table are counted by days that end at the cut's commit time, so today is always a whole day.
+They are counted in `bronze.changes`: `control.runs` keeps the runs of one day only.
+
+A false alarm costs more trust than a late one, so both questions are put only to a table with a past:
+
+* **Silent**: none today, although each of the seven days before the silence had at least `STEADY` changes. A
+  table that rests at weekends never was that steady and is not asked. A table that stays silent is told of
+  for a week; then the two weeks hold no seven steady days any more.
+* **Flood**: more than `TIMES` the greatest day of the two weeks before, and at least `LEAST_FLOOD` changes.
+  Asked of a table whose first row in these weeks, of a snapshot or a change, is at least eight days old.
+
+Both are warnings: a quiet holiday and a planned migration look the same. The source's clock counts, and of
+the whole stream's standing still the cut says nothing; `smelt status` does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.store.contract import OP_DELETE, OP_INSERT, OP_TRUNCATE, OP_UPDATE
+from deltasmelt.pipelines.quality.expectations import VOLUME_SUITE, Expectation, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+CHANGING: Final = "expect_table_to_keep_changing"
+USUAL: Final = "expect_usual_number_of_changes"
+
+DAYS: Final = 14
+"""Days before today that are looked at."""
+STEADY_DAYS: Final = 7
+STEADY: Final = 20
+TIMES: Final = 10
+LEAST_FLOOD: Final = 10_000
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_OPS: Final = ", ".join(f"'{op}'" for op in (OP_INSERT, OP_UPDATE, OP_DELETE, OP_TRUNCATE))
+_COUNTS: Final = f"""
+SELECT table_schema, table_name, day, count_if(op IN ({_OPS})) AS changes
+FROM (
+    SELECT table_schema, table_name, op,
+           CAST(floor((unix_micros(last) - unix_micros(commit_ts)) / 86400000000) AS INT) AS day
+    FROM {{{{log}}}} CROSS JOIN (SELECT {{until}} AS last)
+    WHERE table_name IS NOT NULL AND commit_ts <= last AND commit_ts > last - INTERVAL {DAYS + 1} DAYS
+)
+GROUP BY table_schema, table_name, day
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """Changes of a table by day.
+
+    Attributes:
+        changes: of today and the days before it, as far back as the table has rows.
+    """
+
+    changes: tuple[int, ...]
+
+    @property
+    def today(self) -> int:
+        """Changes of the day that ends at the cut."""
+        return self.changes[0]
+
+    @property
+    def before(self) -> tuple[int, ...]:
+        """Changes of each day before."""
+        return self.changes[1:]
+
+    @property
+    def quiet(self) -> int:
+        """Days without a change up to now."""
+        return next((day for day, count in enumerate(self.changes) if count), len(self.changes))
+
+    @property
+    def before_silence(self) -> tuple[int, ...]:
+        """Changes of each day before today, or before the first day of a silence that goes on."""
+        return self.changes[max(1, self.quiet) :]
+
+    @property
+    def steady(self) -> bool:
+        """Whether each of the last of these days had changes enough for silence to mean something."""
+        last = self.before_silence[:STEADY_DAYS]
+        return len(last) == STEADY_DAYS and min(last) >= STEADY
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a past that a flood can be told from."""
+        return len(self.before) >= STEADY_DAYS
+
+    @property
+    def silent(self) -> bool:
+        """Whether a steady table fell silent."""
+        return self.steady and self.today == 0
+
+    @property
+    def flooded(self) -> bool:
+        """Whether today is far above every day before."""
+        return self.known and self.today >= LEAST_FLOOD and self.today > TIMES * max(self.before)
+
+
+def days_of_tables(log: DataFrame, until: datetime | None) -> dict[str, Days]:
+    """Changes by day of each table that has rows in these weeks, by silver's name.
+
+    Args:
+        log: `bronze.changes` up to the cut.
+        until: the cut's commit time; None where the cut has none: the log's newest counts.
+    """
+    spark = log.sparkSession
+    micros = None if until is None else (until - _EPOCH) // timedelta(microseconds=1)
+    if micros is None:
+        (newest,) = spark.sql("SELECT unix_micros(max(commit_ts)) AS micros FROM {log}", log=log).collect()
+        micros = newest.micros
+    if micros is None:
+        return {}
+    rows = spark.sql(_COUNTS.format(until=f"timestamp_micros({micros})"), log=log).collect()
+    found: dict[str, dict[int, int]] = {}
+    for row in rows:
+        name = TableName(row.table_schema, row.table_name).silver_name
+        found.setdefault(name, {})[row.day] = row.changes
+    return {
+        name: Days(tuple(by_day.get(day, 0) for day in range(max(by_day) + 1)))
+        for name, by_day in found.items()
+    }
+
+
+def check_volume(days: Mapping[str, Days], tables: Collection[str]) -> list[Result]:
+    """What is found of each table that has a past.
+
+    Args:
+        days: of `days_of_tables`.
+        tables: names of the cut's tables (``silver.orders``).
+    """
+    results: list[Result] = []
+    for name, counted in sorted(days.items()):
+        if f"silver.{name}" not in tables:
+            continue
+        if counted.steady:
+            results.append(_result(name, CHANGING, counted, holds=not counted.silent))
+        if counted.known:
+            results.append(_result(name, USUAL, counted, holds=not counted.flooded))
+    return results
+
+
+def _result(name: str, kind: str, days: Days, *, holds: bool) -> Result:
+    past = days.before_silence if kind == CHANGING else days.before
+    now = "changes in the 24 hours before the cut"
+    if kind == CHANGING and days.quiet > 1:
+        now = f"no change for {days.quiet} days"
+    note = f"{now}; {_range(past)} a day in the {len(past)} days before"
+    about = Expectation(
+        "silver", name, VOLUME_SUITE, kind, {}, severity="warning", note=note, where="the log of recent days"
+    )
+    return Result(about, success=holds, observed=days.today)
+
+
+def _range(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

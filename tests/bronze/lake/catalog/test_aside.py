@@ -1,0 +1,46 @@
+"""Folders for rows on their way into a catalog's tables: they go with their process."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from deltasmelt.bronze.lake.catalog.staging import aside, make, remove_left
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOLDS = """
+import sys, time
+from pathlib import Path
+from deltasmelt.bronze.lake.catalog.staging import make
+print(make(Path(sys.argv[1])), flush=True)
+time.sleep(600)
+"""
+
+
+def test_the_next_start_removes_what_a_killed_process_left_and_nothing_of_a_living_one(
+    tmp_path: Path,
+) -> None:
+    ours = make(tmp_path)
+    command = [sys.executable, "-c", HOLDS, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert len(list(tmp_path.iterdir())) == 2
+        remove_left(tmp_path)
+        assert len(list(tmp_path.iterdir())) == 2
+        process.send_signal(signal.SIGKILL)
+    remove_left(tmp_path)
+    assert list(tmp_path.iterdir()) == [ours]
+
+
+def test_a_folder_that_was_cleaned_away_is_made_again() -> None:
+    folder = aside("catalog://main/bronze/changes")
+    shutil.rmtree(folder)
+    assert aside("catalog://main/bronze/changes") == folder
+    assert folder.is_dir()
+    assert aside("catalog://main/bronze/a%2Fb") != folder

@@ -1,0 +1,280 @@
+"""Tables of a catalog in a real session: two writers, rows changed in place, names that are taken."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from deltasmelt.bronze.errors import DefiniteError, SmeltError
+from deltasmelt.bronze.lake import delta, named_files
+from deltasmelt.bronze.lake.catalog import commit_marks, commits
+from deltasmelt.bronze.lake.catalog.sql import TableChangedError, failures, run
+from deltasmelt.bronze.lake.catalog.staging import aside
+from deltasmelt.bronze.lake.catalog.table import CatalogTable
+from deltasmelt.bronze.lake.client import CommitFailedError
+from deltasmelt.bronze.lake.control import Cut, OpenError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import SCRATCH
+from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.contract import CHANGES_SCHEMA
+from deltasmelt.bronze.store.marks import READER_APP
+from deltasmelt.silver.run.table_log import SilverLog
+from deltasmelt.silver.schema.ddl import RELATION_PROPERTY
+from tests.fix_spark import rows_of
+from tests.gold.catalog_world import CATALOG, lake_in_catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from deltasmelt.bronze.lake.location import Lake
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    with lake_in_catalog(spark, tmp_path_factory.mktemp("named")) as made:
+        yield made
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": list(ids), "name": [f"n{one}" for one in ids]}, schema=SCHEMA)
+
+
+def ids(spark: SparkSession, uri: str) -> list[int]:
+    name = uri.rpartition("/")[2]
+    return sorted(row[0] for row in rows_of(spark, f"SELECT id FROM {CATALOG}.bronze.{name}"))
+
+
+def made(lake: Lake, name: str) -> str:
+    uri = lake.uri("bronze", name)
+    delta.open_or_create(uri, SCHEMA, description="")
+    return uri
+
+
+def test_of_two_writers_of_an_id_one_commits_wherever_their_handles_stand(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = made(lake, "two")
+    first = CatalogTable(uri)
+    commits.append(first, rows(1), {READER_APP: 7})
+    first.update_incremental()
+    commits.append(CatalogTable(uri), rows(2), {"other": 1})  # without the id: the handles' versions differ
+    second = CatalogTable(uri)
+    monkeypatch.setattr(commits, "_later", lambda *_: [])  # both looked before either wrote
+    commits.append(first, rows(3), {READER_APP: 7})
+    with pytest.raises(CommitFailedError):
+        commits.append(second, rows(4), {READER_APP: 8})
+    assert ids(spark, uri) == [1, 2, 3]
+    monkeypatch.undo()
+    with pytest.raises(CommitFailedError):
+        commits.append(second, rows(4), {READER_APP: 8})
+    second.update_incremental()
+    assert second.transaction_version(READER_APP) == 7
+    commits.append(second, rows(4), {READER_APP: 8})
+    assert ids(spark, uri) == [1, 2, 3, 4]
+
+
+def test_marks_of_two_processes_at_once_never_go_back(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = made(lake, "marks")
+    first, second, third = CatalogTable(uri), CatalogTable(uri), CatalogTable(uri)
+    commits.append(first, SCHEMA.empty_table(), {"gap": 500, "resnapshot": 500})
+    looks, later = [0], commits._later
+
+    def early(*args: object) -> object:  # at first as if nothing had come since
+        looks[0] += 1
+        return [] if looks[0] == 1 else later(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(commits, "_later", early)
+    with pytest.raises(CommitFailedError):
+        commits.append(second, SCHEMA.empty_table(), {"resnapshot": 400})
+    looks[0] = 0
+    commits.append(third, SCHEMA.empty_table(), {"other": 7})
+    assert looks == [2]
+    found = CatalogTable(uri)
+    marks = {name: found.transaction_version(name) for name in ("gap", "resnapshot", "other")}
+    assert marks == {"gap": 500, "resnapshot": 500, "other": 7}
+
+
+def test_a_property_that_is_set_meanwhile_is_no_other_writer(spark: SparkSession, lake: Lake) -> None:
+    uri = made(lake, "stated")
+    table = CatalogTable(uri)
+    commits.append(table, rows(1), {READER_APP: 7})
+    table.update_incremental()
+    CatalogTable(uri).create_checkpoint()
+    commits.append(table, rows(2), {READER_APP: 7})
+    table.update_incremental()
+    assert table.transaction_version(READER_APP) == 7
+    assert table.transaction_version(commits.counter_of(READER_APP)) == 2
+    assert ids(spark, uri) == [1, 2]
+
+
+def test_a_commit_under_which_a_property_changes_is_tried_again(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, left = made(lake, "changed"), [2]
+    whole = commits._commit
+
+    def refused(*args: object, **more: object) -> None:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise TableChangedError("DELTA_METADATA_CHANGED")
+        whole(*args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(commits, "_commit", refused)
+    commits.append(CatalogTable(uri), rows(1), {READER_APP: 7})
+    assert ids(spark, uri) == [1]
+
+
+def test_what_others_append_while_rows_are_changed_stays(lake: Lake) -> None:
+    now = datetime.now(UTC)
+    ours, others = ControlTables(lake), ControlTables(lake)
+    ours.record_cut(Cut("silver", Lsn(5), now, {"a": 1, "b": 2}, now))
+    ours.open_error(OpenError("table", "public.a", "table-failed", "one", "none"))
+    assert ours.latest_cut("silver") is not None
+    change = ours._errors.update
+
+    def late(how: object) -> None:
+        others.open_error(OpenError("table", "public.b", "table-failed", "two", "none"))
+        others.record_cut(Cut("silver", Lsn(6), now, {"a": 3}, now + timedelta(seconds=1)))
+        change(how)  # type: ignore[arg-type]
+
+    ours._errors.update = late  # type: ignore[method-assign, assignment]
+    ours.close_errors("table", "public.a")
+    assert [one.name for one in ControlTables(lake).open_errors()] == ["public.b"]
+    assert ours.expire_cuts(now + timedelta(days=1), gold=False) == 1
+    assert [cut.commit_lsn for cut in ControlTables(lake).cuts("silver")] == [Lsn(6)]
+
+
+def test_rows_that_were_read_before_an_append_take_nothing_of_it_along(
+    spark: SparkSession, lake: Lake
+) -> None:
+    from deltasmelt.bronze.lake.catalog.amend import amend  # noqa: PLC0415
+
+    uri = made(lake, "amended")
+    delta.append(delta.open_existing(uri), rows(1, 2, 2, 3))
+    before = CatalogTable(uri).rows().cast(SCHEMA)
+    delta.append(delta.open_existing(uri), rows(4))
+    amend(uri, before, before.filter(pa.compute.not_equal(before["id"], 2)))
+    assert ids(spark, uri) == [1, 3, 4]
+    changed = before.set_column(1, "name", pa.array([None] * before.num_rows, pa.string()))
+    amend(uri, before, changed)
+    amend(uri, before, changed)
+    found = rows_of(spark, f"SELECT id, name FROM {CATALOG}.bronze.amended")
+    assert sorted((row[0], row[1]) for row in found) == [(1, None), (3, None), (4, "n4")]
+
+
+def test_a_merge_shows_its_condition_where_the_mark_is_looked_for(spark: SparkSession, lake: Lake) -> None:
+    spark.sql(f"CREATE TABLE {CATALOG}.silver.merged (id BIGINT, n STRING, _commit_lsn BIGINT) USING DELTA")
+    uri = lake.uri("silver", "merged")
+    text = "MERGE INTO {} AS t USING (SELECT 1L AS id) AS s ON %s "
+    text += "WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)"
+    marked = commit_marks.condition("t.`_commit_lsn`", 77)
+    run(uri, text % f"{marked} AND t.id = s.id AND t.n <> 'x'").collect()
+    assert CatalogTable(uri).transaction_version("deltasmelt.silver") == 77
+    run(uri, text % "t.id = s.id AND t.n = 'NOT (_commit_lsn#1L <=> -99)'").collect()
+    assert CatalogTable(uri).transaction_version("deltasmelt.silver") == 77
+    run(uri, text % "t.n = 'NOT (_commit_lsn#1L <=> -99)' AND t.id = s.id").collect()
+    assert CatalogTable(uri).transaction_version("deltasmelt.silver") == 77
+
+
+def test_a_table_that_somebody_else_made_is_left_alone(spark: SparkSession, lake: Lake) -> None:
+    for layer in ("silver", "control"):
+        spark.sql(f"CREATE TABLE {CATALOG}.{layer}.taken (id BIGINT, name STRING) USING DELTA")
+        spark.sql(f"INSERT INTO {CATALOG}.{layer}.taken VALUES (1, 'theirs')")
+    with pytest.raises(DefiniteError) as told:
+        SilverLog(lake).read("taken")
+    assert told.value.code == "catalog-name-taken"
+    for write in (
+        lambda: delta.open_or_create(lake.uri("control", "taken"), SCHEMA, description=""),
+        lambda: delta.overwrite(lake.uri("control", "taken"), rows(9)),
+    ):
+        with pytest.raises(DefiniteError) as told:
+            write()
+        assert told.value.code == "catalog-name-taken"
+    assert [row["id"] for row in rows_of(spark, f"SELECT id FROM {CATALOG}.control.taken")] == [1]
+
+
+def test_a_view_or_a_table_of_another_format_is_no_table_of_ours(spark: SparkSession, lake: Lake) -> None:
+    spark.sql(f"CREATE VIEW {CATALOG}.silver.seen AS SELECT 1 AS id")
+    spark.sql(f"CREATE TABLE {CATALOG}.silver.plain (id BIGINT) USING PARQUET")
+    for name in ("seen", "plain"):
+        for look in (
+            lambda name=name: SilverLog(lake).read(name),
+            lambda name=name: delta.open_or_create(lake.uri("silver", name), SCHEMA, description=""),
+        ):
+            with pytest.raises(DefiniteError) as told:
+                look()
+            assert told.value.code == "catalog-name-taken", name
+
+
+def test_a_table_that_was_removed_or_put_back_is_noticed_before_a_step_builds_upon_it(
+    spark: SparkSession, lake: Lake
+) -> None:
+    """A cycle that had the lease before looks at a table no sooner than a step begins."""
+
+    def make(inserts: int) -> None:
+        spark.sql(
+            f"CREATE TABLE {CATALOG}.silver.held (id BIGINT) USING DELTA "
+            f"TBLPROPERTIES ('{RELATION_PROPERTY}' = '1')"
+        )
+        for number in range(inserts):
+            spark.sql(f"INSERT INTO {CATALOG}.silver.held VALUES ({number})")
+
+    make(2)
+    log = SilverLog(lake)
+    log.begin(alone=False)
+    known = log.read("held")
+    log.begin(alone=True)
+    log.confirm("held", look=True)
+    for again in (True, False):
+        spark.sql(f"DROP TABLE {CATALOG}.silver.held")
+        if again:
+            make(1)
+        assert known is not None
+        assert log.read("held") == known, "what was seen last stands"
+        with pytest.raises(SmeltError, match=rf"version {known.version} of silver\.held is gone") as told:
+            log.confirm("held", look=True)
+        assert (told.value.code, told.value.where) == ("table-put-back", CATALOG)
+        known = log.read("held")
+    assert known is None
+
+
+def test_a_failing_task_is_an_error_that_every_opener_knows(spark: SparkSession, lake: Lake) -> None:
+    uri = made(lake, "failing")
+    with pytest.raises(OSError, match="bronze"), failures(uri):
+        spark.sql("SELECT raise_error('deliberate')").collect()
+
+
+@pytest.mark.parametrize("sees", [True, False], ids=["read from their files", "sent in pieces"])
+def test_many_rows_are_one_commit(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, *, sees: bool
+) -> None:
+    uri = lake.uri("bronze", f"many_{sees}")
+    delta.open_or_create(uri, CHANGES_SCHEMA, description="")
+    now = datetime.now(UTC)
+    each = dict.fromkeys(CHANGES_SCHEMA.names) | {
+        "lsn": 90, "commit_ts": now, "op": "insert", "relation_id": 1, "table_schema": "public",
+               "columns": ["a"], "new": ["é"], "table_name": "t", "commit_lsn": 90,
+    }  # fmt: skip
+    some = pa.Table.from_pylist([{**each, "seq": number} for number in range(3)], schema=CHANGES_SCHEMA)
+    delta.append(delta.open_existing(uri), some)
+    monkeypatch.setattr(named_files, "_PIECE_BYTES", 1)
+    monkeypatch.setattr(commits, "append", None)
+    if not sees:
+        monkeypatch.setattr(commits, "sees_local_files", lambda _: False)
+    before = CatalogTable(uri).version()
+    delta.append(delta.open_existing(uri), some)
+    assert CatalogTable(uri).version() == before + 1
+    if not sees:
+        left = rows_of(spark, f"SHOW TABLES IN {CATALOG}.{SCRATCH}")  # views of the session are among them
+        assert not [row for row in left if not row["isTemporary"]], "what was beside is gone"
+    found = CatalogTable(uri).rows().cast(CHANGES_SCHEMA).sort_by([("seq", "ascending")])
+    assert found.num_rows == 6
+    assert found.slice(0, 1) == found.slice(1, 1)
+    assert not any(aside(uri).iterdir())

@@ -1,0 +1,21 @@
+"""A catalog's table that somebody else made."""
+
+from __future__ import annotations
+
+import pytest
+
+from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake.catalog.sql import MADE_PROPERTY, require_ours
+
+
+def test_a_table_without_our_property_is_anothers() -> None:
+    with pytest.raises(DefiniteError) as told:
+        require_ours("catalog://main/silver/customers", {"owner": "them"}, "deltasmelt.relation")
+    assert told.value.code == "catalog-name-taken"
+    assert "`main`.`silver`.`customers`" in told.value.message
+
+
+def test_ours_and_what_lies_at_a_path_pass() -> None:
+    require_ours("catalog://main/silver/customers", {"deltasmelt.relation": ""}, "deltasmelt.relation")
+    require_ours("catalog://main/control/cuts", {MADE_PROPERTY: "true"})
+    require_ours("/lake/silver/customers", {})

@@ -1,0 +1,120 @@
+"""A property that says all marks, beside commits of others that came while it was written."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deltasmelt.bronze.lake.catalog import commit_marks
+from deltasmelt.bronze.lake.location import Lake, layer_of
+from deltasmelt.bronze.lake.scratch import scratch_of
+
+APPS = st.sampled_from(["a", "b", "c"])
+COMMITS = st.lists(st.dictionaries(APPS, st.integers(0, 9), max_size=2), min_size=1, max_size=12)
+
+
+def entry(version: int, marks: dict[str, int], *, as_of: int | None = None) -> dict[str, Any]:
+    if as_of is None:
+        return {"version": version, "operation": "WRITE", "userMetadata": commit_marks.said(marks)}
+    properties = {commit_marks.MARKS_PROPERTY: json.dumps({**marks, commit_marks.AS_OF: as_of})}
+    return {
+        "version": version,
+        "operation": "SET TBLPROPERTIES",
+        "operationParameters": {"properties": json.dumps(properties)},
+    }
+
+
+@given(COMMITS, st.data())
+def test_marks_are_those_of_all_commits_wherever_the_property_was_written(
+    commits: list[dict[str, int]], data: st.DataObject
+) -> None:
+    """Also for a reader that is behind, and with an older property among the commits that are left."""
+    places = st.integers(0, len(commits) - 1)
+    first_of, second_of = sorted((data.draw(places), data.draw(places)))
+    written = {data.draw(st.integers(of, len(commits) - 1)): of for of in (first_of, second_of)}
+    known: list[dict[str, int]] = []
+    entries: list[dict[str, Any]] = []
+    marks_at: list[dict[str, int]] = []
+    properties: list[dict[str, str]] = []
+    for number, marks in enumerate(commits):
+        known.append({**(known[-1] if known else {}), **marks})
+        entries.append(entry(len(entries), marks))
+        marks_at.append(known[number])
+        if number in written:
+            of = next(at for at, one in enumerate(marks_at) if one is known[written[number]])
+            entries.append(entry(len(entries), known[written[number]], as_of=of))
+            marks_at.append(known[number])
+            properties.append(
+                {commit_marks.MARKS_PROPERTY: json.dumps({**known[written[number]], commit_marks.AS_OF: of})}
+            )
+    told = [commit_marks.read(one) for one in reversed(entries)]
+    assert commit_marks.collected(told) == known[-1]
+    assert commit_marks.reaches_back(told)
+    for version in range(len(entries)):
+        for oldest in range(1, version + 2):
+            left = [one for one in told if oldest <= one.version <= version]
+            newest = version == len(entries) - 1
+            if commit_marks.reaches_back(left) if left else False:
+                assert commit_marks.collected(left) == marks_at[version]
+            found = commit_marks.gone_on_from_property(left, properties[-1], version, newest=newest)
+            assert found is None or found == marks_at[version], (version, oldest)
+
+
+def whole(as_of: int | None, oldest: int, version: int, *, told: bool, newest: bool = True) -> bool:
+    """Check whether marks are found where commits from ``oldest`` on are left."""
+    left = [
+        commit_marks.Said(version=at, complete=told and at == version)
+        for at in range(version, oldest - 1, -1)
+    ]
+    properties = (
+        {} if as_of is None else {commit_marks.MARKS_PROPERTY: json.dumps({commit_marks.AS_OF: as_of})}
+    )
+    return commit_marks.gone_on_from_property(left, properties, version, newest=newest) is not None
+
+
+def test_where_the_property_and_its_own_commit_are_what_went_last_nothing_is_missing() -> None:
+    assert whole(98, 100, 100, told=False), "99 set it"
+    assert not whole(98, 100, 100, told=False, newest=False), "a later commit may have set it"
+    assert not whole(98, 100, 100, told=True), "99 may have said more"
+    assert whole(99, 100, 100, told=True)
+    assert not whole(97, 100, 100, told=False)
+    assert not whole(None, 1, 5, told=False)
+    assert not whole(7, 3, 6, told=False), "of another table, put back"
+
+
+def test_a_property_of_a_release_that_did_not_say_as_of_when_ends_the_reading() -> None:
+    told = [
+        commit_marks.read(entry(2, {"a": 3})),
+        commit_marks.Said({"a": 1, "b": 2}, complete=True, version=1),
+    ]
+    assert commit_marks.collected([*told, commit_marks.read(entry(0, {"c": 9}))]) == {"a": 3, "b": 2}
+    assert commit_marks.reaches_back(told)
+
+
+def test_a_property_of_before_what_is_known_takes_nothing_back() -> None:
+    property_set = commit_marks.read(entry(52, {"a": 50}, as_of=50))
+    assert commit_marks.gone_on([property_set], {"a": 51}) == {"a": 51}
+    newer = commit_marks.read(entry(53, {"b": 1}))
+    assert commit_marks.gone_on([newer, property_set], {"a": 51}) == {"a": 51, "b": 1}
+
+
+def test_of_two_properties_the_newer_one_says_all() -> None:
+    told = [
+        commit_marks.read(entry(53, {"a": 51}, as_of=51)),
+        commit_marks.read(entry(52, {"a": 50}, as_of=50)),
+        commit_marks.read(entry(51, {"a": 51})),
+    ]
+    assert commit_marks.collected(told) == {"a": 51}
+    assert commit_marks.collected([told[1], told[2]]) == {"a": 51}
+
+
+@pytest.mark.parametrize("name", ["orders", "order_items", "x"])
+def test_a_scratch_tables_layer_is_that_of_the_table_it_stands_for(name: str) -> None:
+    lake = Lake(catalog="main")
+    scratch = scratch_of(lake, "rebuild")
+    assert scratch.sql("silver", name) == f"`main`.`deltasmelt_scratch`.`rebuild_silver_{name}`"
+    assert layer_of(scratch.uri("silver", name)) == layer_of(lake.uri("silver", name)) == "silver"
