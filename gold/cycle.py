@@ -10,7 +10,7 @@ error is recorded with its remedy and the others continue. It is tried again whe
 same one is recorded again. Its table and mark stay as they were, so it starts from the very record of
 silver's cut that it was built from. Where that record is not surely known, it is built in full.
 
-A lake that does not answer is no document's failure (`silver.run.outages`): the cycle ends with a
+A lake that does not answer is no document's failure (`silver.spark.errors`): the cycle ends with a
 `TransientError` and is repeated after a pause. If one document meets that in several cycles in a row, it
 counts as that document's own failure, and the others no longer wait for it.
 """
@@ -30,10 +30,10 @@ from deltasmelt.bronze.lake.leases import COMMIT_LOST, still_writing
 from deltasmelt.gold.builder.build_start import BuildStart
 from deltasmelt.gold.builder.memory import Room
 from deltasmelt.gold.tree.check import resolved
-from deltasmelt.silver.run.lazy_session import lazily
-from deltasmelt.silver.run.outages import Patience, outage
-from deltasmelt.silver.run.spark_settings import GUARDED, in_background
 from deltasmelt.silver.run.table_log import SilverLog
+from deltasmelt.silver.spark.errors import Patience, outage
+from deltasmelt.silver.spark.lazy_session import lazily
+from deltasmelt.silver.spark.tuning import GUARDED, in_background
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from deltasmelt.gold.tree.nodes import Tree
     from deltasmelt.gold.verify.verify import Built
     from deltasmelt.silver.fresh import FreshTables, Head
-    from deltasmelt.silver.run.lazy_session import LazySession
     from deltasmelt.silver.schema.catalog import SilverTable
+    from deltasmelt.silver.spark.lazy_session import LazySession
 
 _LOGGER: Final = logging.getLogger("deltasmelt.gold")
 
@@ -221,7 +221,7 @@ class Gold:
             SmeltError: there is no such document, the key does not fit, or the definition is wrong.
         """
         from deltasmelt.gold.preview import Preview, at_head  # noqa: PLC0415 - they load Spark
-        from deltasmelt.silver.run.sessions import beside  # noqa: PLC0415
+        from deltasmelt.silver.spark.access import beside  # noqa: PLC0415
 
         standing = self._named(name)
         cut = self._control.latest_cut("silver")

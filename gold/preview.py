@@ -19,8 +19,8 @@ from deltasmelt.gold.builder.weights import Roots
 from deltasmelt.gold.compile.column_types import schema_of
 from deltasmelt.gold.compile.compiler import compile_tree
 from deltasmelt.gold.tree.check import resolved
-from deltasmelt.silver.run.spark_settings import settings
 from deltasmelt.silver.run.table_log import SilverLog
+from deltasmelt.silver.spark.tuning import settings
 from deltasmelt.silver.sql import as_json, literal, quote
 
 if TYPE_CHECKING:

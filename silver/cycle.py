@@ -48,16 +48,16 @@ from deltasmelt.silver.plan.history_steps import halves, plan_versions
 from deltasmelt.silver.plan.steps import plan
 from deltasmelt.silver.run.bronze_window import Source
 from deltasmelt.silver.run.failed_tables import FailedTables
-from deltasmelt.silver.run.lazy_session import lazily
 from deltasmelt.silver.run.long_work import LongWork
 from deltasmelt.silver.run.position import Position
-from deltasmelt.silver.run.sessions import Sessions, warm_up
-from deltasmelt.silver.run.spark_settings import in_background
 from deltasmelt.silver.run.step_runner import Descriptions, StepRunner
 from deltasmelt.silver.run.table_log import SilverLog
 from deltasmelt.silver.run.worklist import Attempt, Worklist
 from deltasmelt.silver.schema.catalog import histories, silver_catalog
 from deltasmelt.silver.schema.decimals import UNREPRESENTABLE_ROWS, lossy_decimals, lossy_inside
+from deltasmelt.silver.spark.access import Sessions, warm_up
+from deltasmelt.silver.spark.lazy_session import lazily
+from deltasmelt.silver.spark.tuning import in_background
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -72,10 +72,10 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.shapes import Relation
     from deltasmelt.bronze.store.position import Position as BronzePosition
     from deltasmelt.silver.plan.activity import Work
-    from deltasmelt.silver.run.lazy_session import LazySession
     from deltasmelt.silver.run.stored import Stored
     from deltasmelt.silver.schema.catalog import SilverTable
     from deltasmelt.silver.settings import SilverSettings
+    from deltasmelt.silver.spark.lazy_session import LazySession
 
 _JUST_NOW: Final = 1.0
 """Seconds since a look at `bronze.changes` that a cycle takes for its own; what came since, the next has."""

@@ -46,14 +46,14 @@ from deltasmelt.silver.plan.steps import plan
 from deltasmelt.silver.run import step_source
 from deltasmelt.silver.run.aside import Aside, OneSession, PinnedLog
 from deltasmelt.silver.run.bronze_window import Source, files_after
-from deltasmelt.silver.run.masters import is_remote, runs_locally
-from deltasmelt.silver.run.sessions import share, unshare
-from deltasmelt.silver.run.small_reads import table_at
-from deltasmelt.silver.run.spark_settings import ONE_TASK, SMALL, SMALL_TARGET, generate_code, settings, tune
 from deltasmelt.silver.run.step_runner import StepRunner, reshaping, rows_touched
 from deltasmelt.silver.run.table_log import SilverLog
 from deltasmelt.silver.run.worklist import Attempt, Worklist
 from deltasmelt.silver.schema.catalog import histories, silver_catalog
+from deltasmelt.silver.spark.access import share, unshare
+from deltasmelt.silver.spark.session_kind import is_remote, runs_locally
+from deltasmelt.silver.spark.small_reads import table_at
+from deltasmelt.silver.spark.tuning import ONE_TASK, SMALL, SMALL_TARGET, generate_code, settings, tune
 from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:

@@ -50,9 +50,6 @@ from deltasmelt.silver.plan.history_steps import plan_versions
 from deltasmelt.silver.plan.steps import plan
 from deltasmelt.silver.run.bronze_window import whole
 from deltasmelt.silver.run.marks import Mark, write
-from deltasmelt.silver.run.sessions import beside, mark_settings
-from deltasmelt.silver.run.spark_settings import settings as session_settings
-from deltasmelt.silver.run.spark_settings import tune
 from deltasmelt.silver.run.step_runner import StepRunner
 from deltasmelt.silver.run.stored import SILVER_APP
 from deltasmelt.silver.run.table_log import SilverLog
@@ -60,6 +57,9 @@ from deltasmelt.silver.schema import alter, ddl
 from deltasmelt.silver.schema.catalog import COMMIT_LSN, DELETED, VALID_FROM_LSN, VALID_TO, VALID_TO_LSN
 from deltasmelt.silver.schema.clustering import clustered_again
 from deltasmelt.silver.schema.ddl import adopted
+from deltasmelt.silver.spark.access import beside, mark_settings
+from deltasmelt.silver.spark.tuning import settings as session_settings
+from deltasmelt.silver.spark.tuning import tune
 from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from deltasmelt.bronze.lake.catalog.commit_marks import USER_METADATA
 from deltasmelt.bronze.lake.foreign_commits import SIGNATURE
 from deltasmelt.pipelines.spark.session import spark_session, stop_session
-from deltasmelt.silver.run.spark_settings import settings
+from deltasmelt.silver.spark.tuning import settings
 from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:

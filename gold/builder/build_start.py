@@ -109,7 +109,7 @@ def proof(document: Document, tree: Tree, definition: str, meaning: str) -> str:
         document: its definition.
         tree: the document, resolved against silver's catalog.
         definition: that the table names.
-        meaning: how Spark understands statements (`silver.run.lazy_session.LazySession.meaning`).
+        meaning: how Spark understands statements (`silver.spark.lazy_session.LazySession.meaning`).
     """
     query = compile_tree(tree, lambda name: empty_table(tree, name)).sql
     parts = (definition, meaning, _release(), described(document, tree, {}), query)

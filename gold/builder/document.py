@@ -31,9 +31,9 @@ from deltasmelt.gold.builder.incremental import IncrementalBuild
 from deltasmelt.gold.builder.sizing import Sizing
 from deltasmelt.gold.compile.column_types import schema_of
 from deltasmelt.gold.incremental.change_feed import ChangeFeedUnreadableError
-from deltasmelt.silver.run.pinned import unpinned
-from deltasmelt.silver.run.sessions import own_session
 from deltasmelt.silver.schema.ddl import NTZ
+from deltasmelt.silver.spark.access import own_session
+from deltasmelt.silver.spark.semantics import unpinned
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -36,10 +36,10 @@ from deltasmelt.gold.incremental.affected import PLACES, SIDE, Affected, affecte
 from deltasmelt.gold.incremental.change_feed import ChangeFeedUnreadableError, images_query, recreated
 from deltasmelt.gold.incremental.key_lists import LOOKED_UP, MOST_LISTED, lists_of, lists_query
 from deltasmelt.gold.tree.derived import may_be_lost, rows_of
-from deltasmelt.silver.run.outages import outage
-from deltasmelt.silver.run.spark_settings import settings
 from deltasmelt.silver.schema.catalog import UNREPRESENTABLE
 from deltasmelt.silver.schema.live_rows import keeps_deleted
+from deltasmelt.silver.spark.errors import outage
+from deltasmelt.silver.spark.tuning import settings
 from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from deltasmelt.gold.incremental.key_lists import LOOKED_UP, MOST_KEYS, bitmap, 
 from deltasmelt.silver.fold.merge import prunable
 from deltasmelt.silver.run.key_ranges import key_ranges, share_of
 from deltasmelt.silver.run.marks import Mark, telling
-from deltasmelt.silver.run.spark_settings import FINE_PAGES, settings
+from deltasmelt.silver.spark.tuning import FINE_PAGES, settings
 from deltasmelt.silver.sql import as_json, literal, quote
 
 if TYPE_CHECKING:

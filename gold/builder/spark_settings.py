@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.gold.builder.memory import WHOLE_BATCH
-from deltasmelt.silver.run.spark_settings import NOT_ADAPTIVE
+from deltasmelt.silver.spark.tuning import NOT_ADAPTIVE
 from deltasmelt.silver.sql import as_json, quote
 
 if TYPE_CHECKING:

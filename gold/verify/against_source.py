@@ -22,8 +22,8 @@ from deltasmelt.gold.reference.reading import Answers, Conversion, key_conversio
 from deltasmelt.gold.reference.values import at_source
 from deltasmelt.gold.tree.derived import with_derived
 from deltasmelt.gold.verify.verify import Difference, first_difference
-from deltasmelt.silver.run.spark_settings import settings
 from deltasmelt.silver.schema.catalog import UNREPRESENTABLE
+from deltasmelt.silver.spark.tuning import settings
 from deltasmelt.silver.sql import as_json, literal, quote
 
 if TYPE_CHECKING:

@@ -24,10 +24,10 @@ from deltasmelt.gold.builder.build import CutViews
 from deltasmelt.gold.builder.spark_settings import HASH, LSN, SORTED, content_hash
 from deltasmelt.gold.compile.clauses import numbered
 from deltasmelt.gold.compile.compiler import compile_tree
-from deltasmelt.silver.run.masters import computed
-from deltasmelt.silver.run.sessions import beside
-from deltasmelt.silver.run.small_reads import table_at
-from deltasmelt.silver.run.spark_settings import settings
+from deltasmelt.silver.spark.access import beside
+from deltasmelt.silver.spark.session_kind import computed
+from deltasmelt.silver.spark.small_reads import table_at
+from deltasmelt.silver.spark.tuning import settings
 from deltasmelt.silver.sql import as_json, quote
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from deltasmelt.pipelines.terminal.failures import without_secrets
 from deltasmelt.pipelines.terminal.interrupts import Terminated, terminable
 from deltasmelt.pipelines.terminal.jvm_errors import in_words
 from deltasmelt.pipelines.terminal.logs import spark_log
-from deltasmelt.silver.run.masters import is_remote
+from deltasmelt.silver.spark.session_kind import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -47,7 +47,7 @@ from deltasmelt.pipelines.runtime.progress_text import snapshot_text
 from deltasmelt.pipelines.runtime.wait_for_bronze import reach
 from deltasmelt.pipelines.spark.remote import is_elsewhere
 from deltasmelt.pipelines.terminal.output import counted
-from deltasmelt.silver.run.masters import runs_locally
+from deltasmelt.silver.spark.session_kind import runs_locally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

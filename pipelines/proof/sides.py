@@ -20,10 +20,10 @@ from deltasmelt.pipelines.runtime.maintenance import stops
 from deltasmelt.silver.errors import failure, table_error
 from deltasmelt.silver.fresh import FreshTables
 from deltasmelt.silver.run.failed_tables import answers
-from deltasmelt.silver.run.masters import is_remote
-from deltasmelt.silver.run.outages import outage
-from deltasmelt.silver.run.sessions import beside, share, unshare
 from deltasmelt.silver.schema.catalog import histories, history_of, silver_catalog
+from deltasmelt.silver.spark.access import beside, share, unshare
+from deltasmelt.silver.spark.errors import outage
+from deltasmelt.silver.spark.session_kind import is_remote
 from deltasmelt.silver.verify.compare import TableComparison, compare
 from deltasmelt.silver.verify.source_rows import source_rows
 

@@ -31,8 +31,8 @@ from deltasmelt.pipelines.quality.examples import SAMPLES, without_values
 from deltasmelt.pipelines.quality.expectations import FOREIGN_KEY, LOG_SUITE, LeftOut, Result
 from deltasmelt.pipelines.quality.references import check_references
 from deltasmelt.pipelines.quality.suite_files import OF_QUERY, QUERY, misnamed, placeholders
-from deltasmelt.silver.run.masters import kept_or_not
 from deltasmelt.silver.schema.live_rows import live_rows
+from deltasmelt.silver.spark.session_kind import kept_or_not
 from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:

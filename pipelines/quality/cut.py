@@ -17,8 +17,8 @@ from deltasmelt.bronze.lake.client import DeltaError
 from deltasmelt.bronze.lake.consistent_cut import choose_cut
 from deltasmelt.bronze.store.contract import CHANGES, RELATIONS
 from deltasmelt.pipelines.quality.expectations import CutTable, LeftOut
-from deltasmelt.silver.run.small_reads import table_at
 from deltasmelt.silver.schema.catalog import HISTORY_SUFFIX
+from deltasmelt.silver.spark.small_reads import table_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -82,8 +82,8 @@ def differently_built(
     from deltasmelt.gold.builder.build_start import described, digest_of  # noqa: PLC0415 - Spark is loaded by who needs it
     from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
     from deltasmelt.gold.compile.column_types import schema_of  # noqa: PLC0415
-    from deltasmelt.silver.run.pinned import unpinned  # noqa: PLC0415
-    from deltasmelt.silver.run.sessions import beside  # noqa: PLC0415
+    from deltasmelt.silver.spark.access import beside  # noqa: PLC0415
+    from deltasmelt.silver.spark.semantics import unpinned  # noqa: PLC0415
 
     built = {table.name: _recorded(lake, table) for table in tables if table.layer == "gold"}
     asked = [document for document in documents if document.name in built]

@@ -4,7 +4,7 @@ A run is asked after each cycle whether it is due, which costs nothing. If it is
 made in a thread of its own, on a session beside the pipeline's. So a cycle does not wait for its end, nor
 sees its settings and views. It keeps no table in memory, where the pipeline's own work has its room. What it
 finds, and what it fails by, is logged and said in a line; nothing that happens in it reaches the pipeline.
-Its jobs have a share of the cores (`silver.run.spark_settings.in_background`). In a session without fair
+Its jobs have a share of the cores (`silver.spark.tuning.in_background`). In a session without fair
 scheduling a job of a cycle waits for the one job of the check that came before it.
 
 When the next one is due follows from the newest in `quality.results`, also after a restart and beside runs by
@@ -25,8 +25,8 @@ from deltasmelt.pipelines.quality.engine import short_cause
 from deltasmelt.pipelines.quality.results import newest_run
 from deltasmelt.pipelines.quality.run import run_quality
 from deltasmelt.pipelines.terminal.logs import log_folder
-from deltasmelt.silver.run.sessions import beside
-from deltasmelt.silver.run.spark_settings import in_background
+from deltasmelt.silver.spark.access import beside
+from deltasmelt.silver.spark.tuning import in_background
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -69,8 +69,8 @@ from deltasmelt.pipelines.runtime.table_files import (
 from deltasmelt.pipelines.terminal.failures import without_secrets
 from deltasmelt.silver.errors import cause
 from deltasmelt.silver.run.failed_tables import answers
-from deltasmelt.silver.run.sessions import own_session
-from deltasmelt.silver.run.spark_settings import FINE_PAGES, change
+from deltasmelt.silver.spark.access import own_session
+from deltasmelt.silver.spark.tuning import FINE_PAGES, change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 An INT96 counts the nanoseconds of a day. Spark reads every INT96 exactly. Readers with 64 bits of nanoseconds
 since 1970 wrap around outside the years 1677 to 2262, without an error. This version writes 64 bits of
-microseconds (`silver.run.pinned`), but a MERGE leaves older files of the table as they are.
+microseconds (`silver.spark.semantics`), but a MERGE leaves older files of the table as they are.
 
 Finding old files
     The table property `silver.schema.ddl.TIMESTAMPS` states that no file is old. A new table has the property
@@ -40,10 +40,10 @@ from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.foreign_commits import added_by_others, entry_of
 from deltasmelt.bronze.lake.location import is_named
 from deltasmelt.bronze.lake.parquet import file_system
-from deltasmelt.silver.run.pinned import writes_microseconds
 from deltasmelt.silver.schema.clustering import cluster_by, may_cluster
 from deltasmelt.silver.schema.ddl import MICROSECONDS, TIMESTAMPS
 from deltasmelt.silver.schema.fields import fields_of
+from deltasmelt.silver.spark.semantics import writes_microseconds
 from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def renewed(spark: SparkSession, address: str, table: DeltaTable, check: Callabl
     """Rewrite a table if a file holds timestamps as INT96; return whether the table was rewritten.
 
     Args:
-        spark: an own session (`silver.run.sessions.own_session`).
+        spark: an own session (`silver.spark.access.own_session`).
         address: the table as SQL names it.
         table: its log.
         check: called before each commit; raises if this process no longer holds the layer's lock.

@@ -12,8 +12,8 @@ of its own, and reads silver at the versions of one cut. While either is at work
 lease and maintains no table; each end of such work lets maintenance have its turn. No pause between failures
 shrinks until such work has succeeded.
 
-A lake that does not answer is waited for, wherever in a cycle that happens (`silver.run.outages`): nothing is
-half-done that the next cycle does not see. A Spark that does not answer ends the loop.
+A lake that does not answer is waited for, wherever in a cycle that happens (`silver.spark.errors`): nothing
+is half-done that the next cycle does not see. A Spark that does not answer ends the loop.
 
 New bronze commits are noticed by reading bronze's position (milliseconds; in an object store one request).
 Delta's logs say what they hold. Spark is started, and asked, only where there is something to fold or to
@@ -46,10 +46,10 @@ from deltasmelt.pipelines.runtime.locks import writing
 from deltasmelt.pipelines.runtime.progress_text import maintenance_text
 from deltasmelt.silver.cycle import Silver
 from deltasmelt.silver.run.failed_tables import answers, unreachable
-from deltasmelt.silver.run.lazy_session import lazily
 from deltasmelt.silver.run.long_work import GRACE_SECONDS
-from deltasmelt.silver.run.outages import outage
 from deltasmelt.silver.schema.catalog import silver_catalog
+from deltasmelt.silver.spark.errors import outage
+from deltasmelt.silver.spark.lazy_session import lazily
 
 if TYPE_CHECKING:
     import threading
@@ -65,8 +65,8 @@ if TYPE_CHECKING:
     from deltasmelt.gold.language.document import Document
     from deltasmelt.pipelines.runtime.maintenance import Maintenance
     from deltasmelt.pipelines.settings import Pipeline
-    from deltasmelt.silver.run.lazy_session import LazySession
     from deltasmelt.silver.schema.catalog import SilverTable
+    from deltasmelt.silver.spark.lazy_session import LazySession
 
 _POLL_SECONDS: Final = 0.1
 POLL_SECONDS_IN_STORES: Final = 1.0

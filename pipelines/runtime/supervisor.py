@@ -42,7 +42,7 @@ from deltasmelt.pipelines.spark.launch import meaning
 from deltasmelt.pipelines.spark.session import SPARK_STOP_SECONDS, active_session, spark_session, stop_session
 from deltasmelt.pipelines.terminal.jvm_errors import in_words
 from deltasmelt.pipelines.terminal.logs import spark_log
-from deltasmelt.silver.run.lazy_session import LazySession, lazily
+from deltasmelt.silver.spark.lazy_session import LazySession, lazily
 
 if TYPE_CHECKING:
     import subprocess
@@ -313,7 +313,7 @@ class Supervisor:
             with death_told(self._pipeline.spark, self.log):
                 # While the reader starts: loading all of silver and gold takes about as long.
                 from deltasmelt.pipelines.runtime.stages import PATIENCE_SECONDS, Stages  # noqa: PLC0415
-                from deltasmelt.silver.run.sessions import warm_up  # noqa: PLC0415
+                from deltasmelt.silver.spark.access import warm_up  # noqa: PLC0415
 
                 if self._until is None:
                     warm_up(lazy.get())

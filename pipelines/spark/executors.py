@@ -48,8 +48,8 @@ from deltasmelt.pipelines.spark.session import active_session, require_pyspark, 
 from deltasmelt.pipelines.terminal.failures import foreign_text, without_secrets
 from deltasmelt.pipelines.terminal.jvm_errors import in_words, spark_message
 from deltasmelt.pipelines.terminal.logs import spark_log
-from deltasmelt.silver.run.masters import is_remote
-from deltasmelt.silver.run.outages import of_grpc
+from deltasmelt.silver.spark.errors import of_grpc
+from deltasmelt.silver.spark.session_kind import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

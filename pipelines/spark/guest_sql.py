@@ -26,8 +26,8 @@ from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.lake import delta
 from deltasmelt.pipelines.spark.lake_sql import LakeSql
 from deltasmelt.pipelines.spark.sql_names import aliased, with_views
-from deltasmelt.silver.run.masters import is_remote
-from deltasmelt.silver.run.spark_settings import settings
+from deltasmelt.silver.spark.session_kind import is_remote
+from deltasmelt.silver.spark.tuning import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ Without a setting here, these would differ from what `deltalake` does, or be uns
 * commits go through our log store, which puts on condition (``logstore/ConditionalS3LogStore.java``);
 * a commit has no checksum file (``writeChecksumFile``). Delta makes one under another name and renames it,
   which is ten requests of forty, five of them of the dear kind. Readers can do without it, as the protocol
-  says, and delta-rs writes none; `silver.run.small_reads`, which reads it, is for local lakes.
+  says, and delta-rs writes none; `silver.spark.small_reads`, which reads it, is for local lakes.
 
 ``fs.s3a.create.performance`` is never set: with it S3A no longer looks whether a file is there.
 

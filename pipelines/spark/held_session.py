@@ -15,7 +15,7 @@ Commands look at the lake before they know whether they need Spark. Of a catalog
 without it. So the first look starts the session, or takes the one that is there, and whatever the command
 does afterwards finds it as the active one. One that was started here ends with the process (`is_ours`).
 
-The tables are opened in a session beside it (`silver.run.sessions.own_session`). An owner's own settings may
+The tables are opened in a session beside it (`silver.spark.access.own_session`). An owner's own settings may
 change what is written; its own mark would have Delta skip all commits but the first.
 
 A session of somebody else's (a notebook's, Databricks') while work of ours runs in it.
@@ -44,8 +44,8 @@ from deltasmelt.pipelines.spark.session import active_session, spark_session, st
 from deltasmelt.pipelines.terminal.interrupts import Terminated
 from deltasmelt.pipelines.terminal.jvm_errors import spark_message
 from deltasmelt.pipelines.terminal.logs import spark_log
-from deltasmelt.silver.run.masters import is_remote
-from deltasmelt.silver.run.sessions import own_session, release, work_beside
+from deltasmelt.silver.spark.access import own_session, release, work_beside
+from deltasmelt.silver.spark.session_kind import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -77,7 +77,7 @@ def serve_catalog(pipeline: Pipeline) -> None:
     def session() -> SparkSession:
         from deltasmelt.pipelines.spark.session import active_session, spark_session  # noqa: PLC0415 - loads Spark
         from deltasmelt.pipelines.terminal.logs import spark_log  # noqa: PLC0415
-        from deltasmelt.silver.run.sessions import own_session  # noqa: PLC0415
+        from deltasmelt.silver.spark.access import own_session  # noqa: PLC0415
 
         global _started, _beside  # noqa: PLW0603 - of the process, as Spark's active session is
         with _LOCK:  # of two threads that look first, one starts it
@@ -94,7 +94,7 @@ def serve_catalog(pipeline: Pipeline) -> None:
 
 def _name_of(session: SparkSession) -> str:
     """Names an application, or a session at a server; PySpark gives another object for it each time."""
-    from deltasmelt.silver.run.masters import is_remote  # noqa: PLC0415 - loads Spark
+    from deltasmelt.silver.spark.session_kind import is_remote  # noqa: PLC0415 - loads Spark
 
     remote: Any = session
     return str(remote.session_id if is_remote(session) else session.sparkContext.applicationId)
@@ -122,8 +122,8 @@ def cancel(session: SparkSession, work: SparkSession) -> None:
 
 
 def _cancel(session: SparkSession, work: SparkSession) -> None:
-    from deltasmelt.silver.run.masters import is_remote  # noqa: PLC0415 - loads Spark
-    from deltasmelt.silver.run.sessions import interrupt_clones  # noqa: PLC0415
+    from deltasmelt.silver.spark.access import interrupt_clones  # noqa: PLC0415
+    from deltasmelt.silver.spark.session_kind import is_remote  # noqa: PLC0415 - loads Spark
 
     try:
         if not is_ours(session):
@@ -150,8 +150,8 @@ def lent(session: SparkSession, given: Mapping[str, str]) -> Iterator[SparkSessi
             _set(ours, {name: value for name, value in given.items() if name != REMOTE})
             yield ours
         return
-    from deltasmelt.silver.run.pinned import PINNED, legacy, pin  # noqa: PLC0415 - the reader must not load Spark
-    from deltasmelt.silver.run.spark_settings import put_back  # noqa: PLC0415
+    from deltasmelt.silver.spark.semantics import PINNED, legacy, pin  # noqa: PLC0415 - the reader must not load Spark
+    from deltasmelt.silver.spark.tuning import put_back  # noqa: PLC0415
 
     before = _before(session, {**PINNED, **legacy(session), **given})
     try:
@@ -169,7 +169,7 @@ def lent(session: SparkSession, given: Mapping[str, str]) -> Iterator[SparkSessi
 def _set(session: SparkSession, given: Mapping[str, str]) -> None:
     from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
 
-    from deltasmelt.silver.run.spark_settings import change  # noqa: PLC0415
+    from deltasmelt.silver.spark.tuning import change  # noqa: PLC0415
 
     for name, value in given.items():
         try:

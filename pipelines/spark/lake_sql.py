@@ -12,8 +12,8 @@ A view costs about a second of a cold Spark, so only tables that the statement n
 then misses one (a name put together by SQL itself), all are, and the statement runs again.
 
 Delta's part in reading a small table is two seconds more of a cold Spark. Where the JVM is ours alone, small
-tables are read right from their files (`silver.run.small_reads`). Only a view that a session makes of a frame
-can do that, and such a view has a schema of its own, ``global_temp``. So the statement names that.
+tables are read right from their files (`silver.spark.small_reads`). Only a view that a session makes of a
+frame can do that, and such a view has a schema of its own, ``global_temp``. So the statement names that.
 
 A lake in a catalog has the schemas ``silver`` and so on already, and nothing of a reader's is made in them. A
 Spark Connect server has other users, and its catalog is theirs too: what is made in it stays, and is seen. So
@@ -38,8 +38,8 @@ from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.pipelines.spark.sql_names import odd_views, with_views
 from deltasmelt.pipelines.spark.sql_writes import refuse_writing, spelled_out
 from deltasmelt.pipelines.terminal.jvm_errors import spark_message
-from deltasmelt.silver.run.masters import is_remote
-from deltasmelt.silver.run.small_reads import may_read_files, plain_files
+from deltasmelt.silver.spark.session_kind import is_remote
+from deltasmelt.silver.spark.small_reads import may_read_files, plain_files
 from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 Then nothing is started here: no JVM, and so no Java is looked for and no jar is fetched. The server has Delta
 and its own master, memory and credentials. A setting that it refuses is left as the server has it; what
-matters of these is told apart by `silver.run.pinned` and `silver.run.marks`.
+matters of these is told apart by `silver.spark.semantics` and `silver.run.marks`.
 
 The address is `SPARK_REMOTE`_, or ``spark.remote`` of the pipeline file. It may hold a token, so messages
 name host and port alone. Spark's client repeats what it cannot read of an address, a token too. So it is read
@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, causes
 from deltasmelt.pipelines.terminal.jvm_errors import spark_message
-from deltasmelt.silver.run.masters import is_remote
-from deltasmelt.silver.run.outages import of_grpc
-from deltasmelt.silver.run.sessions import interrupt_clones, keep_alive, release_all
+from deltasmelt.silver.spark.access import interrupt_clones, keep_alive, release_all
+from deltasmelt.silver.spark.errors import of_grpc
+from deltasmelt.silver.spark.session_kind import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

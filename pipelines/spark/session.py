@@ -8,7 +8,7 @@ local one is started. Settings and their reasons:
 * ``snapshotPartitions=1``: Delta replays its log with 50 tasks by default, most of the time of a small MERGE.
 * ``adaptive.enabled=false`` and as many shuffle partitions as cores, in a JVM of our own alone: a window of
   some thousand rows is one task; planning again costs more. A cluster keeps its own values for all that is
-  large (`silver.run.spark_settings.tune`).
+  large (`silver.spark.tuning.tune`).
 * ``merge.materializeSource=none``: the source of our MERGEs reads pinned versions and is deterministic.
 * ``vacuum.enforceTimeTravel…=false``: Delta refuses a version by the age of its commit. An idle table still
   is at an old version, and all of its files are there; `control.cuts` decides what is past retention.
@@ -43,8 +43,8 @@ from deltasmelt.pipelines.spark.launch import JVM_OPTIONS, jvm_options, launch, 
 from deltasmelt.pipelines.spark.remote import REMOTE, is_elsewhere, remote_session
 from deltasmelt.pipelines.terminal.jvm_errors import spark_message
 from deltasmelt.pipelines.terminal.output import waiting
-from deltasmelt.silver.run.masters import all_settings, cores_of, is_remote
-from deltasmelt.silver.run.sessions import end, release_all
+from deltasmelt.silver.spark.access import end, release_all
+from deltasmelt.silver.spark.session_kind import all_settings, cores_of, is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -162,8 +162,8 @@ def _set_where_allowed(session: SparkSession, settings: Mapping[str, str]) -> No
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
 
-    from deltasmelt.silver.run.pinned import PINNED  # noqa: PLC0415
-    from deltasmelt.silver.run.spark_settings import change  # noqa: PLC0415
+    from deltasmelt.silver.spark.semantics import PINNED  # noqa: PLC0415
+    from deltasmelt.silver.spark.tuning import change  # noqa: PLC0415
 
     known = all_settings(session)
     given = {name: value for name, value in settings.items() if name != REMOTE}

@@ -128,8 +128,8 @@ def _name(made: Path, place: Path) -> None:
 
 
 def _write_parquet(spark: SparkSession, frame: DataFrame, folder: Path, *, one_file: bool) -> None:
-    from deltasmelt.silver.run.masters import is_remote  # noqa: PLC0415 - Spark is up by now
-    from deltasmelt.silver.run.spark_settings import settings  # noqa: PLC0415
+    from deltasmelt.silver.spark.session_kind import is_remote  # noqa: PLC0415 - Spark is up by now
+    from deltasmelt.silver.spark.tuning import settings  # noqa: PLC0415
 
     if is_remote(frame.sparkSession):  # its tasks see another machine's files
         folder.mkdir()

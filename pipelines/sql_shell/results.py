@@ -21,7 +21,7 @@ from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.pipelines.terminal.arguments import RowFormat
 from deltasmelt.pipelines.terminal.jvm_errors import root_message, spark_message
 from deltasmelt.pipelines.terminal.visible import visible
-from deltasmelt.silver.run.outages import spark_errors
+from deltasmelt.silver.spark.errors import spark_errors
 from deltasmelt.silver.sql import JSON_OPTIONS
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ two jobs there is nothing to cancel.
 
 The tag is one of jobs (`SparkContext.addJobTag`). A tag of the session (`SparkSession.addTag`) would miss the
 jobs of `toLocalIterator`, which run in a thread of the JVM's own. At a Spark Connect server there is no other
-one, and it misses none; what runs in clones of the session (`silver.run.sessions`) is ours as a whole.
+one, and it misses none; what runs in clones of the session (`silver.spark.access`) is ours as a whole.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from deltasmelt.pipelines.spark.jvm_death import death
 from deltasmelt.pipelines.spark.session import spark_session, stop_session
 from deltasmelt.pipelines.terminal.jvm_errors import in_words
 from deltasmelt.pipelines.terminal.logs import spark_log
-from deltasmelt.silver.run.masters import is_remote
-from deltasmelt.silver.run.sessions import interrupt_clones
+from deltasmelt.silver.spark.access import interrupt_clones
+from deltasmelt.silver.spark.session_kind import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from deltasmelt.bronze.errors import SmeltError, TableError, TransientError
 from deltasmelt.silver.errors import failure, table_error
 from deltasmelt.silver.run.failed_tables import FailedTables, answers
-from deltasmelt.silver.run.outages import outage
-from deltasmelt.silver.run.sessions import Sessions
 from deltasmelt.silver.run.stored import Stored
 from deltasmelt.silver.run.table_log import SilverLog
 from deltasmelt.silver.schema.catalog import HISTORY_SUFFIX
+from deltasmelt.silver.spark.access import Sessions
+from deltasmelt.silver.spark.errors import outage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from deltasmelt.bronze.lake.catalog.table import CatalogTable
 from deltasmelt.bronze.store.contract import CHANGES
-from deltasmelt.silver.run.masters import computed
-from deltasmelt.silver.run.sessions import share, unshare
-from deltasmelt.silver.run.small_reads import may_read_files
+from deltasmelt.silver.spark.access import share, unshare
+from deltasmelt.silver.spark.session_kind import computed
+from deltasmelt.silver.spark.small_reads import may_read_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -111,7 +111,7 @@ class Source:
         """Keep the rows of ``low < commit_lsn <= end``; they are read when they are first asked for.
 
         Args:
-            session: sessions beside it can read them too (`silver.run.sessions`).
+            session: sessions beside it can read them too (`silver.spark.access`).
             bronze: `bronze.changes` at the version to read.
             later: its files after `low`.
             relations: ids of relations whose rows count.

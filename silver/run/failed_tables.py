@@ -6,7 +6,7 @@
   then: its mark says from where. If it fails again it is recorded, and the table pauses, each time longer; a
   newer snapshot of it ends the pause.
 * A lake that does not answer is no table's failure. Nor is a statement that failed because of the storage or
-  the network to it (`silver.run.outages`). That is a `TransientError`, and the cycle is repeated after a
+  the network to it (`silver.spark.errors`). That is a `TransientError`, and the cycle is repeated after a
   pause. If one table meets it in several cycles in a row while the lake answers, it counts as that table's
   own failure: the others no longer wait for it.
 * If Spark itself no longer answers, or its server lets no table be written, nothing can be carried: the cause
@@ -28,9 +28,9 @@ from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.gaps import is_left_out
 from deltasmelt.bronze.store.marks import snapshot_of
 from deltasmelt.silver.errors import CODES, cause, failure, table_error
-from deltasmelt.silver.run.lazy_session import LazySession, lazily
-from deltasmelt.silver.run.outages import LOST, Patience, is_lost, is_out_of_reach, outage
-from deltasmelt.silver.run.spark_settings import GUARDED
+from deltasmelt.silver.spark.errors import LOST, Patience, is_lost, is_out_of_reach, outage
+from deltasmelt.silver.spark.lazy_session import LazySession, lazily
+from deltasmelt.silver.spark.tuning import GUARDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

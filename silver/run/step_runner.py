@@ -35,8 +35,14 @@ from deltasmelt.silver.fold.upsert import as_merge
 from deltasmelt.silver.run import step_source
 from deltasmelt.silver.run.key_ranges import key_ranges
 from deltasmelt.silver.run.marks import Mark, may_be_known, merge_into, write
-from deltasmelt.silver.run.sessions import mark_settings
-from deltasmelt.silver.run.spark_settings import (
+from deltasmelt.silver.run.stored import SILVER_APP
+from deltasmelt.silver.schema import alter, ddl, deleted_keys, padding
+from deltasmelt.silver.schema.catalog import COMMIT_LSN, VALID_FROM_LSN
+from deltasmelt.silver.schema.clustering import clustered_again, is_optional
+from deltasmelt.silver.schema.comments import described
+from deltasmelt.silver.schema.ddl import adopted, feed_again
+from deltasmelt.silver.spark.access import mark_settings
+from deltasmelt.silver.spark.tuning import (
     ONE_TASK,
     REWRITTEN,
     SMALL,
@@ -45,12 +51,6 @@ from deltasmelt.silver.run.spark_settings import (
     settings,
     tune,
 )
-from deltasmelt.silver.run.stored import SILVER_APP
-from deltasmelt.silver.schema import alter, ddl, deleted_keys, padding
-from deltasmelt.silver.schema.catalog import COMMIT_LSN, VALID_FROM_LSN
-from deltasmelt.silver.schema.clustering import clustered_again, is_optional
-from deltasmelt.silver.schema.comments import described
-from deltasmelt.silver.schema.ddl import adopted, feed_again
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

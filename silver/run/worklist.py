@@ -32,10 +32,10 @@ from deltasmelt.silver.errors import name_refused
 from deltasmelt.silver.plan.activity import Activity, Work, activity_of, activity_query
 from deltasmelt.silver.run.bronze_window import files_after, whole
 from deltasmelt.silver.run.position import Position
-from deltasmelt.silver.run.spark_settings import SMALL, tune
 from deltasmelt.silver.run.step_runner import Descriptions
 from deltasmelt.silver.schema import alter, deleted_keys, padding
 from deltasmelt.silver.schema.catalog import check_table, histories, silver_catalog
+from deltasmelt.silver.spark.tuning import SMALL, tune
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.shapes import Relation
     from deltasmelt.silver.run.bronze_window import Source
     from deltasmelt.silver.run.failed_tables import FailedTables
-    from deltasmelt.silver.run.sessions import Sessions
     from deltasmelt.silver.run.stored import Stored
     from deltasmelt.silver.run.table_log import SilverLog
     from deltasmelt.silver.schema.catalog import SilverTable
     from deltasmelt.silver.settings import SilverSettings
+    from deltasmelt.silver.spark.access import Sessions
 
 
 def there(tables: Collection[SilverTable], bronze: DeltaTable, settings: SilverSettings) -> list[SilverTable]:

@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from deltasmelt.silver.run.masters import computed
-from deltasmelt.silver.run.sessions import beside
-from deltasmelt.silver.run.spark_settings import settings
 from deltasmelt.silver.schema.live_rows import is_live
+from deltasmelt.silver.spark.access import beside
+from deltasmelt.silver.spark.session_kind import computed
+from deltasmelt.silver.spark.tuning import settings
 from deltasmelt.silver.verify.rows import (
     KINDS,
     MOST_TEXT,

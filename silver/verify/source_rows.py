@@ -20,7 +20,7 @@ from deltasmelt.silver.fold.upsert import cells
 from deltasmelt.silver.fold.window import Facts, Window
 from deltasmelt.silver.plan.steps import shapes_of
 from deltasmelt.silver.run.bronze_window import whole
-from deltasmelt.silver.run.small_reads import may_read_files
+from deltasmelt.silver.spark.small_reads import may_read_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.pipelines.runtime.progress_text import maintenance_text
 from deltasmelt.pipelines.spark.session import spark_session, stop_session
-from deltasmelt.silver.run.sessions import warm_up
+from deltasmelt.silver.spark.access import warm_up
 from tests.benchmarks.gold_small import recursions, small_lake
 from tests.benchmarks.gold_work import COLLECTED, CUSTOMER, NESTED, GoldWork
 from tests.benchmarks.measuring import machine, ratio, say

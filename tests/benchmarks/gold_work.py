@@ -22,11 +22,11 @@ from deltasmelt.gold.cycle import Gold
 from deltasmelt.gold.language.document import parse_document
 from deltasmelt.pipelines.runtime.clustering import by_name, clustered
 from deltasmelt.pipelines.runtime.maintenance import Maintenance
-from deltasmelt.silver.run.pinned import PINNED
-from deltasmelt.silver.run.spark_settings import settings
 from deltasmelt.silver.schema import ddl
 from deltasmelt.silver.schema.catalog import SilverTable, silver_table
 from deltasmelt.silver.settings import SilverSettings
+from deltasmelt.silver.spark.semantics import PINNED
+from deltasmelt.silver.spark.tuning import settings
 from tests.gold.shop import relation
 
 if TYPE_CHECKING:

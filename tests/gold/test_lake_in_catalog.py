@@ -25,9 +25,9 @@ from deltasmelt.pipelines.spark.lake_sql import LakeSql
 from deltasmelt.pipelines.sql_shell.catalog import CutCatalog
 from deltasmelt.silver.fresh import FreshTables
 from deltasmelt.silver.rebuild import rebuild
-from deltasmelt.silver.run.spark_settings import REFUSED
 from deltasmelt.silver.run.stored import SILVER_APP
 from deltasmelt.silver.schema.catalog import histories
+from deltasmelt.silver.spark.tuning import REFUSED
 from tests.fix_spark import rows_of
 from tests.gold.catalog_world import (
     CATALOG,

@@ -13,9 +13,9 @@ from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.shapes import PgType
 from deltasmelt.gold.cycle import Gold
 from deltasmelt.silver.cycle import Silver
-from deltasmelt.silver.run.sessions import own_session
 from deltasmelt.silver.schema.catalog import silver_catalog
 from deltasmelt.silver.settings import SilverSettings
+from deltasmelt.silver.spark.access import own_session
 from tests.gold.shop_documents import document
 from tests.silver.histories import INT, TEXT, BronzeWriter, relation
 

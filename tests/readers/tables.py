@@ -17,12 +17,12 @@ import pyarrow as pa
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.shapes import PgType
 from deltasmelt.pipelines.spark.session import spark_session, stop_session
-from deltasmelt.silver.run.sessions import own_session
 from deltasmelt.silver.schema.alter import steps
 from deltasmelt.silver.schema.catalog import SilverTable, silver_table
 from deltasmelt.silver.schema.ddl import create
 from deltasmelt.silver.schema.fields import DeltaColumn
 from deltasmelt.silver.settings import SilverSettings
+from deltasmelt.silver.spark.access import own_session
 from tests.readers.extremes import MOMENTS, extremes, moments
 from tests.readers.values import microseconds, plain_rows
 from tests.silver.histories import INT, TEXT, relation

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from deltasmelt.silver.run.small_reads import plain_files
+from deltasmelt.silver.spark.small_reads import plain_files
 from tests.fix_spark import rows_of
 
 if TYPE_CHECKING:

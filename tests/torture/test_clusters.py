@@ -58,7 +58,7 @@ CELLS = {
 """What of each table is compared, in words of both PostgreSQL and Spark."""
 
 LARGE = 20_000
-"""Records from which a stage counts as large, as in `silver.run.spark_settings.SMALL`."""
+"""Records from which a stage counts as large, as in `silver.spark.tuning.SMALL`."""
 
 _DRIVER_BYTES = 10 * 2**20
 """Most bytes that one task may send to the driver: what Spark itself broadcasts, and no table."""

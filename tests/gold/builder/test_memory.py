@@ -26,9 +26,9 @@ from deltasmelt.gold.incremental.affected import SIDE
 from deltasmelt.gold.language.document import parse_document
 from deltasmelt.gold.tree.resolve import resolve
 from deltasmelt.gold.verify.verify import verify
-from deltasmelt.silver.run.spark_settings import settings
 from deltasmelt.silver.schema.catalog import silver_table
 from deltasmelt.silver.settings import SilverSettings
+from deltasmelt.silver.spark.tuning import settings
 from tests.benchmarks.gold_work import NESTED, SHAPES, GoldWork
 from tests.fix_spark import rows_of
 from tests.gold.shop import relation

@@ -25,8 +25,8 @@ from deltasmelt.gold.builder.spark_settings import GOLD_APP
 from deltasmelt.gold.cycle import Gold
 from deltasmelt.gold.tree.check import resolved
 from deltasmelt.pipelines.runtime.log_entries import positions
-from deltasmelt.silver.run.lazy_session import LazySession
 from deltasmelt.silver.run.table_log import SilverLog
+from deltasmelt.silver.spark.lazy_session import LazySession
 from tests.gold.shop import catalog
 from tests.gold.shop_documents import document
 

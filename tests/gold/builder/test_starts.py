@@ -19,8 +19,8 @@ from deltasmelt.gold.incremental.starts import holds_the_same
 from deltasmelt.gold.verify.verify import verify
 from deltasmelt.pipelines.runtime.stages import Stages
 from deltasmelt.pipelines.settings import load_pipeline
-from deltasmelt.silver.run.pinned import PINNED, unpinned
-from deltasmelt.silver.run.sessions import own_session
+from deltasmelt.silver.spark.access import own_session
+from deltasmelt.silver.spark.semantics import PINNED, unpinned
 from tests.gold.shop import SHAPES, catalog, moment, money
 from tests.gold.shop_documents import document
 from tests.gold.world import Model, World

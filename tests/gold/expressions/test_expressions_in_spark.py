@@ -15,9 +15,9 @@ from deltasmelt.gold.expressions.expressions import parse_expression
 from deltasmelt.gold.expressions.functions import FUNCTIONS
 from deltasmelt.gold.language.types import calculated
 from deltasmelt.gold.tree.resolve import resolve
-from deltasmelt.silver.run.pinned import PINNED
-from deltasmelt.silver.run.spark_settings import settings
 from deltasmelt.silver.schema.catalog import UNREPRESENTABLE
+from deltasmelt.silver.spark.semantics import PINNED
+from deltasmelt.silver.spark.tuning import settings
 from deltasmelt.silver.sql import quote
 from tests.gold.random_documents import Writer, random_shapes
 from tests.gold.random_expressions import COLUMNS, SPECIAL, Expressions

@@ -12,7 +12,7 @@ from pyspark.sql.functions import expr
 from deltasmelt.gold.compile.compiler import compile_tree
 from deltasmelt.gold.incremental.key_lists import LOOKED_UP, MOST_LISTED, lists_of, lists_query
 from deltasmelt.gold.tree.resolve import resolve
-from deltasmelt.silver.run.spark_settings import FINE_PAGES, settings
+from deltasmelt.silver.spark.tuning import FINE_PAGES, settings
 from tests.gold.shop import catalog
 from tests.gold.shop_documents import CUSTOMER, document
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
-from deltasmelt.silver.run.pinned import PINNED
-from deltasmelt.silver.run.spark_settings import settings
+from deltasmelt.silver.spark.semantics import PINNED
+from deltasmelt.silver.spark.tuning import settings
 from tests.fix_postgres import drop_database, make_database
 from tests.fix_spark import reading
 from tests.gold.postgres_world import PostgresWorld, Tally, every_type, values_of

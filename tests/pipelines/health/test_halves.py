@@ -29,7 +29,7 @@ from deltasmelt.pipelines.runtime.stages import Stages
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.terminal.failures import STOPPED
 from deltasmelt.pipelines.terminal.output import Output
-from deltasmelt.silver.run.lazy_session import LazySession
+from deltasmelt.silver.spark.lazy_session import LazySession
 from tests.bronze.replaying import execute, read_all, source_of
 from tests.bronze.store.test_sink import at, open_sink
 from tests.object_store import Faults

@@ -17,8 +17,8 @@ from deltasmelt.bronze.store.contract import CHANGES, CHANGES_SCHEMA
 from deltasmelt.pipelines.runtime import maintenance
 from deltasmelt.pipelines.runtime.maintenance import Maintenance
 from deltasmelt.pipelines.runtime.old_timestamps import has_old_files, renewed
-from deltasmelt.silver.run import spark_settings
-from deltasmelt.silver.run.sessions import own_session
+from deltasmelt.silver.spark import tuning
+from deltasmelt.silver.spark.access import own_session
 from tests.fix_spark import rows_of
 from tests.gold.catalog_world import CATALOG, lake_in_catalog
 
@@ -105,6 +105,6 @@ def test_a_setting_that_a_server_guards_is_left_as_it_is(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(maintenance._SETTINGS, STATIC, "elsewhere")
-    monkeypatch.setattr(spark_settings, "REFUSED", set())
+    monkeypatch.setattr(tuning, "REFUSED", set())
     assert upkeep(spark, lake).failed == {}
-    assert list(spark_settings.REFUSED) == [STATIC]
+    assert list(tuning.REFUSED) == [STATIC]

@@ -16,10 +16,10 @@ from deltasmelt.gold.builder import full
 from deltasmelt.pipelines.runtime import old_timestamps
 from deltasmelt.pipelines.runtime.maintenance import Maintenance
 from deltasmelt.pipelines.runtime.old_timestamps import has_old_files, renewed
-from deltasmelt.silver.run.pinned import PINNED
-from deltasmelt.silver.run.sessions import own_session
-from deltasmelt.silver.run.spark_settings import settings
 from deltasmelt.silver.schema.ddl import MICROSECONDS, PROPERTIES, TIMESTAMPS
+from deltasmelt.silver.spark.access import own_session
+from deltasmelt.silver.spark.semantics import PINNED
+from deltasmelt.silver.spark.tuning import settings
 from tests.fix_spark import rows_of
 from tests.gold.shop import moment
 from tests.gold.world import Model, World

@@ -9,7 +9,7 @@ import pytest
 
 from deltasmelt.pipelines.runtime.stages import POLL_SECONDS_IN_STORES, Stages
 from deltasmelt.pipelines.settings import load_pipeline
-from deltasmelt.silver.run.lazy_session import LazySession
+from deltasmelt.silver.spark.lazy_session import LazySession
 from tests.bronze.store.test_sink import at, open_sink
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.spark.launch import jvm_options, properties_text
 from deltasmelt.pipelines.terminal.jvm_errors import SparkFailure, in_words
 from deltasmelt.pipelines.terminal.output import Output
-from deltasmelt.silver.run.pinned import legacy
-from deltasmelt.silver.run.sessions import own_session
-from deltasmelt.silver.run.spark_settings import settings
+from deltasmelt.silver.spark.access import own_session
+from deltasmelt.silver.spark.semantics import legacy
+from deltasmelt.silver.spark.tuning import settings
 from tests.fix_spark import SECRET
 from tests.pipelines.test_cli import make_lake, one_message, pipeline_file, smelt
 

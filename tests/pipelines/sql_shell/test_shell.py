@@ -15,7 +15,7 @@ import pytest
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
 from deltasmelt.pipelines.sql_shell.exports import Export
 from deltasmelt.pipelines.terminal.arguments import RowFormat
-from deltasmelt.silver.run.spark_settings import settings
+from deltasmelt.silver.spark.tuning import settings
 from tests.pipelines.processes import task_seconds, until
 from tests.pipelines.sql_shell.pseudo_terminal import ROOT, Terminal
 from tests.pipelines.sql_shell.small_lake import make_small_lake

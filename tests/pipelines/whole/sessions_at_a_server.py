@@ -26,8 +26,8 @@ from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.spark.jvm_death import death
 from deltasmelt.pipelines.spark.session import spark_session, stop_session
 from deltasmelt.pipelines.terminal.output import Unheard
-from deltasmelt.silver.run import sessions
-from deltasmelt.silver.run.sessions import end, own_session
+from deltasmelt.silver.spark import access as sessions
+from deltasmelt.silver.spark.access import end, own_session
 from tests.pipelines.sql_shell.small_lake import FIRST, make_small_lake
 
 if TYPE_CHECKING:

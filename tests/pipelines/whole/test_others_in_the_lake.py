@@ -21,8 +21,8 @@ from deltasmelt.bronze.lake.transactions import transaction_version
 from deltasmelt.gold.builder.spark_settings import GOLD_APP
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.silver.cycle import Silver
-from deltasmelt.silver.run.spark_settings import settings
 from deltasmelt.silver.run.stored import SILVER_APP
+from deltasmelt.silver.spark.tuning import settings
 from tests.bronze.replaying import read_all
 from tests.fix_spark import reading
 from tests.pipelines.in_process import smelt_here

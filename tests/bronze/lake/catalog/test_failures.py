@@ -19,7 +19,7 @@ from deltasmelt.bronze.lake.catalog.sql import (
     names_of,
 )
 from deltasmelt.bronze.lake.client import CommitFailedError, TableNotFoundError
-from deltasmelt.silver.run.sessions import end
+from deltasmelt.silver.spark.access import end
 
 URI = "catalog://main/bronze/changes"
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deltasmelt.bronze.lake.location import Lake
-from deltasmelt.silver.run.small_reads import plain_files, table_at
-from deltasmelt.silver.run.spark_settings import settings
 from deltasmelt.silver.schema import ddl
+from deltasmelt.silver.spark.small_reads import plain_files, table_at
+from deltasmelt.silver.spark.tuning import settings
 from tests.fix_spark import rows_of
 
 if TYPE_CHECKING:

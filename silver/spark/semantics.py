@@ -5,7 +5,7 @@ session in which it is made. With ANSI mode off, a number that does not fit is s
 zone a text becomes another moment. A table that a notebook in Berlin began and a job in UTC continues would
 hold both.
 
-So silver and gold work in their own sessions (`silver.run.sessions`). There, every setting that gives values
+So silver and gold work in their own sessions (`silver.spark.access`). There, every setting that gives values
 another meaning has Spark's default, and what a pipeline needs (UTC, ANSI mode, exact sums), whatever the
 given session or the pipeline file says. Legacy behaviour (``spark.sql.legacy.…``) is off. Where something may
 not be set (a server that guards its settings), its value becomes a part of a document's digest
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from deltasmelt.silver.run.masters import all_settings
+from deltasmelt.silver.spark.session_kind import all_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

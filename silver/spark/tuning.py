@@ -1,8 +1,8 @@
 """Spark's settings by which silver's statements are fast: for small and for large windows, and for a while.
 
-What decides what values mean is in `silver.run.pinned`; nothing here changes a row. A server may guard such
-a setting, as serverless compute does. It is found out at the first try, and the server's own value counts:
-statements are then planned by that. Only a mark must not be lost (`silver.run.marks`).
+What decides what values mean is in `silver.spark.semantics`; nothing here changes a row. A server may guard
+such a setting, as serverless compute does. It is found out at the first try, and the server's own value
+counts: statements are then planned by that. Only a mark must not be lost (`silver.run.marks`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from deltasmelt.bronze.errors import DefiniteError
-from deltasmelt.silver.run.masters import is_remote
+from deltasmelt.silver.spark.session_kind import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -62,7 +62,7 @@ LEAN_COMMITS: Final = {
     "spark.databricks.delta.fileSizeHistogramMetrics.enabled": "false",
 }
 """What Delta would add to a version's checksum file, and nobody here reads: of a small table it is a tenth of
-a commit's CPU. Number of files, bytes and deletion vectors stay in it (`silver.run.small_reads`).
+a commit's CPU. Number of files, bytes and deletion vectors stay in it (`silver.spark.small_reads`).
 """
 
 FINE_PAGES: Final = {"parquet.page.row.count.limit": "500"}

@@ -21,11 +21,11 @@ from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.silver.errors import CODES, cause, failure, marker, table_error
 from deltasmelt.silver.plan.activity import Activity
 from deltasmelt.silver.run.failed_tables import FailedTables
-from deltasmelt.silver.run.outages import outage
 from deltasmelt.silver.run.stored import Stored
 from deltasmelt.silver.run.worklist import check_relation
 from deltasmelt.silver.schema.catalog import silver_table
 from deltasmelt.silver.settings import SilverSettings
+from deltasmelt.silver.spark.errors import outage
 from tests.silver.histories import INT, BronzeWriter, relation
 
 if TYPE_CHECKING:

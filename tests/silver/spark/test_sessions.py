@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltasmelt.bronze.lsn import Lsn
-from deltasmelt.silver.run.sessions import mark_settings, own_session
-from deltasmelt.silver.run.spark_settings import settings
+from deltasmelt.silver.spark.access import mark_settings, own_session
+from deltasmelt.silver.spark.tuning import settings
 from tests.fix_spark import rows_of
 
 if TYPE_CHECKING:

@@ -2,12 +2,12 @@
 
 The mark that a statement writes is a setting of its session, so tables that are merged side by side need
 separate sessions. A new session begins with the static settings alone. What was set on the given one is
-copied, except what decides what values mean (`silver.run.pinned`), and its owner's own mark: Delta would give
-that to our commits, and skip all but the first of them.
+copied, except what decides what values mean (`silver.spark.semantics`), and its owner's own mark: Delta would
+give that to our commits, and skip all but the first of them.
 
 **At a Spark Connect server** a new session is a clone of another, with its settings and its temporary views.
 It is released once nobody uses it, or the server would hold it for an hour. Until then it is kept alive, or
-the server would end it after an hour without work (`silver.run.sessions`).
+the server would end it after an hour without work (`silver.spark.access`).
 
 **A view that several sessions read** (`share`) is a global one where the session is a JVM's: of one
 application, and of one name that nobody else gives. A server has other users, and serverless compute refuses
@@ -38,12 +38,12 @@ from weakref import WeakSet
 from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.lake.catalog.commit_marks import USER_METADATA
 from deltasmelt.bronze.lake.foreign_commits import SIGNATURE
-from deltasmelt.silver.run.lazy_session import lazily
-from deltasmelt.silver.run.masters import all_settings, is_remote, runs_locally
-from deltasmelt.silver.run.outages import is_lost, of_grpc, spark_errors
-from deltasmelt.silver.run.pinned import PINNED, pin
-from deltasmelt.silver.run.spark_settings import LEAN_COMMITS, change, inherit, tune
 from deltasmelt.silver.schema import ddl
+from deltasmelt.silver.spark.errors import is_lost, of_grpc, spark_errors
+from deltasmelt.silver.spark.lazy_session import lazily
+from deltasmelt.silver.spark.semantics import PINNED, pin
+from deltasmelt.silver.spark.session_kind import all_settings, is_remote, runs_locally
+from deltasmelt.silver.spark.tuning import LEAN_COMMITS, change, inherit, tune
 from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from deltasmelt.bronze.lsn import Lsn
-    from deltasmelt.silver.run.lazy_session import LazySession
+    from deltasmelt.silver.spark.lazy_session import LazySession
 
 _SESSION_LOGGER: Final = logging.getLogger("deltasmelt.session")
 _TIMEOUT: Final = "spark.connect.session.manager.defaultSessionTimeout"

@@ -11,7 +11,7 @@ when the command started (`bronze.lake.failures.lake_opened`).
 
 On a cluster, executors are lost with the rows that they kept, and a statement that needs them fails. That
 says nothing of a table either, and is told apart from the storage (`lost_executor`): its remedy is another.
-Nor does a request to a Spark Connect server that fails on its way (`silver.run.outages`).
+Nor does a request to a Spark Connect server that fails on its way (`silver.spark.errors`).
 
 What a failed statement of Spark raises, with a JVM of ours and without one.
 

@@ -30,7 +30,7 @@ from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import DeltaError
 from deltasmelt.bronze.lake.location import local_folder
 from deltasmelt.bronze.lake.parquet import file_system
-from deltasmelt.silver.run.masters import is_remote
+from deltasmelt.silver.spark.session_kind import is_remote
 from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
