@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from deltasmelt.bronze.backoff import Pause
+from deltasmelt.bronze.backoff import Pauses
 from deltasmelt.bronze.catalog.problems import unreadable
 from deltasmelt.bronze.lake.control import OpenError
 
@@ -48,10 +48,9 @@ class UnreadableTables:
     """
 
     def __init__(self, timing: Timing) -> None:
-        self._timing = timing
         self._lock = threading.Lock()
         self._errors: dict[TableName, TableError] = {}
-        self._pauses: dict[TableName, Pause] = {}
+        self._pauses = _pauses(timing)
 
     def add(self, table: TableName, lsn: Lsn, error: Exception) -> bool:
         """Leave a table out.
@@ -69,9 +68,7 @@ class UnreadableTables:
             if table in self._errors:
                 return False
             self._errors[table] = problem
-            self._pauses[table] = Pause.after(
-                self._pauses.get(table), first=self._timing.look, longest=self._timing.longest_pause
-            )
+            self._pauses.failed(table)
             return True
 
     def release(self, selected: AbstractSet[TableName], carried: Mapping[TableName, bool]) -> None:
@@ -84,11 +81,12 @@ class UnreadableTables:
         """
         with self._lock:
             for table in list(self._errors):
-                over = carried.get(table) is False and self._pauses[table].is_over
+                over = carried.get(table) is False and not self._pauses.rests(table)
                 if over or table not in selected:
                     del self._errors[table]
-            for table in self._pauses.keys() - selected:
-                del self._pauses[table]
+            for table in self._pauses:
+                if table not in selected:
+                    self._pauses.passed(table)
 
     def errors(self) -> dict[TableName, TableError]:
         """The error of each table that is left out."""
@@ -157,19 +155,6 @@ _RESTATED: Final = frozenset(
 the table cannot be read, which the stream does not know as well."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """A table that could not be copied, or not be made a member of the publication.
-
-    Attributes:
-        pause: after which it is tried again.
-        mark: its resnapshot mark when it was tried (`bronze.store.gaps`).
-    """
-
-    pause: Pause
-    mark: Lsn | None
-
-
 class TableErrors:
     """The tables that failed, and what is recorded of all.
 
@@ -192,10 +177,10 @@ class TableErrors:
         strays: Callable[[Sequence[OpenError]], Sequence[OpenError]] = lambda _: (),
     ) -> None:
         self._control = control
-        self._timing = timing
         self._strays = strays
         self._lock = threading.Lock()
-        self._failed: dict[TableName, _Failure] = {}
+        self._failed = _pauses(timing)  # could not be copied, or not be made a member of the publication
+        self._tried_at: dict[TableName, Lsn | None] = {}  # the resnapshot marks of these tables at that time
         self._of_stream: dict[TableName, Lsn | None] = {}
 
     def looked(
@@ -269,7 +254,8 @@ class TableErrors:
         names = {str(table) for table in tables}
         with self._lock:
             for table in tables:
-                self._failed.pop(table, None)
+                self._failed.passed(table)
+                self._tried_at.pop(table, None)
             if names:
                 known = [one for one in self._control.open_errors() if one.scope == "table"]
                 self._control.close_all(
@@ -288,17 +274,17 @@ class TableErrors:
         with self._lock:
             if by_stream:  # also of one that is being copied, which may fail later
                 self._of_stream[table] = mark
-            failure, of_stream = self._failed.get(table), self._of_stream.get(table)
-        return failure is None or failure.pause.is_over or mark not in (failure.mark, of_stream)
+            known = self._tried_at.get(table), self._of_stream.get(table)
+            return not self._failed.rests(table) or mark not in known
 
     def _note(self, table: TableName, mark: Lsn | None) -> None:
-        before = self._failed.get(table)
-        pause = Pause.after(
-            None if before is None else before.pause,
-            first=self._timing.look,
-            longest=self._timing.longest_pause,
-        )
-        self._failed[table] = _Failure(pause, mark)
+        self._failed.failed(table)
+        self._tried_at[table] = mark
+
+
+def _pauses(timing: Timing) -> Pauses[TableName]:
+    """Return pauses that end a little early, so that the poll at the end of a pause finds it over."""
+    return Pauses(timing.look, timing.longest_pause, share=0.9)
 
 
 def _recorded(error: TableError) -> OpenError:
