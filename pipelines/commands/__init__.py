@@ -1,4 +1,4 @@
-"""One file a command of `smelt`.
+"""The commands of `smelt`, one file for each.
 
 In reading order: `run`, `snapshot`, `check`, `status`, `rebuild`, `maintain`, `verify`, `explain`, `quality`,
 `drop`.

@@ -1,4 +1,4 @@
-"""Printing of `smelt check`: each finding with its remedy; the exit code says whether it may run."""
+"""Printing of `smelt check`: each finding with its remedy; the exit code shows whether a run may start."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _STYLES: Final = {"error": ERROR, "warning": WARNING, "info": QUIET}
 
 
 def show_check(pipeline: Pipeline, output: Output, *, offline: bool = False) -> None:
-    """Check a pipeline and print what was found.
+    """Check a pipeline and print the findings.
 
     Raises:
-        Failure: something would stop the pipeline.
+        Failure: a finding would stop the pipeline.
     """
     with output.waiting("checking files and lake" if offline else "checking source, files and lake"):
         findings = run_check(pipeline, offline=offline)

@@ -27,19 +27,20 @@ if TYPE_CHECKING:
     from deltasmelt.silver.verify.compare import TableComparison
 
 Compared: TypeAlias = "TableComparison | Unproven | ServerDocument | Proof | Verification"
-"""A table, a table that could not be compared, a document as the server computed it, all tables together, or
-a document beside a full rebuild."""
+"""A table, an uncomparable table, a document as computed by the server, all tables together, or a document
+compared with a full rebuild.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What came of both comparisons.
+    """The results of both comparisons.
 
     Attributes:
-        proof: of silver's tables; None where none was asked for.
-        documents: compared with a full rebuild, one after the other.
-        not_asked: tables and documents of the newest cuts that the arguments, or the pipeline file, left out.
-        sample: the fraction of keys that was compared; None: all.
+        proof: results for silver's tables; None without tables to compare.
+        documents: results of the comparison with a full rebuild, in order.
+        not_asked: tables and documents in the newest cuts outside the arguments or the pipeline file.
+        sample: the compared fraction of keys; None for all keys.
     """
 
     proof: Proof | None
@@ -49,11 +50,11 @@ class Verified:
 
     @property
     def holds(self) -> bool:
-        """Whether all that was asked for could be compared, and is equal."""
+        """True if every requested comparison took place and found equality."""
         return not self.problems()
 
     def problems(self) -> list[str]:
-        """What is not equal or was not compared, in words."""
+        """Descriptions of everything unequal or not compared."""
         problems = []
         if self.proof is not None:
             wrong = [f"silver.{one.name}" for one in self.proof.compared if not one.equal]
@@ -72,7 +73,7 @@ class Verified:
         return problems
 
     def left_out(self) -> dict[str, int]:
-        """Return how much of what was asked for was not compared; each result says why."""
+        """Return how many requested comparisons did not take place; each result has its reason."""
         proof = self.proof
         tables = [] if proof is None else proof.compared
         documents = [] if proof is None else proof.documents
@@ -104,19 +105,19 @@ def compare(
     load: Load | None = None,
     tell: Callable[[Compared], None] = lambda _: None,
 ) -> Verified:
-    """Compare tables, none where they are None and all where they are empty, then documents.
+    """Compare tables (None: no table; empty: all tables), then documents.
 
     Args:
         pipeline: the pipeline.
-        session: gives a session, when it is first needed.
+        session: returns the session, at its first use.
         output: takes progress.
-        tables: names or patterns.
-        documents: names.
-        load: how much of the server it may take, and how much of either is compared.
-        tell: is told each result at once.
+        tables: names or patterns of tables.
+        documents: names of documents.
+        load: limits of the server's load, and the compared share of rows.
+        tell: receives each result at once.
 
     Raises:
-        ConfigurationError: ``pattern-matches-nothing``: there is no table to compare.
+        ConfigurationError: ``pattern-matches-nothing``: no table is left to compare.
         SmeltError: no such table or document; the server or the lake cannot be reached.
     """
     proof: Proof | None = None
@@ -157,10 +158,10 @@ def _stored(pipeline: Pipeline) -> list[str]:
 
 
 def documents_like(pipeline: Pipeline, name: str | None) -> list[str]:
-    """The names of documents that a name or pattern means; None means all.
+    """Return the names of documents for a name or pattern; None means all.
 
     Raises:
-        ConfigurationError: there is none of that name or pattern, or a file is wrong.
+        ConfigurationError: no document matches, or a file is wrong.
     """
     return [found.name for found in documents_named(pipeline, name, matches=fnmatchcase)]
 

@@ -1,4 +1,4 @@
-"""What several commands open: Spark, gold, the documents, a lake with a cut."""
+"""Shared openings of several commands: Spark, gold, the documents, a lake with a cut."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
-    """A session for one command; stopped afterwards, or left as it was where somebody else had started it.
+    """Yield a session for one command; stop an owned session afterwards, leave a borrowed session unchanged.
 
-    Interrupted, the session is left as it is: the connection to the JVM is in the middle of a call and
-    would not answer. The JVM ends with this process, whose end of its standard input it watches. A server
-    would go on: it is told.
+    After an interruption the session stays: the connection to the JVM is in the middle of a call and would
+    not answer. The JVM watches its standard input and ends with this process. A Spark Connect server would
+    continue the call, so the command cancels the call there.
     """
     given = active_session()
     log = spark_log(pipeline.pipeline)
@@ -69,7 +69,7 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
 
 
 def open_gold(spark: SparkSession, pipeline: Pipeline, control: ControlTables) -> Gold:
-    """The pipeline's documents, over silver as bronze's newest relations describe it."""
+    """Return the pipeline's documents, over silver as described by bronze's newest relations."""
     from deltasmelt.bronze.store.relations import read_relations  # noqa: PLC0415 - a job of bronze alone needs none of these
     from deltasmelt.gold.cycle import Gold  # noqa: PLC0415
     from deltasmelt.silver.schema.catalog import silver_catalog  # noqa: PLC0415
@@ -84,16 +84,15 @@ def open_gold(spark: SparkSession, pipeline: Pipeline, control: ControlTables) -
 def documents_named(
     pipeline: Pipeline, name: str | None, *, matches: Callable[[str, str], bool] = str.__eq__
 ) -> list[Document]:
-    """The documents that are meant: one or all.
+    """Return the selected documents: one or all.
 
     Args:
         pipeline: the pipeline.
-        name: of a document; None: all.
-        matches: whether a document's name is meant by `name`.
+        name: name of a document; None selects all.
+        matches: compares a document's name with `name`.
 
     Raises:
-        ConfigurationError: there is none of that name, or a file is wrong: of such a document, or any if all
-            are meant.
+        ConfigurationError: no document has the name, or the file of a selected document is wrong.
     """
     wrong: dict[str, ConfigurationError] = {}
     documents = {document.name: document for document in load_documents_of(pipeline, wrong)}
@@ -117,7 +116,7 @@ def documents_named(
 
 
 def require_lake(pipeline: Pipeline) -> Cut:
-    """Silver's newest cut. Refuses at once, before Spark starts, where there is nothing to ask.
+    """Return silver's newest cut; refuse an empty lake at once, before Spark starts.
 
     Raises:
         DefiniteError: silver has no cut yet.
@@ -135,7 +134,7 @@ def require_lake(pipeline: Pipeline) -> Cut:
 
 
 def documents_to_join(pipeline: Pipeline, output: Output) -> list[Document] | None:
-    """The documents by whose joins silver's tables are clustered; a wrong one is told, and stops nothing."""
+    """Return the documents whose joins decide the clustering of silver's tables; log wrong documents."""
     try:
         return load_documents_of(pipeline)
     except ConfigurationError as error:
@@ -150,10 +149,10 @@ def load_documents_of(
 
     Args:
         pipeline: the pipeline.
-        wrong: as of `gold.language.document.load_documents`.
+        wrong: as in `gold.language.document.load_documents`.
 
     Raises:
-        ConfigurationError: a file is wrong; file and line are named. Or a pattern selects no file.
+        ConfigurationError: a file is wrong (the message names file and line), or a pattern selects no file.
     """
     from deltasmelt.gold.language.document import load_documents  # noqa: PLC0415 - a job of bronze alone has no use for it
 

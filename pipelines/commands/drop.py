@@ -1,16 +1,17 @@
-"""`smelt drop`: remove the pipeline's slot and publication at the source; the lake stays as it is.
+"""`smelt drop`: remove the pipeline's slot and publication at the source; the lake stays unchanged.
 
-A slot that nobody reads keeps the server's log for ever, so a pipeline that is given up must drop it. The
-lake remembers its position. A pipeline that starts again after this finds the gap and reports it instead of
-skipping it.
+A slot without a reader keeps the server's log for ever, so an abandoned pipeline must drop its slot. The lake
+remembers its position. A pipeline started again later finds the gap and reports the gap instead of skipping
+the missing changes.
 
-**Which slot is dropped.** The slot that the pipeline file names, if it is a logical slot of pgoutput in this
-database, and no other lake reads it (`bronze.checks.ownership`). Beside a lake that was removed, a slot that
-has sent changes is somebody's; the statement that drops it is in the message.
+**The slot.** The command drops the slot named in the pipeline file, if the slot is a logical pgoutput slot in
+this database and no other lake reads the slot (`bronze.checks.ownership`). After a removal of the lake, the
+command refuses a slot with sent changes; the message contains the statement to drop the slot by hand.
 
-**Which publication is dropped.** A publication may be older than the pipeline, and have other subscribers.
-Only one with our mark (`bronze.setup.publication.is_ours`), which names no other slot that exists, is
-dropped. For any other, also one that a release before the mark made, the statement is printed.
+**The publication.** A publication may be older than the pipeline and have other subscribers. The command
+drops a publication with deltasmelt's mark (`bronze.setup.publication.is_ours`) and without the name of
+another existing slot in the mark. For any other publication the command prints the statement, also for
+publications made by releases before the mark.
 """
 
 from __future__ import annotations
@@ -49,17 +50,17 @@ _NOT_OURS: Final = "this pipeline did not create it, or an early release of delt
 
 
 def run_drop(pipeline: Pipeline, output: Output, *, ask: bool = False) -> None:
-    """Drop the slot, and the publication that we made; with ``source.manage: false`` only say how.
+    """Drop the slot and deltasmelt's publication; with ``source.manage: false`` print the statements instead.
 
     Args:
         pipeline: the pipeline.
-        output: prints the statements that were executed.
-        ask: a person at a terminal, first; without a terminal nothing is dropped.
+        output: prints the executed statements.
+        ask: ask a person at a terminal first; without a terminal the command drops nothing.
 
     Raises:
-        SmeltError: the pipeline runs, somebody reads the slot, the slot is not the pipeline's; the server
-            refuses, or the lake's store does.
-        Failure: nobody agreed; nothing was dropped.
+        SmeltError: the pipeline runs, a process reads the slot, or the slot belongs to somebody else; the
+            server refuses, or the lake's store does.
+        Failure: nobody agreed, so nothing was dropped.
     """
     source, lake = pipeline.source, pipeline.lake_address()
     there = _is_there(lake)
@@ -101,7 +102,7 @@ def run_drop(pipeline: Pipeline, output: Output, *, ask: bool = False) -> None:
 
 
 def _is_there(lake: Lake) -> bool:
-    """Whether there is anything of a lake that could be locked: of one that was removed nothing is made.
+    """Check whether the lake has anything to lock; for a removed lake, make nothing.
 
     Raises:
         DefiniteError, TransientError: the store refuses, or does not answer.
@@ -122,7 +123,7 @@ def _is_there(lake: Lake) -> bool:
 
 
 def _require_own(connection: psycopg.Connection[Any], pipeline: Pipeline, *, there: bool) -> None:
-    """Refuse what is not the pipeline's; of a lake that is not there, nothing is opened."""
+    """Refuse slots of other pipelines; open nothing of a missing lake."""
     if there:
         require_own(connection, pipeline.source, pipeline.lake_address(), pipeline.pipeline)
     else:
@@ -130,13 +131,13 @@ def _require_own(connection: psycopg.Connection[Any], pipeline: Pipeline, *, the
 
 
 def _other_slots(connection: psycopg.Connection[Any], source: SourceSettings) -> list[str]:
-    """Return the other slots that read the publication into a lake of deltasmelt."""
+    """Return the other slots whose pipelines read the publication into a lake of deltasmelt."""
     named = lakes_of_slots(read_comment(connection, source.publication)).keys() - {source.slot}
     return [slot for slot in sorted(named) if read_slot(connection, slot) is not None]
 
 
 def _require_droppable(slot: SlotState, source: SourceSettings, connection: psycopg.Connection[Any]) -> None:
-    """Refuse to drop a slot that somebody reads, or that no pipeline on this database can have made.
+    """Refuse a slot with a reader, or of a kind made by no pipeline on this database.
 
     Raises:
         DefiniteError: ``slot-physical``, ``slot-wrong-plugin``, ``slot-other-database``, ``slot-temporary``;
@@ -155,10 +156,10 @@ def _require_droppable(slot: SlotState, source: SourceSettings, connection: psyc
 
 
 def _require_agreement(statements: Sequence[str], where: str, output: Output) -> None:
-    """Ask a person who is at a terminal.
+    """Require the agreement of a person at a terminal.
 
     Raises:
-        Failure: the person did not agree, or there is no terminal.
+        Failure: the person did not agree, or the command has no terminal.
     """
     said = (
         f"at {where}: {'; '.join(statements)};\n"

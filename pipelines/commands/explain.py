@@ -1,6 +1,6 @@
-"""`smelt explain`: how changes reach a document, and the JSON Schemas of documents and their files.
+"""`smelt explain`: print the paths of changes to a document, and JSON Schemas of documents and their files.
 
-`smelt explain-error`: the page about an error, also where only the wheel is installed.
+`smelt explain-error`: print the page about an error, also from an installed wheel.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def show_error(code: str, output: Output) -> str | None:
-    """Print the page about a code; returns what is wrong with the code where there is none."""
+    """Print the page about a code; return a message for a code without a page."""
     code = code.strip("[]")
     if not has_page(code):
         return f"no error has the code {code!r}{suggestion(code, codes())}"
@@ -39,7 +39,7 @@ def show_error(code: str, output: Output) -> str | None:
 
 
 def list_errors(output: Output) -> None:
-    """Print every code and what it means."""
+    """Print every code with its meaning."""
     output.table(("code", "meaning"), [(code, meaning(code)) for code in codes()])
 
 
@@ -93,7 +93,7 @@ def _tree(pipeline: Pipeline, name: str) -> Tree:
 
 
 def _reached(run: Run | None) -> dict[tuple[str, str], dict[str, int]]:
-    """For each node that the last incremental run looked at: its changed rows, and the affected roots."""
+    """Return for each node of the last incremental run its changed rows and the affected roots."""
     if run is None:
         return {}
     details: dict[str, Any] = run.details
@@ -108,7 +108,7 @@ def _reached(run: Run | None) -> dict[tuple[str, str], dict[str, int]]:
 
 
 def _lost(run: Run | None) -> dict[str, int]:
-    """Return, by column, how many values the last run read that silver's type cannot hold.
+    """Return, by column, the number of read values outside the range of silver's type.
 
     An incremental run reads changed rows alone.
     """

@@ -1,7 +1,7 @@
-"""`smelt maintain`: maintenance of every table of silver and gold, now; one line for each.
+"""`smelt maintain`: maintain every table of silver and gold now, and print a line for each.
 
-Beside a running pipeline it takes turns with the cycles, table by table. Bronze is maintained by its reader.
-Copies that killed comparisons left (`pipelines.proof.source_copy`) are removed first.
+Beside a running pipeline the command alternates with the cycles, table by table. The reader maintains bronze.
+The command first removes the copies of killed comparisons (`pipelines.proof.source_copy`).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 def run_maintain(pipeline: Pipeline, output: Output) -> None:
-    """Maintain all tables and say what was done.
+    """Maintain all tables and print the results.
 
     Raises:
-        SmeltError: there is no lake.
-        Failure: some tables could not be maintained; the others are.
+        SmeltError: the lake does not exist.
+        Failure: some tables could not be maintained; the other tables are.
     """
     require_lake(pipeline)
     lake = pipeline.lake_address()

@@ -1,4 +1,4 @@
-"""`smelt preview`: one document as it would be now."""
+"""`smelt preview`: print one document as built now."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 def run_preview(
     pipeline: Pipeline, document: str, key: Sequence[str], output: Output, *, fresh: bool = False
 ) -> None:
-    """Print one document as JSON, built from silver's newest cut; `fresh`: from rows at the log's head.
+    """Print one document as JSON, built from silver's newest cut; with `fresh`, from rows at the log's head.
 
     Raises:
         SmeltError: no such document, or the key does not fit.
-        Failure: no document has that key.
+        Failure: no document has the key.
     """
     documents_named(pipeline, document)
     require_lake(pipeline)
@@ -36,7 +36,7 @@ def run_preview(
 def preview_document(
     spark: SparkSession, pipeline: Pipeline, document: str, key: Sequence[str], *, fresh: bool = False
 ) -> str:
-    """One document as JSON text."""
+    """Return one document as JSON text."""
     lake = pipeline.lake_address()
     control = ControlTables(lake)
     gold = open_gold(spark, pipeline, control)

@@ -1,4 +1,4 @@
-"""`smelt quality`: what the data promises, checked at one cut and printed."""
+"""`smelt quality`: check the data's promises at one cut and print the result."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def run_quality_checks(pipeline: Pipeline, output: Output, *, report: Path | None = None) -> None:
-    """Check bronze, silver and gold, print what does not hold, write the report.
+    """Check bronze, silver and gold; print each failed expectation; write the report.
 
     Raises:
-        ConfigurationError: a pattern of the pipeline file selects no file.
-        Failure: an expectation of severity ``error`` does not hold, one could not be checked, or there is
-            none; a table or document is left out, since an error has stopped it.
+        ConfigurationError: a pattern in the pipeline file selects no file.
+        Failure: an expectation of severity ``error`` fails, an expectation could not be checked, no
+            expectation exists, or an error has stopped a table or document.
     """
     pipeline.document_files(), pipeline.suite_files()  # refused before Spark starts
     require_lake(pipeline)
@@ -44,9 +44,9 @@ def run_quality_checks(pipeline: Pipeline, output: Output, *, report: Path | Non
 
 
 def failure_of(result: QualityResult) -> Failure | None:
-    """Return how a run ends that is no success; None where it is one. Pure.
+    """Return the failure of a run; None for success. Pure.
 
-    A stopped table ends the run with the exit code of stopped tables, unless something is broken.
+    A stopped table gives the run the exit code of stopped tables, unless an expectation fails.
     """
     if result.errors or result.broken or (not result.rows and not result.stopped):
         return Failure(result.summary())
@@ -60,7 +60,7 @@ def failure_of(result: QualityResult) -> Failure | None:
 
 
 def show_quality(result: QualityResult, output: Output) -> None:
-    """The result of a quality run: what failed, what was left out, where the report is."""
+    """Print the result of a quality run: failures, omissions, the report's place."""
     if output.json:
         output.value(result.to_dict())
         return

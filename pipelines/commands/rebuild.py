@@ -1,15 +1,15 @@
-"""`smelt rebuild`: silver again from bronze, or gold again from silver; the server is not needed.
+"""`smelt rebuild`: rebuild silver from bronze, or gold from silver, without the server.
 
-It holds the locks of the layers, so the stages must not run meanwhile; the reader may. Silver is first
-carried to bronze's frontier by a cycle. Then each table, and its history where it has one, is derived as of
-that very LSN (`silver.rebuild`), and the cut is recorded again with the new versions.
+The command holds the locks of the layers, so no stage may run meanwhile; the reader may. First a cycle brings
+silver to bronze's frontier. Then the command derives each table, and the table's history, as of exactly this
+LSN (`silver.rebuild`), and records the cut again with the new versions.
 
-A table that an error had stopped, and that can be derived, joins the cut again. One that a cycle refuses,
-because its name or its columns clash or cannot be read, is refused here too; another table's rows stay as
-they are.
+A derived table joins the cut again, also after an error had stopped the table. The command refuses the tables
+refused by a cycle, because a name or columns clash or cannot be read; the rows of other tables stay
+unchanged.
 
-Gold sees from the record that its own cut followed which version it was built from, and compares that with
-the new one (`gold.cycle`). So documents that were built from a damaged table are corrected by its next cycle.
+The record of gold's cut shows gold the silver version behind each document, and gold compares this version
+with the new one (`gold.cycle`). So gold's next cycle corrects documents built from a damaged table.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ _LOGGER: Final = logging.getLogger("deltasmelt.rebuild")
 
 
 def run_rebuild(pipeline: Pipeline, layer: str, name: str | None, output: Output) -> None:
-    """Rebuild a layer, or one table or document of it.
+    """Rebuild a layer, or one table or document in the layer.
 
     Raises:
-        SmeltError: there is no such table or document, or the stage runs.
+        SmeltError: the table or document does not exist, or the stage runs.
         Failure: some tables or documents could not be derived.
     """
     require_lake(pipeline)
@@ -94,7 +94,7 @@ def run_rebuild(pipeline: Pipeline, layer: str, name: str | None, output: Output
 
 
 def _as_maintained(pipeline: Pipeline, output: Output) -> Pipeline:
-    """The pipeline, whose tables are clustered by what documents join by."""
+    """Return the pipeline with tables clustered by the joins of its documents."""
     silver = clustered(pipeline.silver, documents_to_join(pipeline, output) or ())
     return pipeline.model_copy(update={"silver": silver})
 
@@ -102,7 +102,7 @@ def _as_maintained(pipeline: Pipeline, output: Output) -> Pipeline:
 def rebuild_silver(
     spark: SparkSession, pipeline: Pipeline, tables: Sequence[TableName], output: Output
 ) -> list[str]:
-    """Rebuild tables; returns those that could not be rebuilt, each with a message printed."""
+    """Rebuild tables; print a message for each failed table and return the failed tables."""
     from deltasmelt.silver.cycle import Silver  # noqa: PLC0415 - loads Spark
 
     lake, settings = pipeline.lake_address(), pipeline.silver
@@ -156,10 +156,10 @@ def _derive(
     cut: Cut,
     output: Output,
 ) -> Cut:
-    """Derive one table and record the cut again; returns it.
+    """Derive one table, record the cut again, and return the new cut.
 
     Raises:
-        TableError: it cannot be derived.
+        TableError: the table cannot be derived.
     """
     from deltasmelt.silver.rebuild import rebuild  # noqa: PLC0415 - loads Spark
 
@@ -199,7 +199,7 @@ def _derive(
 
 
 def rebuild_gold(spark: SparkSession, pipeline: Pipeline, names: Sequence[str], output: Output) -> list[str]:
-    """Build documents in full from silver's newest cut; returns those that have an error."""
+    """Build documents in full from silver's newest cut; return the documents with an error."""
     lake = pipeline.lake_address()
     control = ControlTables(lake)
     gold = open_gold(spark, pipeline, control)
@@ -215,7 +215,7 @@ def rebuild_gold(spark: SparkSession, pipeline: Pipeline, names: Sequence[str], 
 
 
 def _tables_named(pipeline: Pipeline, name: str | None) -> list[TableName]:
-    """The tables that are meant: one, by its name in silver or at the source, or all."""
+    """Return the selected tables: one, by its name in silver or at the source, or all."""
     catalog = silver_catalog(read_relations(pipeline.lake_address()), pipeline.silver)
     known = {table.name: table.table for table in catalog.values()} | {str(one): one for one in catalog}
     if name is None:

@@ -1,15 +1,15 @@
-"""`smelt run` and the single stages: when they end, and how they report progress.
+"""`smelt run` and the single stages: their end, and their progress reports.
 
-``--until-caught-up`` notes the server's WAL position once, at the start. The run ends when every layer holds
-everything up to it. Tables or documents that an error has stopped do not hold up the others. They, and what
-waits for a snapshot, are named at the end (exit code 3, `pipelines.health.stalled`). Without it, stages run
-until they are interrupted.
+``--until-caught-up`` records the server's WAL position once, at the start. The run ends after every layer has
+reached this position. A table or document stopped by an error delays no other. The end of the run names the
+stopped tables and documents, and those waiting for a snapshot (exit code 3, `pipelines.health.stalled`).
+Without the option, stages run until an interruption.
 
-Documents and settings are read before anything starts, so that a mistake in the pipeline file costs no
-snapshot. A document that cannot be read is that document's error: it is said at the start, and the others are
-built.
+The command reads documents and settings before the start, so a mistake in the pipeline file costs no
+snapshot. An unreadable document is an error of this document alone: the command reports the error at the
+start and builds the other documents.
 
-Where a run with an end ends: the source's log, bronze's frontier or silver's cut as it is now.
+The goal of a run with an end is the source's log head, bronze's frontier or silver's cut at the start.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 
 def head_of_source(pipeline: Pipeline) -> Lsn:
-    """The server's present WAL position.
+    """Return the server's present WAL position.
 
     Raises:
-        SmeltError: the server cannot be asked.
+        SmeltError: the server refuses the connection or the query.
     """
     from deltasmelt.bronze.postgres.connection import (  # noqa: PLC0415 - silver and gold need no server
         connect,
@@ -66,10 +66,10 @@ def head_of_source(pipeline: Pipeline) -> Lsn:
 
 
 def stage_goal(pipeline: Pipeline, layer: Layer) -> Lsn:
-    """What a single stage has to reach: silver what bronze holds now, gold what silver holds now.
+    """Return the goal of a single stage: bronze's present position for silver, silver's for gold.
 
     Raises:
-        DefiniteError: the layer before has nothing yet.
+        DefiniteError: the layer before has no data yet.
     """
     lake = pipeline.lake_address()
     if layer == "silver":
@@ -90,7 +90,7 @@ def stage_goal(pipeline: Pipeline, layer: Layer) -> Lsn:
 
 
 _LOOK_SECONDS: Final = {True: 0.05, False: 0.2}
-"""Between two looks at the stages; by whether they end by themselves."""
+"""Seconds between two polls of the stages; the key is whether the stages end by themselves."""
 
 
 def run_layers(
@@ -108,15 +108,15 @@ def run_layers(
     Args:
         pipeline: the pipeline.
         output: takes progress.
-        layers: the stages.
-        until_caught_up: whether to end.
-        command: who we are, for the lake's lock.
-        at_hand: a process of the reader that has loaded already.
-        shown: where the command shows what it does.
+        layers: the stages to run.
+        until_caught_up: end when all stages are caught up.
+        command: name of the command for the lake's lock.
+        at_hand: an already loaded process of the reader.
+        shown: addresses of the status page and the metrics.
 
     Raises:
-        SmeltError: what stopped it.
-        Failure: caught up, but tables or documents stand still; or there is no table, or no document.
+        SmeltError: the reason for the end of the run.
+        Failure: caught up with stopped tables or documents; or without any table or document.
     """
     if "bronze" in layers:
         from deltasmelt.bronze.checks.ownership import refuse_others  # noqa: PLC0415 - silver and gold need no server
@@ -183,11 +183,11 @@ def _documents(
     *,
     until_caught_up: bool,
 ) -> list[Document]:
-    """Return the definitions that a run builds; `wrong` takes the errors of others.
+    """Return the document definitions to build; `wrong` collects the errors of the other documents.
 
     Raises:
         ConfigurationError: a pattern selects no file, or gold alone is to run and all documents are wrong.
-        Failure: gold alone is to catch up, and there is no document.
+        Failure: gold alone is to catch up and has no document.
     """
     documents = load_documents_of(pipeline, wrong) if "gold" in layers else []
     if wrong and not documents and set(layers) == {"gold"}:
@@ -205,7 +205,7 @@ def _documents(
 def _watched(
     pipeline: Pipeline, layers: Sequence[Layer], shown: Shown | None, output: Output
 ) -> AbstractContextManager[Watched | None]:
-    """The run's observers; where none are asked for, nothing of them is loaded."""
+    """Return the run's observers; without observers, load none of their modules."""
     if shown is None and pipeline.alerts.webhook is None:
         return nullcontext()
     from deltasmelt.pipelines.monitor.watch import watched  # noqa: PLC0415
@@ -214,7 +214,7 @@ def _watched(
 
 
 def _quality(pipeline: Pipeline, every: float, output: Output) -> QualityBeside:
-    """Data quality beside the run; refused at once where it could never be checked."""
+    """Return the data quality runs beside the run; refuse impossible runs at once."""
     from deltasmelt.pipelines.quality.engine import require_installed  # noqa: PLC0415 - only where it is asked for
     from deltasmelt.pipelines.quality.schedule import QualityBeside  # noqa: PLC0415
 
@@ -224,7 +224,7 @@ def _quality(pipeline: Pipeline, every: float, output: Output) -> QualityBeside:
 
 
 def _say_if_it_waits(pipeline: Pipeline, layer: Layer, output: Output) -> None:
-    """A stage that is started before the one in front of it has brought anything waits for that."""
+    """Report a stage waiting for the first data of the stage before."""
     try:
         stage_goal(pipeline, layer)
     except DefiniteError as error:

@@ -1,19 +1,19 @@
-"""`smelt snapshot`: resnapshot whole tables as of now, with or without a running reader.
+"""`smelt snapshot`: resnapshot whole tables, with or without a running reader.
 
-The order makes it safe. First the server, the slot and the lake are compared (`bronze.checks.ownership`):
-a mark by the LSN of another server would ask for a snapshot that never comes. Then the tables' resnapshot
-marks are made durable in bronze (`bronze.store.gaps`), at the server's present WAL position. From then
-on any reader takes the snapshots, whatever happens to this command. The process that holds the lake's bronze
-stage does the work. A running reader notices the marks within seconds, and we wait for it. Where none runs,
-we are the reader until bronze is caught up. If a reader ends while we wait, we take over its work likewise.
+The order makes the command safe. First the command compares the server, the slot and the lake
+(`bronze.checks.ownership`): a mark with the LSN of another server would request a snapshot for ever. Then the
+command writes the tables' resnapshot marks to bronze (`bronze.store.gaps`), at the server's present WAL
+position. From then on any reader takes the snapshots, whatever happens to this command. The process with the
+lock of the lake's bronze stage does the work. A running reader notices the marks within seconds, and the
+command waits. Without a running reader, the command is the reader until bronze is caught up. If a reader ends
+meanwhile, the command takes over the reader's work in the same way.
 
-With `--all` it is also the remedy for a slot that is lost or moved. What the stream can no longer deliver is
-given up first, in one commit that requests every table (`bronze.reader.recovery`).
+With `--all` the command also repairs a lost or moved slot. First one commit gives up the undeliverable part
+of the stream and requests every table (`bronze.reader.recovery`).
 
-Only snapshots after that position count as done, so one that was under way when the command was given does
-not end it too early. Silver leaves a table out of its cuts from the mark on, so it cannot be past the
-snapshot when that comes. Then it replaces the table's rows by the snapshot's, and removes rows that no longer
-exist.
+Only snapshots after the marks' position count, so an older snapshot under way does not end the wait too
+early. Silver leaves a table out of its cuts from the mark on, so silver cannot pass the snapshot before its
+arrival. Then silver replaces the table's rows by the snapshot's rows, and removes rows without a counterpart.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ _SAY_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for.
+    """The requested snapshots.
 
     Attributes:
-        tables: to be snapshotted.
-        stopped: requested too, but stopped by an error.
-        lsn: snapshots after it count.
+        tables: tables to be snapshotted.
+        stopped: requested tables with an error that stops them.
+        lsn: snapshots after this position count.
     """
 
     tables: tuple[TableName, ...]
@@ -75,15 +75,15 @@ class Request:
 def run_snapshot(
     pipeline: Pipeline, names: Sequence[str], output: Output, *, every: bool, wait: bool, command: str
 ) -> None:
-    """Have tables resnapshotted.
+    """Resnapshot tables.
 
     Args:
         pipeline: the pipeline.
         names: tables or patterns (``public.order_*``).
-        output: reports what happens.
-        every: all tables of the pipeline instead.
-        wait: return when the snapshots are complete; else when they are requested.
-        command: who we are, for the lake's lock.
+        output: takes progress reports.
+        every: all tables of the pipeline instead of `names`.
+        wait: return after the snapshots are complete; otherwise after the request.
+        command: name of the command for the lake's lock.
 
     Raises:
         SmeltError: a name is unknown; the server or the lake cannot be reached.
@@ -138,7 +138,7 @@ def _request(pipeline: Pipeline, names: Sequence[str], *, every: bool) -> Reques
 
 
 def _start_over(pipeline: Pipeline, output: Output) -> bool:
-    """Where the stream cannot go on from bronze's end, give up what is lost (`bronze.reader.recovery`)."""
+    """Give up the lost part of a stream that cannot continue at bronze's end (`bronze.reader.recovery`)."""
     lake = pipeline.lake_address()
     if delta.open_table(delta.location(lake, "bronze", CHANGES)) is None:
         return False
@@ -153,7 +153,7 @@ def _start_over(pipeline: Pipeline, output: Output) -> bool:
 
 
 def _ask(pipeline: Pipeline, request: Request) -> bool:
-    """Make the marks durable; False where there is no bronze yet, whose first start copies everything."""
+    """Write the marks durably; return False before bronze's first start, which copies everything."""
     uri = delta.location(pipeline.lake_address(), "bronze", CHANGES)
     if delta.open_table(uri) is None:
         return False
@@ -162,10 +162,10 @@ def _ask(pipeline: Pipeline, request: Request) -> bool:
 
 
 def _await(pipeline: Pipeline, request: Request, output: Output, command: str) -> None:
-    """Return when every requested snapshot is complete, whichever process took it.
+    """Wait until every requested snapshot is complete, in whatever process.
 
     Raises:
-        Failure: one of them failed.
+        Failure: a snapshot failed.
     """
     lake, control = pipeline.lake_address(), ControlTables(pipeline.lake_address())
     before = {_key(error) for error in control.open_errors()}
@@ -193,7 +193,7 @@ def _await(pipeline: Pipeline, request: Request, output: Output, command: str) -
 
 
 def _waiting(changes: DeltaTable | None, request: Request) -> list[TableName]:
-    """Tables of the request without a snapshot after it."""
+    """Return the requested tables without a later snapshot."""
     if changes is None:
         return list(request.tables)
     return [table for table in request.tables if (snapshot_of(changes, table) or 0) <= request.lsn]
@@ -227,5 +227,5 @@ def _raise_gone(pipeline: Pipeline, waiting: Sequence[TableName]) -> None:
 
 
 def _key(error: OpenError) -> tuple[Any, ...]:
-    """What tells one occurrence of an error from another."""
+    """Return the identity of one occurrence of an error."""
     return (error.scope, error.name, error.code, error.opened_at)

@@ -1,4 +1,4 @@
-"""`smelt sql`: statements over the lake at one cut, from the command line, a file, a pipe or a terminal."""
+"""`smelt sql`: run statements over the lake at one cut, from arguments, a file, a pipe or a terminal."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _STDIN = "-"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What `smelt sql` is asked.
+    """The arguments of `smelt sql`.
 
     Attributes:
-        statement: from the command line.
-        file: of statements; ``-`` is standard input.
+        statement: statement from the command line.
+        file: file with statements; ``-`` is standard input.
         as_of: an LSN or a time; None: now.
-        limit: rows of a table.
-        form: of rows; None: as the name of `to` says, or a table.
-        to: the file that gets the rows.
-        fresh: see silver at the log's head.
+        limit: largest number of rows in a printed table.
+        form: format of rows; None: from the name in `to`, or a table.
+        to: path of the file for the rows.
+        fresh: read silver at the log's head.
     """
 
     statement: str | None = None
@@ -55,10 +55,10 @@ class Asked:
 
 
 def run_sql(pipeline: Pipeline, asked: Asked, output: Output) -> None:
-    """Run what is asked, or a shell where a terminal is all there is.
+    """Run the statements, or a shell on a bare terminal.
 
     Raises:
-        SmeltError: there is no such cut, a statement is refused, or the rows cannot go where they should.
+        SmeltError: the cut does not exist, a statement is refused, or the rows cannot be written.
     """
     if asked.fresh and asked.as_of is not None:
         raise ConfigurationError(
@@ -98,21 +98,21 @@ def run_sql(pipeline: Pipeline, asked: Asked, output: Output) -> None:
 
 
 def _waiting(display: Display, output: Output) -> AbstractContextManager[None]:
-    r"""A block in which a terminal shows that a statement runs, unless its rows are printed as they come.
+    r"""Show a running statement on a terminal, unless the statement's rows are printed as they arrive.
 
-    Which of both can change from statement to statement (``\o csv``).
+    The choice can change from statement to statement (``\o csv``).
     """
     return nullcontext() if display.streams else output.waiting("running the statement")
 
 
 def _run_all(session: SqlSession, asked: Asked, statements: Sequence[Statement]) -> None:
-    r"""Run statements up to the first that fails, or to a ``\q``."""
+    r"""Run statements up to the first failure, or to a ``\q``."""
     with suppress(EOFError):
         _each(asked, statements, session.run)
 
 
 def _each(asked: Asked, statements: Sequence[Statement], work: Callable[[Statement], None]) -> None:
-    """Do something with each statement; an error names the statement's place."""
+    """Apply a function to each statement; an error names the statement's place."""
     for number, statement in enumerate(statements, start=1):
         try:
             work(statement)
@@ -141,10 +141,10 @@ def _display(asked: Asked) -> Display:
 
 
 def _statements(asked: Asked) -> Sequence[Statement] | None:
-    """The statements; None where a person is to type them.
+    """Return the statements; None for a person at a terminal.
 
     Raises:
-        ConfigurationError: the file is not there, or a quote or comment in it is not closed.
+        ConfigurationError: the file does not exist, or has an open quote or comment.
     """
     if asked.statement is not None:
         text = asked.statement
@@ -181,7 +181,7 @@ def _read(file: str) -> str:
 
 
 def _name(asked: Asked) -> str:
-    """Of where the statements are, for a message."""
+    """Return the name of the statements' origin for messages."""
     if asked.statement is not None:
         return "SQL"
     return "standard input" if asked.file in {None, _STDIN} else str(asked.file)

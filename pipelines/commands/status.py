@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 def show_status_schema(output: Output) -> None:
-    """Print the JSON Schema of what `--output json` prints."""
+    """Print the JSON Schema of the output of `--output json`."""
     output.document(json.dumps(status_schema()))
 
 
 def show_status(pipeline: Pipeline, output: Output, *, watch: bool = False, interval: float = 2.0) -> None:
-    """Print the status once, or again and again until interrupted.
+    """Print the status once, or repeatedly until an interruption.
 
     Raises:
-        Exception: the lake could not be read; what the server says is printed before.
+        Exception: the lake could not be read; the server's half is printed before.
     """
     reader = StatusReader(pipeline)
     while True:
@@ -46,7 +46,7 @@ def show_status(pipeline: Pipeline, output: Output, *, watch: bool = False, inte
 
 
 def ladder_rows(ladder: tuple[Rung, ...]) -> list[list[str]]:
-    """The ladder as cells: step, LSN, and how far behind."""
+    """Return the ladder as cells: step, LSN, and lag."""
     return [
         [
             rung.name,

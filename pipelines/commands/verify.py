@@ -1,14 +1,14 @@
-"""`smelt verify`: silver beside PostgreSQL, and gold beside a full rebuild.
+"""`smelt verify`: compare silver with PostgreSQL, and gold with a full rebuild.
 
-`smelt verify --repair`: tables that differ are taken again, and carried to silver and gold.
+`smelt verify --repair` also resnapshots unequal tables, and carries them to silver and gold.
 
-A resnapshot replaces a table's rows in one cut, also those that no longer exist, while the stream goes on.
-It is requested as by `smelt snapshot`. Where a pipeline runs, its stages carry the rows on. Where none
-does, this process runs them until they have.
+A resnapshot replaces a table's rows in one cut, also rows without a counterpart, while the stream continues.
+The command requests the resnapshot as `smelt snapshot` does. Beside a running pipeline, the pipeline's stages
+carry the rows on; otherwise this process runs the stages.
 
-Of a table that keeps deleted rows or versions, a resnapshot ends what the source lacks and adds what differs.
-It cannot tell which of two rows of one key is wrong. Such tables are derived from bronze again
-(`smelt rebuild FILE silver TABLE`), as far as bronze reaches back.
+For a table with deleted rows or versions, a resnapshot ends the rows missing at the source and adds the
+different rows. A resnapshot cannot decide between two rows of one key. The command derives such tables from
+bronze again (`smelt rebuild FILE silver TABLE`), as far back as bronze reaches.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ if TYPE_CHECKING:
 
 
 def repair(pipeline: Pipeline, tables: Sequence[TableName], output: Output, *, command: str) -> None:
-    """Take tables again, and carry them on.
+    """Resnapshot tables and carry them to silver and gold.
 
     Args:
         pipeline: the pipeline.
-        tables: of the source.
-        output: reports what happens.
-        command: who we are, for the lake's lock.
+        tables: tables of the source.
+        output: takes progress reports.
+        command: name of the command for the lake's lock.
 
     Raises:
         SmeltError: the server or the lake cannot be reached.
-        Failure: some table cannot be taken.
+        Failure: some table cannot be resnapshotted.
     """
     # What is between double quotes means itself and is no pattern.
     names = [table.quoted for table in tables]
@@ -75,9 +75,9 @@ def repair(pipeline: Pipeline, tables: Sequence[TableName], output: Output, *, c
 
 
 _SHOWN: Final = 5
-"""Wrong documents that are shown."""
+"""Largest number of unequal documents in the output."""
 _NAMED: Final = 10
-"""Tables and documents that are named in one line."""
+"""Largest number of tables and documents in one line."""
 
 
 def run_verify(
@@ -89,19 +89,19 @@ def run_verify(
     load: Load | None = None,
     repairs: bool = False,
 ) -> None:
-    """Compare silver with the source, and gold with a full rebuild at its recorded cut; print what differs.
+    """Compare silver with the source, and gold with a full rebuild at its recorded cut; print differences.
 
     Args:
         pipeline: the pipeline.
         output: takes results and progress.
-        tables: tables or patterns to compare; with them, documents are compared only where one is named.
-        document: name or pattern of documents; with it, tables are compared only where some are named.
-        load: how much of the server it may take, and how much of either is compared.
-        repairs: take tables that differ again, and compare these once more.
+        tables: tables or patterns to compare; with tables, documents are compared only by name.
+        document: name or pattern of documents; with a document, tables are compared only by name.
+        load: limits of the server's load, and the compared share of both sides.
+        repairs: resnapshot unequal tables, and compare these tables once more.
 
     Raises:
         SmeltError: no such table or document; the server or the lake cannot be reached.
-        Failure: something is not as it should be, or could not be compared.
+        Failure: something is unequal, or could not be compared.
     """
     names = documents_like(pipeline, document) if document is not None or not tables else []
     require_lake(pipeline)
@@ -147,7 +147,7 @@ def _look(
 
         @contextmanager
         def session() -> Iterator[SparkSession]:
-            """One session for both parts, started when the first needs it."""
+            """Return one session for both parts, started at the first use."""
             if not held:
                 held.append(stack.enter_context(spark_for(pipeline, output)))
             yield held[0]
@@ -156,7 +156,7 @@ def _look(
 
 
 def _together(first: Verified, again: Verified) -> Verified:
-    """The second look at what was wrong, in the place of the first."""
+    """Return the results with the second comparison of unequal parts in the place of the first."""
     proof = first.proof
     if proof is not None and again.proof is not None:
         names = {one.name for one in again.proof.compared} | {one.name for one in again.proof.unproven}
@@ -216,7 +216,7 @@ def _plain(found: Verified) -> dict[str, object]:
 
 
 def _say_left_out(found: Verified, output: Output) -> None:
-    """Print how much was not compared: a new reader of the lines above may take all for compared."""
+    """Print how much was not compared; otherwise a reader may take the lines above for the whole."""
     counts = [_many(times, name.removesuffix("s")) for name, times in found.left_out().items() if times]
     if counts:
         output.line(f"not compared, as the lines above say: {', '.join(counts)}", style=WARNING)
@@ -282,7 +282,7 @@ def _many(number: int, noun: str) -> str:
 
 
 def _say_uncompared(found: TableComparison, output: Output) -> None:
-    """Print which columns and rows of a table, or of its source, were not compared."""
+    """Print the columns and rows of a table, or of its source, without a comparison."""
     from deltasmelt.silver.schema.catalog import HISTORY_SUFFIX  # noqa: PLC0415 - loads Spark
 
     reasons = []

@@ -1,4 +1,4 @@
-"""The state of a pipeline, as values; `commands` prints them.
+"""The state of a pipeline as values; `pipelines.commands` prints the values.
 
-In reading order: `check`, `status`, `slot_words`, `status_json`, `standing`.
+In reading order: `check`, `status`, `status_json`, `stalled`.
 """

@@ -1,13 +1,13 @@
-"""`smelt check`: everything that would stop or degrade a pipeline, without changing anything.
+"""`smelt check`: report everything that would stop or degrade a pipeline, without changing anything.
 
-Four things are checked, and a failure of one does not hide what the others find:
+The command checks four subjects, and a failure of one subject hides no finding of the others:
 
 * the files: documents, suites, settings that name tables;
-* the lake: whether it can be written, whose it is, where its stream ends;
+* the lake: whether this account can write, which pipeline owns the lake, where the lake's stream ends;
 * the source (`bronze.checks.inspect`);
-* how they fit: documents against the source's columns, type overrides against its types, decimals against its
-  numbers, the slot against the position of the stream. Offline, documents are checked against the shapes that
-  the lake has recorded.
+* the agreement between them: documents and the source's columns, type overrides and the source's types,
+  decimals and the source's numbers, the slot and the position of the stream. Offline, the command checks
+  documents against the shapes that the lake has recorded.
 """
 
 from __future__ import annotations
@@ -73,16 +73,16 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _AWAY: Final = frozenset({"lake-bucket", "lake-credentials", "lake-unreachable"})
-"""Codes of findings with which a lake in an object store cannot be opened."""
+"""Codes of findings that prevent opening a lake in an object store."""
 _LEVELS: Final = {"error": 0, "warning": 1, "info": 2}
 
 
 def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
-    """Findings about a pipeline, errors first.
+    """Return the findings about a pipeline, errors first.
 
     Args:
-        pipeline: as loaded; its own file is valid then.
-        offline: look at files and lake alone.
+        pipeline: the loaded pipeline, whose own file is valid.
+        offline: check the files and the lake alone.
     """
     findings: list[Finding] = []
     wrong: dict[str, ConfigurationError] = {}
@@ -127,7 +127,7 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
 
 
 class _Lake:
-    """What the lake says of itself; nothing where it does not exist yet."""
+    """Facts that the lake has recorded about itself; empty before the first commit."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         address = pipeline.lake_address()
@@ -142,12 +142,12 @@ class _Lake:
             self.relations: list[Relation] = [] if table is None else read_relations(address)
 
     def foreign(self, ours: Mapping[str, str]) -> list[Finding]:
-        """Findings where the lake holds another pipeline's, cluster's or database's changes."""
+        """Findings about a lake with the changes of another pipeline, cluster or database."""
         return [Finding.of(error) for error in foreign(self.uri, self.properties, ours)]
 
 
 def _collect(findings: list[Finding], step: Callable[[], _T]) -> _T | None:
-    """What `step` returns; its error of ours becomes a finding."""
+    """Return the result of `step`; turn a `SmeltError` into a finding."""
     try:
         return step()
     except SmeltError as error:
@@ -158,7 +158,7 @@ def _collect(findings: list[Finding], step: Callable[[], _T]) -> _T | None:
 def _source(
     pipeline: Pipeline, lake: _Lake | None, findings: list[Finding]
 ) -> tuple[list[Relation], Mapping[tuple[TableName, str], str]]:
-    """Ask the source; returns the shapes of the selected tables, and columns with another order than ours."""
+    """Return the shapes of the selected tables, and the columns that sort differently in silver."""
     with connect(
         pipeline.source, application_name="deltasmelt check", patience=pipeline.source.timing.look_answer
     ) as connection:
@@ -185,9 +185,9 @@ def _source(
 
 
 def _unwritable(pipeline: Pipeline) -> list[Finding]:
-    """Findings where the lake's folder is none, or this account may not make it or write there.
+    """Return findings where this account cannot make the lake's folder or write to the folder.
 
-    An object store is tried out.
+    In an object store, the check writes and removes an object.
     """
     path = pipeline.lake_address().path
     if path is None:
@@ -216,10 +216,10 @@ def _broken(
     *,
     streams: bool,
 ) -> list[Finding]:
-    """Check whether the stream can go on where the lake ends, as each start of the reader does.
+    """Check whether the stream can continue at the lake's end, as the reader checks at each start.
 
-    Only LSNs are compared where no stream can be started, or a reader holds the slot: that reader compared
-    the log when it began. A comparison of the log that takes long is left to the reader.
+    The check compares LSNs alone where no stream can start, or where a reader holds the slot: that reader
+    compared the log at its own start. The check leaves a comparison of a long stretch of log to the reader.
     """
     source, name, where = pipeline.source, pipeline.source.slot, address_of(pipeline.source)
     slot = read_slot(connection, name)
@@ -248,7 +248,7 @@ def _broken(
 
 
 class _TakesLongError(Exception):
-    """The comparison of the logs was given up."""
+    """The check gave up a comparison of the logs."""
 
 
 def _give_up(_: str) -> NoReturn:
@@ -258,7 +258,7 @@ def _give_up(_: str) -> NoReturn:
 def _catalog(
     pipeline: Pipeline, relations: Iterable[Relation], findings: list[Finding]
 ) -> dict[TableName, SilverTable]:
-    """Silver's tables by the newest shape of each; one that cannot be made is a finding."""
+    """Return silver's tables by their newest shapes; a table without a valid form becomes a finding."""
     catalog: dict[TableName, SilverTable] = {}
     for relation in sorted(relations, key=lambda each: each.from_lsn):
         try:
@@ -275,7 +275,7 @@ def _tables(
     orders: Mapping[tuple[TableName, str], str],
     findings: list[Finding],
 ) -> dict[str, list[str]] | None:
-    """Columns of every table that a suite can name; None where a wrong document hides some."""
+    """Return the columns of every table that a suite can name; None where a wrong document hides some."""
     tables = {
         f"silver.{table.name}": [*(column.name for column in table.columns), *table.own_columns]
         for table in [*catalog.values(), *histories(catalog.values(), pipeline.silver)]
@@ -294,7 +294,7 @@ def _tables(
 
 
 def _text_orders(tree: Tree, orders: Mapping[tuple[TableName, str], str]) -> Iterator[Finding]:
-    """Places where a document orders text otherwise than the source's collation does."""
+    """Return the places where a document orders text differently from the source's collation."""
     found = {
         f"{label} by {table}.{column} ({orders[table, column]})": None
         for label, table, column in text_orders(tree)
@@ -310,10 +310,10 @@ def _text_orders(tree: Tree, orders: Mapping[tuple[TableName, str], str]) -> Ite
 
 
 def _masked(pipeline: Pipeline, catalog: dict[TableName, SilverTable]) -> None:
-    """Whether `quality.masked` names columns, of the source or of what silver kept of it.
+    """Check that `quality.masked` names columns of the source, or columns that silver still has.
 
     Raises:
-        ConfigurationError: it does not.
+        ConfigurationError: an entry names no such column.
     """
     if pipeline.quality.masked:
         held = held_columns(pipeline.lake_address(), catalog.values())
@@ -321,7 +321,7 @@ def _masked(pipeline: Pipeline, catalog: dict[TableName, SilverTable]) -> None:
 
 
 def _names(pipeline: Pipeline, catalog: dict[TableName, SilverTable]) -> Iterator[Finding]:
-    """Tables and columns that the section `silver` names, and clashes that its settings make."""
+    """Check the tables and columns in the section `silver`, and the clashes between its settings."""
     tables = [str(table) for table in catalog]
     columns = {f"{table}.{column.name}" for table, shape in catalog.items() for column in shape.columns}
     for name in sorted(pipeline.silver.types.keys() - columns):
@@ -344,7 +344,7 @@ def _names(pipeline: Pipeline, catalog: dict[TableName, SilverTable]) -> Iterato
 
 
 def _unused(code: str, subject: str, name: str, known: Iterable[str], kind: str) -> Finding:
-    """A name of the pipeline file that is of nothing."""
+    """Return the finding about a name in the pipeline file that matches nothing."""
     message = f"{name} is not a {kind}"
     return Finding(
         level="warning", code=code, subject=subject, message=message, remedy=_correction(name, known)

@@ -1,10 +1,10 @@
-"""Large tables whose rows lie apart that are read together: what `smelt maintain` would write, and for what.
+"""Hints about large tables whose rows are read together and stored apart.
 
-The files' own statistics tell it. A file may hold a value if that is between its smallest and largest one. If
-the average value may be in most of the files, a join that looks for some values reads most of the table. In
-a clustered table it is in one or two files.
+The hints come from the statistics of the table's files. A file may hold a value between the file's smallest
+and largest value. If the average value may be in most of the files, a join on a few values reads most of the
+table. In a clustered table, the value is in one or two files.
 
-Only large tables are looked at: their size is in the checksum file of the version, which is read in one go.
+Only large tables count. The checksum file of a version holds the size of the table, at the cost of one read.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 _LEAST_BYTES: Final = 64 * 2**20
 _LEAST_FILES: Final = 8
 _SPREAD: Final = 0.5
-"""Share of the files that hold the average value, from which clustering helps."""
+"""Smallest share of files with the average value at which clustering helps."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusteringHint:
-    """A table that `smelt maintain` would put in another order.
+    """A table that `smelt maintain` would write in another order.
 
     Attributes:
-        table: within silver.
-        column: by which its rows are read together.
-        files: that the table has.
-        files_read: of these, how many may hold one value, on average.
-        bytes: that would be written once.
+        table: name within silver.
+        column: the column by which documents read the rows.
+        files: number of files of the table.
+        files_read: average number of files that may hold a given value.
+        bytes: size of the single rewrite.
     """
 
     table: str
@@ -57,12 +57,12 @@ class ClusteringHint:
 def clustering_hints(
     pipeline: Pipeline, relations: Sequence[Relation], versions: Mapping[str, int]
 ) -> tuple[ClusteringHint, ...]:
-    """The tables of silver, at these versions, of which it helps.
+    """Return the tables of silver, at the given versions, that clustering would help.
 
     Args:
-        pipeline: whose documents and settings say what is read together.
-        relations: bronze's shapes.
-        versions: of silver's tables, by name.
+        pipeline: its documents and settings name the columns that are read together.
+        relations: shapes recorded in bronze.
+        versions: versions of silver's tables, by name.
     """
     lake = pipeline.lake_address()
     if lake.path is None or local_folder(lake.path) is None:  # in a store each look is a request
@@ -88,11 +88,11 @@ def clustering_hints(
 
 
 def files_per_value(files: pa.Table, column: str) -> float | None:
-    """Of a table's files, how many may hold one value, on average; None where statistics do not say. Pure.
+    """Return the average number of files that may hold a value; None without statistics. Pure.
 
     Args:
-        files: with their statistics, flat.
-        column: as the statistics name it.
+        files: the table's files with their flat statistics.
+        column: name of the column in the statistics.
     """
     smallest, largest = f"min.{column}", f"max.{column}"
     if not {smallest, largest} <= set(files.column_names):
@@ -123,7 +123,7 @@ def _hint(lake: Lake, name: str, version: int, column: str) -> ClusteringHint | 
 
 
 def _bytes_of(lake: Lake, name: str, version: int) -> int:
-    """Bytes of a version's files, as its checksum file says; 0 where there is none."""
+    """Return the bytes of a version's files from the checksum file; 0 without such a file."""
     try:
         with file_system(lake.uri("silver", name)).open_input_file(f"_delta_log/{version:020}.crc") as file:
             return int(json.loads(file.read())["tableSizeBytes"])

@@ -1,10 +1,10 @@
-"""One half of a status: the server's or the lake's, each read in a thread of its own.
+"""One half of a status, the server's or the lake's; a separate thread reads each half.
 
-A server or a store that swallows a request holds up every request after that. So both halves are read in
-parallel, and each has its own error and a time limit. Nothing can end a read without an answer. Later looks
-wait for the old read a moment, and begin no second read meanwhile. A late answer is as old as the look that
-began the read: the answer is dropped, and the half is read anew. What is no
-`Exception`, as a panic of `deltalake`, would end the thread in silence, and is a failure like any other.
+A server or a store that swallows a request delays every later request. So the status reads both halves in
+parallel, and each half has an error and a time limit of its own. Nothing can end a read without an answer.
+Later polls wait for the old read for a moment, and begin no second read meanwhile. A late answer is as old as
+the poll that began the read: the poll drops the answer and reads the half again. An exception outside
+`Exception`, such as a panic of `deltalake`, would end the thread in silence, and counts as a failure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PATIENCE: Final = 60.0
 """Seconds for an answer, where earlier answers were quick."""
 AGAIN: Final = 5.0
-"""Seconds for the answer of a read that an earlier look began."""
+"""Seconds to wait for the answer of a read that an earlier poll began."""
 _LONGEST: Final = 300.0
 _TIMES: Final = 3.0
 """A slow half may take this many times as long as the last read."""
@@ -33,18 +33,18 @@ _LOGGER = logging.getLogger("deltasmelt.monitor")
 
 
 class Half(Generic[_T]):
-    """Reads one half again and again.
+    """Reads one half repeatedly.
 
     Args:
-        name: for messages.
-        read: reads the half.
+        name: name of the half in messages.
+        read: function that reads the half.
         code: error code for a half without an answer.
-        patience: seconds for an answer.
-        again: seconds for the answer of a read that an earlier look began.
-        threaded: use a thread. Otherwise read in the caller's thread, without a limit.
+        patience: seconds to wait for an answer.
+        again: seconds to wait for the answer of a read that an earlier poll began.
+        threaded: use a thread; without a thread, the caller's thread reads without a limit.
 
     Attributes:
-        failure: why the newest look has no answer; None after an answer.
+        failure: reason why the newest poll has no answer; None after an answer.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class Half(Generic[_T]):
         self.failure: Exception | None = None
 
     def begin(self) -> None:
-        """Begin to read, unless an earlier look's read is still under way."""
+        """Begin to read, unless the read of an earlier poll is still under way."""
         self._late = self._thread is not None and self._thread.is_alive()
         if self._threaded and not self._late:
             self._start()
 
     def answer(self) -> tuple[_T | None, Exception | None]:
-        """Return the half as read by this look, or why there is no answer."""
+        """Return the half as read by this poll, or the reason for a missing answer."""
         if not self._threaded:
             self._work()
         elif not self._answered():

@@ -1,13 +1,13 @@
 """The lake's half of a status: positions, tables, documents and open errors. No server, no Spark.
 
-A running command reads this half every few seconds. So `LakeReader` holds handles of tables, and reads
-files of control tables and shapes when they are new. `Backlog` counts the transactions that a layer lacks
-file by file, each file once, since no file ever changes. Otherwise a look would be dearest while silver is
-days behind, just when the machine has most to do.
+A running command reads this half every few seconds. So `LakeReader` caches table handles, and reads files of
+control tables and shapes once each. `Backlog` counts the transactions that a layer lacks file by file, each
+file once, since no file ever changes. Otherwise a poll would cost most while silver is days behind, just when
+the machine has most to do.
 
-A local lake that was seen and is gone (unmounted, moved) raises no error by itself: tables that are not there
-are empty, and held handles repeat what they know. So a lake without the `bronze.changes` that an earlier look
-saw cannot be read. And another handle of `bronze.changes` is another lake, of which nothing held is true.
+A local lake that vanishes (unmounted, moved) raises no error: missing tables are empty, and cached handles
+repeat old facts. So a lake that lacks the `bronze.changes` of an earlier poll counts as unreadable. Another
+`bronze.changes` means another lake, and `LakeReader` drops everything cached.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """One table or document.
+    """State of one table or document.
 
     Attributes:
-        state: ``streaming``, ``waiting`` (in bronze but not yet in the layer, or without some changes until a
+        state: ``streaming``, ``waiting`` (in bronze and not yet in the layer, or without some changes until a
             new snapshot), ``snapshot``, ``stopped`` or ``dropped`` (at the source; the layer keeps the last
             state).
-        changes: in the newest cycle.
-        unrepresentable: rows, at most, with values outside their types; None without a count.
+        changes: number of changes in the newest cycle.
+        unrepresentable: upper bound of rows with values outside their types; None without a count.
     """
 
     name: str
@@ -76,7 +76,7 @@ class LakeHalf:
 
     Attributes:
         changes: an open `bronze.changes`; None before bronze's first commit.
-        pending: by layer, transactions that silver and gold lack, and the commit time of the oldest.
+        pending: for each layer, the number of missing transactions and the commit time of the oldest.
     """
 
     changes: DeltaTable | None
@@ -91,10 +91,10 @@ class LakeHalf:
 
 
 class LakeReader:
-    """Reads one lake again and again; one thread at a time.
+    """Reads one lake repeatedly; one thread at a time.
 
     Args:
-        pipeline: the lake's pipeline.
+        pipeline: the pipeline that owns the lake.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -106,7 +106,7 @@ class LakeReader:
         self._forget()
 
     def _forget(self) -> None:
-        """Begin anew with everything that is held of the lake, but for `bronze.changes`."""
+        """Drop everything cached about the lake except `bronze.changes`."""
         self._relations = RelationsWatch(self._lake)
         self._control = ControlTables(self._lake)
         self._backlog = Backlog()
@@ -153,17 +153,17 @@ class LakeReader:
 
 
 _Count: TypeAlias = "tuple[int, datetime | None]"
-"""Transactions, and the commit time of the oldest of them."""
+"""Number of transactions, and the commit time of the oldest."""
 _NONE: Final[_Count] = (0, None)
 _Range: TypeAlias = "tuple[int | None, int | None]"
-"""First and last LSN of a file; None: not known."""
+"""First and last LSN of a file; None for unknown."""
 
 
 class Backlog:
     """Counts the transactions of `bronze.changes` after positions, by the row that ends each transaction.
 
-    A new file is read once, and is known from then on, also where the next file of the look cannot be read. A
-    known file is read again only while a position lies within the file's range.
+    The backlog reads a new file once, and remembers the file's count even where the next file cannot be read.
+    The backlog reads a known file again only while a position lies within the file's range.
     """
 
     def __init__(self) -> None:

@@ -1,9 +1,9 @@
-"""What numeric columns become in silver, and how many of their values do not fit: a finding a table.
+"""Findings about numeric columns: their types in silver, and how many of their values do not fit.
 
-A column counts whose decimal may not hold every value: a numeric without a precision or with more than 38
+A column counts if its decimal may not hold every value: a numeric without a precision or with more than 38
 digits, and a numeric that `silver.types` makes a decimal. The server counts the values (`bronze.catalog.
-numeric_values`). All tables together take half a minute at most; the finding of a table that is not reached
-says so.
+numeric_values`) for at most half a minute over all tables. The finding of a table beyond this limit reports
+the missing count.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _SECONDS: Final = 30.0
 _ROOMY_SCALE: Final = 9
 _ROOMY_VALUES: Final = (26, 6)
-"""Digits after the point of the decimal to prefer; digits before and after it that its values may have."""
+"""Preferred digits after the point; largest digits before and after the point in the values."""
 
 
 def numeric_findings(
@@ -63,9 +63,9 @@ def counted_tables(
 
 
 def better_type(values: NumericValues) -> str | None:
-    """Return the type under `silver.types` that suits values better than DECIMAL(38,18); None: none does.
+    """Return the type under `silver.types` that suits values better than DECIMAL(38,18), or None.
 
-    A decimal with fewer digits after the point has more of them for sums; one with more holds the values.
+    Fewer digits after the point leave more digits for sums; more digits after the point hold more values.
     """
     if not values.values:
         return None

@@ -1,6 +1,6 @@
 """The server's half of a status: the log's head, the slot, the reader's connection, the tables.
 
-Nothing of the lake is read here: a lake that is away or silent hides none of these.
+This module reads nothing from the lake: an absent or silent lake hides no fact of the server.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ServerHalf:
     """Answers of the server, read at nearly the same moment.
 
     Attributes:
-        claims: for the comparison with the lake.
+        claims: the server's identity, for the comparison with the lake.
         keeps_up: a reader is connected and has acknowledged nearly everything.
         flush_lag: seconds, as measured by the server for this reader.
     """
@@ -51,14 +51,14 @@ class ServerHalf:
 
 
 def read_server(source: SourceSettings, *, rate: bool) -> ServerHalf:
-    """Ask the server.
+    """Query the server.
 
     Args:
-        source: the pipeline's.
+        source: source settings of the pipeline.
         rate: measure the rate of writing WAL for a moment; needless for a series of statuses.
 
     Raises:
-        SmeltError: the server cannot be asked.
+        SmeltError: the server refuses the connection or a query.
     """
     with (
         connect(source, application_name="deltasmelt status", connect_timeout=_CONNECT_SECONDS) as connection,

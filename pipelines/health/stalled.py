@@ -1,14 +1,16 @@
-"""What has stopped although a run is caught up: tables and documents that the newest cuts do not name.
+"""Tables and documents that have stopped although a run is caught up: the newest cuts do not name them.
 
-A run that must catch up carries a position, not a list of tables. A table that an error stopped, or of which
-bronze lacks changes, is left out of the cuts, and the others go on to the end. So the end looks for such
-tables. What counts is the newest cut of each layer that ran:
+A run that must catch up carries a position and no list of tables. An error stops a table, or bronze lacks
+changes of the table: the cuts then leave the table out, and the other tables reach the end. So the end of a
+run compares the newest cut of each layer that ran:
 
-* silver's must name every table that bronze has as of then and that the source still has. One that it does
-  not name is stopped if it has an open error, from whatever process, and waits for its snapshot if not. A
-  table that was never found at the source (created and dropped while no reader ran) does not count;
-* gold's must name every document that is defined;
-* besides, errors count that a layer which ran records and closes itself: it alone could have closed them.
+* silver's cut must name every table that bronze has at that position and that the source still has. A missing
+  table with an open error, from any process, is stopped; a missing table without an error waits for a
+  snapshot. A table that no poll ever found at the source (created and dropped without a reader) does not
+  count;
+* gold's cut must name every defined document;
+* open errors also count if a layer that ran records and closes such errors: no other layer could have closed
+  them.
 
 An error of maintenance (`upkeep-failed`) stops nothing and does not count.
 """
@@ -39,11 +41,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """What has stopped, by name.
+    """Names of tables and documents that have stopped.
 
     Attributes:
         stopped: tables and documents with an open error.
-        waiting: those that lack something which is still to come, without an error.
+        waiting: tables and documents without an error that still lack changes.
     """
 
     stopped: tuple[str, ...]
@@ -56,13 +58,13 @@ class Stalled:
 def standing_still(
     lake: Lake, settings: SilverSettings, layers: Collection[Layer], documents: Collection[str]
 ) -> Stalled:
-    """What the newest cuts of the layers that ran lack, and what an error of theirs has stopped.
+    """Return the tables and documents that the newest cuts of the layers lack, or that an error has stopped.
 
     Args:
-        lake: where.
-        settings: silver's.
-        layers: that ran.
-        documents: names of those that are defined.
+        lake: the lake to read.
+        settings: silver's settings, which decide the names of tables.
+        layers: the layers that ran.
+        documents: names of the defined documents.
     """
     control = ControlTables(lake)
     errors = control.open_errors()
@@ -87,12 +89,12 @@ def standing_still(
 def stopped_names(
     errors: Sequence[OpenError], layers: Collection[Layer], documents: Collection[str] = ()
 ) -> list[str]:
-    """Tables and documents that stand still by an error which one of these layers records and closes.
+    """Return tables and documents with an error that one of the layers records and closes.
 
     Args:
-        errors: those that are open.
-        layers: that ran.
-        documents: that are defined; what is left of others stops nothing.
+        errors: the open errors of the lake.
+        layers: the layers that ran.
+        documents: names of the defined documents; errors of removed documents stop nothing.
     """
     from deltasmelt.bronze.reader.table_errors import SOURCE_CODES  # noqa: PLC0415 - keeps the start of other commands quick
     from deltasmelt.silver.errors import CODES  # noqa: PLC0415
@@ -116,7 +118,7 @@ def stopped_names(
 def _tables(
     lake: Lake, settings: SilverSettings, cut: Cut | None
 ) -> tuple[list[SilverTable], list[SilverTable]]:
-    """Tables that the newest cut of silver names, and those that it lacks although the source has them."""
+    """Return the tables that silver's newest cut names, and the source's tables that the cut lacks."""
     changes = open_table(location(lake, "bronze", CHANGES))
     named = set() if cut is None else set(cut.tables)
     relations = [one for one in read_relations(lake) if cut is None or one.from_lsn <= cut.commit_lsn]

@@ -1,19 +1,21 @@
-"""Where every layer stands: the lag ladder, the slot's health, each table and document, open errors.
+"""The state of every layer: the lag ladder, the slot's health, each table and document, open errors.
 
-Works without Spark, in well under a second: the lake is read through delta-rs, the server is asked by a few
-queries. Each half is read beside the other and shown without it, with the reason: a source that is down, a
-lake whose store is away, a lake that does not exist yet (`pipelines.health.half`).
+The status needs no Spark and takes well under a second: delta-rs reads the lake, and a few queries read the
+server. Each half is read in parallel with the other and shown without the other, with the reason: a source
+without an answer, a lake with an absent store, a lake before the first commit (`pipelines.health.half`).
 
-How the ladder is measured, at each rung as exactly as its source allows:
+Each rung of the ladder is as exact as its source allows:
 
-* bytes: the server's WAL head minus the rung's position; not known where the server is down;
-* commits: transactions in bronze that the rung lacks. Bronze itself cannot know what it has not received;
-* seconds: age of the oldest such transaction; for the reader what the server says (flush lag). That is
-  measured from when something was sent. So where much was not even received yet, or no reader is connected,
-  it is the age of what bronze holds: what it lacks is no older. Where the server is down, nobody knows what
-  bronze lacks; silver and gold have the age of what bronze holds and they lack, if there is any.
+* bytes: the server's WAL head minus the rung's position; unknown without an answer of the server;
+* commits: transactions in bronze and not yet in the rung's layer. Bronze cannot count transactions before
+  their arrival;
+* seconds: age of the oldest such transaction; for the reader, the flush lag measured by the server. The
+  server measures from the moment of sending. So where much was never sent, or without a connected reader, the
+  rung shows the age of bronze's newest commit: nothing missing is older. Without an answer of the server,
+  nobody knows what bronze lacks; silver and gold then show the age of the oldest commit in bronze and not yet
+  in silver or gold.
 
-The slot in words: how it is, and what threatens it. The same for `smelt status`, the page and alerts.
+`slot_text` and `slot_warnings` word the slot for `smelt status`, the page and alerts alike.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 
 
 def slot_text(status: Status) -> str:
-    """The slot in one line."""
+    """Return the slot's state in one line."""
     slot = status.slot
     if slot is None:
         return "unknown" if status.source_error else "not created yet"
@@ -56,13 +58,13 @@ def slot_text(status: Status) -> str:
 
 
 def slot_warnings(status: Status) -> list[str]:
-    """What threatens the slot, before it is lost."""
+    """Return warnings about the slot, before the server gives the slot up."""
     danger = slot_danger(status)
     return [danger.said] if danger.said else []
 
 
 def slot_danger(status: Status) -> SlotRisk:
-    """What threatens the slot; nothing where it is not known, or lost already."""
+    """Return the danger to the slot; None for a lost slot and for an unknown state."""
     if status.slot is None or status.slot.wal_status == "lost":
         return SlotRisk(RiskLevel.NONE)
     copies_left = None if status.snapshot is None else status.snapshot.seconds_left
@@ -71,11 +73,11 @@ def slot_danger(status: Status) -> SlotRisk:
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One step of the lag ladder; None where it is not known.
+    """One step of the lag ladder; unknown figures are None.
 
     Attributes:
-        bytes: of WAL behind the server's head.
-        commits: transactions that the steps before it have and this one lacks.
+        bytes: WAL between the rung's position and the server's head.
+        commits: transactions in the steps before and not in this step.
     """
 
     name: str
@@ -87,11 +89,12 @@ class Rung:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Everything that `smelt status` shows.
+    """Everything on display in `smelt status`.
 
     Attributes:
-        lake_error: why nothing of the lake is shown.
-        lake_read: the lake was read; otherwise what it says is not known, and is empty here.
+        lake_error: reason for a status without the lake.
+        lake_read: True after a complete read of the lake; otherwise every fact of the lake is unknown and
+            empty.
     """
 
     pipeline: str
@@ -112,21 +115,22 @@ class Status:
 
     @property
     def unseen(self) -> dict[str, str]:
-        """The halves that could not be asked, with the reason."""
+        """Halves without an answer, with the reason."""
         found = {"source": self.source_error, "lake": None if self.lake_read else self.lake_error}
         return {half: why for half, why in found.items() if why is not None}
 
 
 class StatusReader:
-    """Reads the status of one pipeline again and again; one thread at a time.
+    """Reads the status of one pipeline repeatedly; one thread at a time.
 
     Args:
         pipeline: the pipeline.
-        rate: measure for a moment how fast WAL is written; a reader of many statuses sees that by itself.
-        patience: seconds for the answer of either half.
+        rate: measure the rate of writing WAL for a moment; a reader of many statuses computes the rate from
+            them.
+        patience: seconds to wait for the answer of either half.
 
     Attributes:
-        lake_failure: why the newest status has nothing of the lake; None where it has.
+        lake_failure: reason for the newest status without the lake; None after a complete read.
     """
 
     def __init__(self, pipeline: Pipeline, *, rate: bool = True, patience: float = PATIENCE) -> None:
@@ -148,7 +152,7 @@ class StatusReader:
         self.lake_failure: Exception | None = None
 
     def read(self) -> Status:
-        """Ask server and lake. A half that cannot be asked is reported, not raised."""
+        """Read the server and the lake; report a half without an answer, and do not raise."""
         self._server.begin()
         self._lake.begin()
         lake, self.lake_failure = self._lake.answer()
@@ -162,10 +166,10 @@ class StatusReader:
 
 
 def read_status(pipeline: Pipeline, *, rate: bool = True) -> Status:
-    """Read the status as `StatusReader` does, once.
+    """Read the status once, as `StatusReader` does.
 
     Raises:
-        Exception: the lake cannot be read. A status without the lake looks like a lake without errors.
+        Exception: the lake cannot be read. A status without the lake would look like a lake without errors.
     """
     reader = StatusReader(pipeline, rate=rate)
     status = reader.read()
@@ -248,7 +252,7 @@ def _ladder(server: ServerHalf | None, lake: LakeHalf | None, *, with_gold: bool
 
 
 def _with_dropped(tables: tuple[TableStatus, ...], there: set[TableName]) -> tuple[TableStatus, ...]:
-    """Those that the source no longer has; one with an error stays as it is."""
+    """Mark tables dropped at the source; a table with an open error keeps its state."""
     names = {str(table) for table in there}
     return tuple(
         table if table.name in names or table.error is not None else replace(table, state="dropped")

@@ -1,8 +1,8 @@
-"""The status for programs: one JSON object, and the JSON Schema that it keeps to.
+"""The status for programs: one JSON object and its JSON Schema.
 
-The object is the value `Status`, with LSNs and times as text. The schema is written by hand beside it, for it
-is an interface: a test holds it against the fields of `Status` and against real output. Keys may be added, so
-the schema allows keys that it does not know. Those that are here keep their name and meaning.
+The object is the value `Status`, with LSNs and times as text. The schema is an interface, so the schema is
+written by hand: a test compares the schema with the fields of `Status` and with real output. Later versions
+may add keys, so the schema allows unknown keys. Existing keys keep their name and meaning.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _Schema = dict[str, Any]
 
 
 def plain_status(status: Status) -> dict[str, Any]:
-    """The status as values that JSON has."""
+    """Return the status as values for JSON."""
     plain: dict[str, Any] = _values(dataclasses.asdict(status))
     return plain
 
 
 def _values(value: Any) -> Any:
-    """LSNs and times as text, at any depth."""
+    """Return a value with LSNs and times as text, at any depth."""
     if isinstance(value, dict):
         return {key: _values(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -42,7 +42,7 @@ def _values(value: Any) -> Any:
 
 
 def status_schema() -> _Schema:
-    """The JSON Schema (draft 2020-12) of `plain_status`."""
+    """Return the JSON Schema (draft 2020-12) of `plain_status`."""
     table = _object(
         {
             "name": _text("name of the table, with its schema, or of the document"),
