@@ -1,21 +1,23 @@
-"""Rows identified by their content: the fold under REPLICA IDENTITY FULL. Pure text, no Spark.
+"""Identify rows by their content: the fold under REPLICA IDENTITY FULL. Pure text, no Spark.
 
-Every old tuple is then the full row, so a change says exactly which row it removes and which it adds. Both
-are counted by key and content. What was added once more than it was removed is there at the end; what was
-removed once more than it was added was in the target. No order is needed, and no value has to be filled.
+Every old tuple is then the full row, so a change names exactly the row to remove and the row to add. The fold
+counts additions and removals by key and content. A content with one more addition than removals exists at the
+end. A content with one more removal than additions was in the target. The fold needs no order and fills no
+value.
 
     net, over all contents   contents with net +1   action
             +1                       one            upsert
             -1                       none           delete
-             0                       one            upsert (the target's row is the one with net -1)
-             0                       none           nothing: all that happened was undone
+             0                       one            upsert (the target's row has net -1)
+             0                       none           nothing: the transactions undid every change
 
-This holds for any order of events. So it also holds where a deferred constraint lets a key hold two rows
-inside a transaction, and one of them is changed, moved or deleted: an old key alone would not say which.
+The counts hold for any order of events. A deferred constraint may let a key hold two rows inside a
+transaction, and a change may then touch either row. The content identifies the row; an old key alone would
+not.
 
-Contents are compared as PostgreSQL's text, which one version of a shape renders in one way. In the
-transaction that announces a new shape, an old tuple may differ from the row as it was added. That window is
-folded by `silver.fold.by_key`.
+The fold compares contents as PostgreSQL's text, and PostgreSQL renders a value of an unchanged shape always
+alike. In the transaction that announces a new shape, an old tuple may differ from the row as added.
+`silver.fold.by_key` folds such a window.
 """
 
 from __future__ import annotations
@@ -35,9 +37,9 @@ if TYPE_CHECKING:
 def netted(
     table: SilverTable, window: Window, roles: ColumnRoles, *, each_commit: bool = False
 ) -> list[tuple[str, str]]:
-    """Common table expressions over ``changes`` that end in ``folded``: one row per key that is another.
+    """Return common table expressions over ``changes`` that end in ``folded``: one row per changed key.
 
-    With `each_commit`, one row per key and transaction.
+    With `each_commit`, ``folded`` has one row per key and transaction.
     """
     keys, facts = roles.keys, window.facts
     image = sent_tuple(table) if facts.unchanged_toast and facts.old_tuples else "new"
@@ -78,7 +80,7 @@ GROUP BY {names}"""
 
 
 def action(window: Window, keys: dict[int, str]) -> str:
-    """What MERGE has to do with a key of ``folded``."""
+    """Return the action of MERGE for a key of ``folded``, as SQL."""
     which = key_text(keys.values())
     rest = """\
   WHEN gained = -1 THEN 'delete'
@@ -97,7 +99,7 @@ END"""
 
 
 def action_at_commit(keys: dict[int, str]) -> str:
-    """What a transaction does to a key of ``folded`` with `each_commit`; see `silver.fold.by_key`."""
+    """Return a transaction's action on a key of ``folded`` with `each_commit`; see `silver.fold.by_key`."""
     which = key_text(keys.values())
     no_key = " OR ".join(f"{name} IS NULL" for name in keys.values())
     return f"""\

@@ -1,23 +1,25 @@
-"""Rows identified by their key: events at each key, and one row per key of them. Pure text, no Spark.
+"""Identify rows by their key: events at each key, reduced to one row per key. Pure text, no Spark.
 
-**Events.** Seen from a key, a change is one of three: a row *arrives* (insert, snapshot row, or an update
-that moved a row here), the row that is here *changes*, or it *leaves* (delete, or an update that moved it
-away). An update that changes the key is a leave at the old key, and an arrival at the new one.
+**Events.** Seen from a key, each change is an arrival, a change or a leave. A row *arrives* by an insert, a
+snapshot row, or an update that moves the row to this key. A row *changes* in place. A row *leaves* by a
+delete, or by an update that moves the row away. An update of the key is a leave at the old key and an arrival
+at the new key.
 
-**Who is here at the end.** At the end of every transaction a key holds one row or none. With *before* (0 or
-1) rows in the target it holds *before* + arrivals - leaves. If that is one, it is the row that arrived last,
-with what changed since (`folded`).
+**The row at the end.** At the end of every transaction a key holds one row or none. With *before* (0 or 1)
+rows in the target, the key holds *before* + arrivals - leaves rows. If the sum is 1, the row is the last
+arrival with all later changes (`folded`).
 
     arrivals - leaves   first event        before   action
            +1           arrival               0     upsert
            -1           any                   1     delete
             0           change or leave       1     upsert
-            0           arrival            0 or 1   match: update if there is a row
+            0           arrival            0 or 1   match: update if the target has a row
 
-Where the counts do not say whether the target had a row, MERGE itself decides (`action`).
+In the last case the counts do not determine whether the target had a row, and MERGE itself decides
+(`action`).
 
-**Unchanged TOAST** (`silver.fold.toast`) is filled forward *before* reducing to one row: for each such column
-the newest value sent is kept beside the newest image.
+The fold fills **unchanged TOAST** (`silver.fold.toast`) forward *before* the reduction to one row: for each
+such column the fold keeps the newest value sent and the newest image.
 """
 
 from __future__ import annotations
@@ -35,13 +37,9 @@ if TYPE_CHECKING:
 
 
 def events(table: SilverTable, window: Window, keys: dict[int, str], *, filled: bool) -> str:
-    """One row per event: where, of which kind, with which image.
+    """Return one row per event: the key, the kind and the image.
 
-    Args:
-        table: the table.
-        window: its changes, as ``changes``.
-        keys: name of each key column, by position.
-        filled: columns may be unchanged TOAST; ``unchanged`` then names those of the event.
+    With `filled`, columns may be unchanged TOAST, and ``unchanged`` names those columns of the event.
     """
     facts = window.facts
     fills = filled and facts.old_tuples
@@ -84,15 +82,15 @@ FROM (
 def folded(
     table: SilverTable, keys: dict[int, str], unchanged_toast: list[int], *, each_commit: bool = False
 ) -> str:
-    """One row per key: counts, the newest image, the newest value sent of unchanged TOAST.
+    """Return one row per key: counts, the newest image, the newest value sent of unchanged TOAST.
 
-    With `each_commit`, one row per key and transaction.
+    With `each_commit`, return one row per key and transaction.
 
-    Events are counted, not read as a sequence: inside a transaction a deferred constraint lets a key hold two
-    rows for a while. ``UPDATE t SET id = CASE …`` swaps 1 and 2 by "1 becomes 2", "2 becomes 1": the arrival
-    then comes before the older row's leave. A deferrable key cannot be a replica identity. So such tables
-    have REPLICA IDENTITY FULL and are folded by `silver.fold.by_content`, which also knows which of two rows
-    an event means.
+    The fold counts events and never reads a sequence: inside a transaction a deferred constraint lets a key
+    hold two rows for a while. ``UPDATE t SET id = CASE …`` swaps 1 and 2 by "1 becomes 2", "2 becomes 1": the
+    arrival then precedes the older row's leave. A deferrable key cannot be a replica identity, so such tables
+    have REPLICA IDENTITY FULL. `silver.fold.by_content` folds such tables and also knows to which of the two
+    rows an event belongs.
     """
     place = "struct(commit_lsn, seq)"
     columns = [
@@ -109,9 +107,9 @@ def folded(
 
 
 def action(window: Window, keys: dict[int, str]) -> str:
-    """What MERGE has to do with a key of ``folded``: the table in the module's docstring.
+    """Return the action of MERGE for a key of ``folded``, by the table in the module's docstring.
 
-    ``match`` overwrites a row that is there; where there is none, nothing is inserted.
+    ``match`` overwrites an existing row and inserts nothing where the target has none.
     """
     which = key_text(keys.values())
     no_key = " OR ".join(f"{name} IS NULL" for name in keys.values())
@@ -136,10 +134,10 @@ END"""
 
 
 def action_at_commit(keys: dict[int, str]) -> str:
-    """What a transaction does to a key of ``folded`` with `each_commit`.
+    """Return the action of a transaction on a key of ``folded`` with `each_commit`.
 
-    ``upsert``: a row arrives; ``change``: the row that is there changes; ``delete``: it leaves; ``match``: a
-    row came and a row left, so the key has a row if it had one before.
+    ``upsert``: a row arrives. ``change``: the existing row changes. ``delete``: the row leaves. ``match``: a
+    row arrived and a row left, so the key has a row exactly if the key had a row before.
     """
     which = key_text(keys.values())
     no_key = " OR ".join(f"{name} IS NULL" for name in keys.values())

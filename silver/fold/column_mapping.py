@@ -1,4 +1,4 @@
-"""Which column of the table each column of a shape is: by attnum, whatever its name then."""
+"""Map each column of a shape to a column of the table: by attnum, whatever the column's name at the time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ColumnMapping:
-    """Columns as they are in `new` and `old` of some rows, mapped to the table's columns.
+    """Map the columns in `new` and `old` of some rows to the table's columns.
 
     Attributes:
-        after: the rows are those after this position, (commit LSN, LSN), and not after the next shape's.
-        names: the `columns` of those rows.
-        positions: for each column of the table: its index in `names`; None where it did not exist.
-        missing: for each column of the table: the text that it has in rows written before it.
+        after: position (commit LSN, LSN) after which the rows were written; the next shape's position ends
+            them.
+        names: the value of `columns` in each of these rows.
+        positions: for each column of the table: its index in `names`; None if the column did not exist.
+        missing: for each column of the table: its text in rows written before the column existed.
     """
 
     after: tuple[int, int]
@@ -29,11 +30,11 @@ class ColumnMapping:
 
     @property
     def straight(self) -> bool:
-        """Whether the rows are already in the table's order."""
+        """Check whether the rows are already in the table's order."""
         return self.positions == tuple(range(len(self.names)))
 
     def renamed(self, columns: Sequence[SilverColumn]) -> dict[str, str | None]:
-        """Names in `names` that the table has under another name, or not at all."""
+        """Return the names in `names` that the table has renamed or (None) no longer has."""
         found: dict[str, str | None] = dict.fromkeys(self.names)
         for column, position in zip(columns, self.positions, strict=True):
             if position is not None:

@@ -1,12 +1,12 @@
-"""The fold: a window of raw changes to one row per key, as one Spark SQL query. Pure text, no Spark.
+"""Fold a window of raw changes to one row per key, as one Spark SQL query. Pure text, no Spark.
 
-The query reads the changes (`silver.fold.window`) and reduces them to one row per key. Only then it turns
-PostgreSQL's text into typed values, key columns excepted. Rows are identified by their key
-(`silver.fold.by_key`) or, under REPLICA IDENTITY FULL, by their content (`silver.fold.by_content`). Where
-each key is known to occur once, nothing is reduced. Unchanged TOAST follows `silver.fold.toast`.
+The query reads the changes (`silver.fold.window`) and reduces the changes to one row per key. Only then the
+query converts PostgreSQL's text into typed values; key columns are typed before. The fold identifies rows by
+their key (`silver.fold.by_key`) or, under REPLICA IDENTITY FULL, by their content (`silver.fold.by_content`).
+If each key is known to occur once, the query reduces nothing. Unchanged TOAST follows `silver.fold.toast`.
 
-Both need the target to be exactly the state at the window's start. The transaction mark guarantees it: each
-window is merged once.
+Both folds need the target to be exactly the state at the window's start. The transaction mark guarantees this
+state: silver merges each window once.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """The query and how its columns are called.
+    """The query and the names of its columns.
 
     Attributes:
         query: gives one row per key: `keys`, ``action``, ``commit_lsn``, ``commit_ts``, ``lost``, `values`,
             `kept_by_target`.
         keys: name of each fold key column in the query, by its position in the table.
-        values: name of each column's value, by position.
+        values: name of the value of each column, by position.
         kept_by_target: name of the flag "the target's value stays" (`silver.fold.toast`), by position of the
             columns that may be unchanged TOAST.
     """
@@ -49,11 +49,11 @@ class Fold:
 
 
 def moves(table: SilverTable, window: Window, *, target: str) -> tuple[str, Callable[[str], str]] | None:
-    """How to find unchanged TOAST that moved (`silver.fold.moved_rows`); None where none did.
+    """Return queries that find unchanged TOAST of moved rows (`silver.fold.moved_rows`); None without moves.
 
     Returns:
-        A query that gives the links, and one round over a table of links. Rounds are needed until no link has
-        a ``parent``.
+        A query for the links, and a function that returns one round over a table of links. The caller repeats
+        rounds until no link has a ``parent``.
     """
     roles = ColumnRoles.of(table, window)
     if not roles.moved:
@@ -67,13 +67,13 @@ def moves(table: SilverTable, window: Window, *, target: str) -> tuple[str, Call
 
 
 def fold(table: SilverTable, window: Window, *, target: str, origins: str | None = None) -> Fold:
-    """The whole query.
+    """Return the whole query.
 
     Args:
-        table: the table in the shape that it has at the window's end.
-        window: the changes.
-        target: the silver table as Spark SQL at its version before the window.
-        origins: table of resolved `moves`; None where there are none.
+        table: the table in its shape at the window's end.
+        window: the changes that the query folds.
+        target: the silver table as Spark SQL, at its version before the window.
+        origins: table of resolved `moves`; None if the window has none.
     """
     roles = ColumnRoles.of(table, window)
     keys, toast = roles.keys, roles.unchanged_toast
@@ -96,16 +96,11 @@ def fold(table: SilverTable, window: Window, *, target: str, origins: str | None
 
 
 def commits(table: SilverTable, window: Window, *, target: str, origins: str | None) -> Fold:
-    """What each transaction made of each key: the fold within transactions instead of the whole window.
+    """Return the effect of each transaction on each key: the fold within transactions, not over the window.
 
-    `silver.fold.row_versions` has the meaning of ``action``. Unchanged TOAST of a row
-    which was there before is `kept_by_target`. In place of ``lost``, the columns ``text_<position>`` stay.
-
-    Args:
-        table: as of `fold`.
-        window: as of `fold`.
-        target: live rows before the window.
-        origins: as of `fold`.
+    `target` has the live rows before the window; all arguments else are as in `fold`.
+    `silver.fold.row_versions` defines ``action``. Unchanged TOAST of a row that existed before is
+    `kept_by_target`. The columns ``text_<position>`` stay in place of ``lost``.
     """
     roles = ColumnRoles.of(table, window)
     keys, toast = roles.keys, roles.unchanged_toast
@@ -132,7 +127,7 @@ def _reduced(
 
 
 def unfolded(table: SilverTable, window: Window) -> Fold:
-    """The window's rows as they are, where each is known to be the only one of its key: no shuffle."""
+    """Return the window's rows unreduced, for a window in which no key occurs twice: no shuffle."""
     keys = {table.position(name): f"key_{table.position(name)}" for name in window.fold_key}
     values = {position: keys.get(position, f"value_{position}") for position in range(len(table.columns))}
     no_key = " OR ".join(f"{name} IS NULL" for name in keys.values())
@@ -171,7 +166,7 @@ def _texts(
     target: str | None,
     each_commit: bool = False,
 ) -> str:
-    """PostgreSQL's text of each column of the row that is there at the end (of each transaction)."""
+    """Return PostgreSQL's text of each column of the row that exists at the end (of each transaction)."""
     kind, at = (by_content if roles.by_content else by_key), "last_event"
     action = kind.action(window, roles.keys)
     if each_commit:
@@ -202,7 +197,7 @@ def _texts(
 
 
 def _typed(table: SilverTable, keys: dict[int, str], at_home: list[int], kept: list[str]) -> str:
-    """Text to values, one row per key."""
+    """Convert text to values, one row per key."""
     columns = [*keys.values(), "action", "commit_lsn", "commit_ts", *kept]
     for position, column in enumerate(table.columns):
         if position in keys:

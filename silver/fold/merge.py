@@ -1,16 +1,16 @@
-"""The statements that write silver tables: each is one Delta commit for one window. Pure text, no Spark.
+"""Build the statements that write silver tables: one Delta commit per window each. Pure text, no Spark.
 
-* `load`: the state starts empty in this window (snapshot or TRUNCATE). What the fold gives *is* the table:
-  INSERT OVERWRITE. There is no join, and no ``WHEN NOT MATCHED BY SOURCE``, which would read the whole target
-  and switch file pruning off (delta-io/delta#7362).
-* `append`: INSERT, without a join. It is used where a window holds only inserts of a key that the source
-  enforces. It also loads a table that has no rows, which keeps the columns that the table is clustered by.
-* `merge`: everything else. The target is pruned by literal key ranges of the window, because MERGE skips
-  files by predicates on the target alone.
+* `load`: the state starts empty in this window (snapshot or TRUNCATE). The fold's rows *are* the table:
+  INSERT OVERWRITE. The statement has no join and no ``WHEN NOT MATCHED BY SOURCE``: this clause would read
+  the whole target and switch file pruning off (delta-io/delta#7362).
+* `append`: INSERT without a join, for a window with only inserts of a key that the source enforces. `append`
+  also loads a table without rows, because INSERT keeps the columns by which the table is clustered.
+* `merge`: every other window. Literal key ranges of the window prune the target, because MERGE skips files by
+  predicates on the target alone.
 
-A window that only changes existing rows needs no WHEN NOT MATCHED. Without it Delta uses inner joins, so a
-small fold is broadcast to the target's rows. With it, Delta joins outwards from the fold, for which Spark
-shuffles and sorts the target's rows.
+A window that only changes existing rows needs no WHEN NOT MATCHED. Without the clause Delta uses inner joins,
+so Spark broadcasts a small fold to the target's rows. With the clause, Delta uses an outer join from the
+fold, and Spark shuffles and sorts the target's rows.
 """
 
 from __future__ import annotations
@@ -48,30 +48,26 @@ _OF_A_ROW: Final = {
     VALID_FROM: "commit_ts",
     VALID_TO: "CAST(NULL AS TIMESTAMP)",
 }
-"""Our own columns of a row that was put there and not touched since."""
+"""Deltasmelt's own columns of a row that was inserted and not changed since."""
 
 _PRUNABLE: Final = ("SMALLINT", "INT", "BIGINT", "DECIMAL", "STRING", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
 
 
 def prunable(spark_type: str) -> bool:
-    """Whether files can be skipped by a range of this type, and the range survives as text."""
+    """Check whether Delta can skip files by a range of this type, and the range survives as text."""
     return spark_type.partition("(")[0] in _PRUNABLE
 
 
 def load(target: str, table: SilverTable, fold: Fold, kept: Sequence[tuple[str, str]] = ()) -> str:
-    """Replace the table's content by the fold's rows.
+    """Return the statement that replaces the table's content by the fold's rows.
 
-    Args:
-        target: the table as Spark SQL.
-        table: its shape.
-        fold: the rows.
-        kept: (name, type) of columns that the source dropped and silver keeps; they are NULL.
+    `kept` has name and type of each column that the source dropped and silver keeps; their values are NULL.
     """
     return _insert("INSERT OVERWRITE", target, table, fold, kept)
 
 
 def append(target: str, table: SilverTable, fold: Fold, kept: Sequence[tuple[str, str]] = ()) -> str:
-    """Add the fold's rows; see `load`."""
+    """Return the statement that adds the fold's rows; see `load`."""
     return _insert("INSERT INTO", target, table, fold, kept)
 
 
@@ -86,7 +82,7 @@ FROM (
 
 
 def rows_to_insert(table: SilverTable, fold: Fold, kept: Sequence[tuple[str, str]] = ()) -> str:
-    """The rows that `load` and `append` add, under the table's names."""
+    """Return the rows that `load` and `append` add, under the table's names."""
     values = inserted(table, fold, kept)
     named = ", ".join(f"{value} AS {quote(name)}" for name, value in values.items())
     return f"""\
@@ -97,7 +93,7 @@ FROM (
 
 
 def inserted(table: SilverTable, fold: Fold, kept: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
-    """The values of the columns of a row that `load` or `append` adds, over the rows of the fold's query."""
+    """Return each column's value in a row that `load` or `append` adds, over the rows of the fold's query."""
     values = {column.name: fold.values[position] for position, column in enumerate(table.columns)}
     values |= {name: _OF_A_ROW[name] for name in table.own_columns}
     return values | {name: f"CAST(NULL AS {ddl})" for name, ddl in kept}
@@ -111,14 +107,14 @@ def merge(
     known: bool = False,
     leaves: bool = True,
 ) -> Upsert:
-    """Apply the fold's actions to the table.
+    """Return the upsert that applies the fold's actions to the table.
 
     Args:
-        table: its shape.
-        fold: the actions.
+        table: the table in its present shape.
+        fold: the actions to apply, one per key.
         ranges: smallest and largest value of key columns in the window, as text, by position.
-        known: every row that is acted on is in the table, and there are few.
-        leaves: whether a row may have left its key. If none did, no key was held by two rows in turn.
+        known: the table has every row that the fold acts on, and such rows are few.
+        leaves: whether a row may have left its key. If no row left, no key held two rows in turn.
     """
     conditions = [
         f"t.{quote(table.columns[position].name)} = s.{name}" for position, name in fold.keys.items()
@@ -151,7 +147,7 @@ def merge(
 
 
 def in_ranges(table: SilverTable, ranges: Mapping[int, tuple[str, str]]) -> list[str]:
-    """Conditions on the target ``t`` alone: keys within literal ranges."""
+    """Return conditions on the target ``t`` alone: keys within literal ranges."""
     found = []
     for position, (low, high) in ranges.items():
         column = table.columns[position]
@@ -165,7 +161,7 @@ def _typed(value: str, spark_type: str) -> str:
 
 
 def _kept_texts(table: SilverTable, fold: Fold) -> str:
-    """`_unrepresentable` of an updated row: the text of a value that stays, stays with it."""
+    """Return `_unrepresentable` of an updated row: a value that stays keeps its text."""
     losable = [
         f"name = {literal(table.columns[position].name)} AND s.{flag}"
         for position, flag in fold.kept_by_target.items()

@@ -1,20 +1,21 @@
-"""Where a moved row's unchanged TOAST is: rows whose key changed while a TOAST value did not. Pure text.
+"""Find unchanged TOAST of moved rows: the key changed while a TOAST value did not. Pure text.
 
-Such an update says "the row at the old key is now at the new one", and the value is with the row at the old
-key: in an earlier change of this window, or in the target. Rows may move several times, so this is a chain.
-Under deferred constraints two rows may be at the old key, of which the older one leaves (see
+Such an update means "the row at the old key is now at the new key". The value is with the row at the old key:
+in an earlier change of this window, or in the target. A row may move several times, so the moves form a
+chain. Under deferred constraints two rows may be at the old key, and the older row leaves (see
 `silver.fold.by_key`).
 
-Each such *link* finds the row that left by number. With *before* rows in the target at that key, the n-th
-leave takes the (n - before)-th arrival; the 0-th is the target's row. Its values are what was sent between
-that arrival and the leave. What is still missing then is with the parent link, the arrival itself.
+Each such *link* finds the row that left by number. With *before* rows in the target at this key, the n-th
+leave takes the (n - before)-th arrival; number 0 is the target's row. The row's values are the values sent
+between this arrival and the leave. The parent link, the arrival itself, has the values still missing.
 
-Chains are shortened by pointer doubling, one small statement a round, until no link has a parent: a row that
-moved n times needs log2(n) rounds. The links are kept between rounds (a query that contains itself twice
-grows exponentially). What the end of the chain lacks is in the target's row at its *home* key.
+Pointer doubling shortens the chains, one small statement a round, until no link has a parent: a row that
+moved n times needs log2(n) rounds. A table keeps the links between rounds, because a query that contains
+itself twice grows exponentially. The target's row at the *home* key has the values that the end of the chain
+lacks.
 
-All of this runs only in windows where an update has both an old tuple and unchanged TOAST. It reads only
-events at those keys.
+These statements run only in windows with an update that has both an old tuple and unchanged TOAST. They read
+only events at the keys of such updates.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
 
 
 def same_key(left: str, right: str, names: Iterable[str]) -> str:
-    """Equality of two key structs or rows."""
+    """Return the condition that two key structs or rows are equal."""
     return " AND ".join(f"{left}.{name} = {right}.{name}" for name in names)
 
 
 def target_key(alias: str, table: SilverTable, keys: dict[int, str], struct: str) -> str:
-    """Equality of a row of the target and a key struct."""
+    """Return the condition that a row of the target has the key of a struct."""
     return " AND ".join(
         f"{alias}.{quote(table.columns[position].name)} = {struct}.{name}" for position, name in keys.items()
     )
@@ -47,22 +48,18 @@ def target_key(alias: str, table: SilverTable, keys: dict[int, str], struct: str
 def links(
     table: SilverTable, window: Window, keys: dict[int, str], columns: list[int], *, target: str
 ) -> list[tuple[str, str]]:
-    """Common table expressions over ``events`` that end in ``origins``.
+    """Return common table expressions over ``events`` that end in ``origins``.
 
     ``origins`` has for each link:
 
-    * ``place``, its own;
-    * ``toast_<n>``, a struct of a text, for each column found where the row was;
-    * ``parent``, the place of the arrival that brought it there;
-    * ``home``, the key where it was: if there is no parent, the target's row there has the rest. It is NULL
-      after a TRUNCATE, which no value crosses.
+    * ``place``, the link's own place;
+    * ``toast_<n>``, a struct of a text, for each column found at the row's old key;
+    * ``parent``, the place of the arrival that brought the row to the old key;
+    * ``home``, the old key: without a parent, the target's row at this key has the other values. ``home`` is
+      NULL after a TRUNCATE, because no value survives a TRUNCATE.
 
-    Args:
-        table: the table.
-        window: its changes.
-        keys: name of each key column, by position.
-        columns: positions of columns that some update left as unchanged TOAST.
-        target: the target before the window as SQL.
+    `columns` are the positions of columns that some update left as unchanged TOAST; `target` is the target
+    before the window, as SQL.
     """
     names = keys.values()
     moved = (
@@ -121,7 +118,7 @@ def links(
 
 
 def shortened(columns: list[int], origins: str) -> str:
-    """One round of pointer doubling over the table `origins`: what a link lacks, its parent may have."""
+    """Return one round of pointer doubling over the table `origins`: a link inherits its parent's values."""
     inherited = [
         f"coalesce(o.toast_{position}, p.toast_{position}) AS toast_{position}" for position in columns
     ]

@@ -1,21 +1,21 @@
-"""Versions of rows: what each transaction left, and from when to when it was valid. Pure text, no Spark.
+"""Build versions of rows: the row after each transaction, and the time of its validity. Pure text, no Spark.
 
-`silver.fold.fold.commits` says what each transaction of a window did to each key. The row that the table
-holds when the window begins is the *standing* row. Laid in order after it, the transactions give each
-version's end: the next transaction that changed the key or deleted it. States inside a transaction were never
-visible and are no versions. The end of a version is exclusive: as of LSN L a row is the version with
+`silver.fold.fold.commits` gives the effect of each transaction of a window on each key. The *standing* row is
+the row that the table holds when the window begins. In order after the standing row, the transactions give
+each version's end: the next transaction that changed or deleted the key. States inside a transaction were
+never visible and are no versions. The end of a version is exclusive: as of LSN L a row is the version with
 ``_valid_from_lsn <= L < _valid_to_lsn``.
 
-**A snapshot**, with which a window may begin (`silver.plan.history_steps`), ends the standing rows that it
-lacks or has with other values. A standing row that the snapshot has with the same values stays valid, and the
+**A snapshot** at the begin of a window (`silver.plan.history_steps`) ends each standing row that the snapshot
+lacks or has with different values. A standing row with equal values in the snapshot stays valid, and the
 snapshot's row begins no version (`_compared`).
 
-**A TRUNCATE** ends every version that is valid before it, and no row after it follows one before it. So
-transactions are numbered by the TRUNCATEs up to them (``emptied``; standing rows have 0), and the order is
-that of a key *and* a number. A version ends at the next transaction of both, else at the first TRUNCATE that
-has a higher number. A window of any number of TRUNCATEs thus takes one statement.
+**A TRUNCATE** ends every valid version, and no later row follows an earlier row. So each transaction has the
+number of TRUNCATEs up to its LSN (``emptied``; standing rows have 0), and the order is per key *and* number.
+A version ends at the next transaction with equal key and number, else at the first TRUNCATE with a higher
+number. A window with any number of TRUNCATEs thus takes one statement.
 
-Unchanged TOAST is filled in `_filled`. Both kinds of tables follow from these versions, each in one MERGE:
+`_filled` fills unchanged TOAST. Both kinds of tables follow from these versions, each in one MERGE:
 `merge_history` and `merge_soft`.
 """
 
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     from deltasmelt.silver.schema.catalog import SilverTable
 
 _BY_TEXT: Final = ("FLOAT", "DOUBLE", "MAP", "VARIANT")
-"""Types that Spark cannot compare, or in which it takes 0 and -0 for equal."""
+"""Types that Spark cannot compare, or in which Spark treats 0 and -0 as equal."""
 
 
 def standing(before: str, table: SilverTable) -> str:
-    """Those of a table's rows that the source has, as a relation."""
+    """Return the table's rows that the source has, as a relation."""
     return f"(SELECT * FROM {before} WHERE {is_live(table)})"
 
 
@@ -67,18 +67,18 @@ def versions(
     before: str,
     ranges: Mapping[int, tuple[str, str]],
 ) -> str:
-    """The versions that a window ends or begins.
+    """Return the versions that a window ends or begins.
 
-    Columns: the keys and values of `commits`; ``standing``, whether the table has it; ``place``, its first
-    LSN, 0 if it stands; ``commit_lsn`` and ``commit_ts`` of its first; ``valid_to_lsn``, ``valid_to``;
-    ``lost``.
+    Columns: the keys and values of `commits`; ``standing``, whether the table has the version; ``place``, the
+    version's first LSN, 0 if standing; ``commit_lsn`` and ``commit_ts`` of the first transaction;
+    ``valid_to_lsn``, ``valid_to``; ``lost``.
 
     Args:
         table: the table in the shape of the window.
-        window: its changes; a snapshot in it is its first LSN.
-        commits: `silver.fold.fold.commits`.
-        rows: the view that holds them.
-        before: `standing`.
+        window: the table's changes; the LSN of a snapshot is the window's first LSN.
+        commits: the names that `silver.fold.fold.commits` returns.
+        rows: the view that holds the rows of `commits`.
+        before: the relation of standing rows, of `standing`.
         ranges: of the keys in the window, to skip files of the table.
     """
     keys = commits.keys
@@ -116,7 +116,7 @@ WINDOW v AS ({partition})"""
 
 
 def _texts(table: SilverTable, commits: Fold) -> list[int]:
-    """Positions of columns whose text is kept beside their value."""
+    """Return positions of columns whose text is kept in addition to the value."""
     return [
         position
         for position, column in enumerate(table.columns)
@@ -138,7 +138,7 @@ def _standing(
     touched: str | None,
     ranges: Mapping[int, tuple[str, str]],
 ) -> str:
-    """Rows that the table holds, of the keys in `touched`; None: all of them."""
+    """Return rows that the table holds, of the keys in `touched`; with None, of all keys."""
     names = {position: quote(column.name) for position, column in enumerate(table.columns)}
     columns = [f"t.{names[position]} AS {name}" for position, name in commits.keys.items()]
     columns += ["'upsert' AS action", f"t.{COMMIT_LSN} AS commit_lsn", f"t.{COMMIT_TS} AS commit_ts"]
@@ -160,7 +160,7 @@ def _standing(
 
 
 def _followed(window: Window, commits: Fold, partition: str, table: SilverTable) -> str:
-    """Whether a row was there before each transaction, and the values that were known of it."""
+    """Return whether a row existed before each transaction, and the row's values known until then."""
     alive = "false" if window.from_empty else "true"
     there = f"CASE WHEN standing THEN {alive} WHEN action <> 'match' THEN action <> 'delete' END"
     columns = ["*", f"coalesce(last({there}, true) OVER before, false) AS there"]
@@ -177,10 +177,10 @@ def _followed(window: Window, commits: Fold, partition: str, table: SilverTable)
 
 
 def _filled(table: SilverTable, window: Window, commits: Fold) -> str:
-    """Each transaction's part in its key (``open``, ``close`` or none), and its unchanged TOAST.
+    """Return each transaction's effect on its key (``open``, ``close`` or none) with unchanged TOAST filled.
 
-    An unchanged TOAST value (`silver.fold.toast`) is that of the version before, or of the standing row. That
-    is the same row: where a row arrives, its values are known (`silver.fold.moved_rows`).
+    An unchanged TOAST value (`silver.fold.toast`) comes from the version before, or from the standing row.
+    Both are versions of one row: at each arrival all values are known (`silver.fold.moved_rows`).
     """
     which = key_text(commits.keys.values())
     unknown = "NOT there" if window.from_empty else "NOT there AND emptied > 0"
@@ -210,7 +210,7 @@ def _filled(table: SilverTable, window: Window, commits: Fold) -> str:
 
 
 def _compared(table: SilverTable, window: Window, commits: Fold, partition: str) -> str:
-    """Which rows of a snapshot equal standing ones (``same``), and which standing ones stay (``kept``)."""
+    """Mark snapshot rows that equal standing rows (``same``), and standing rows that stay (``kept``)."""
     if window.snapshot is None:
         return "SELECT *, false AS same, false AS kept\nFROM filled"
     compared = [
@@ -242,7 +242,7 @@ def _comparable(value: str, spark_type: str) -> str:
 
 
 def _ends(window: Window) -> dict[str, str]:
-    """When a version of ``ended`` ends."""
+    """Return the end of a version of ``ended``, as LSN and time."""
     lsn, time = "next_lsn", "next_ts"
     if window.truncates:
         lsns = numbers(one.commit_lsn for one in window.truncates)
@@ -269,13 +269,9 @@ def _lost(table: SilverTable, commits: Fold) -> str:
 def merge_history(
     table: SilverTable, commits: Fold, source: str, ranges: Mapping[int, tuple[str, str]]
 ) -> Upsert:
-    """End the versions that stood there, and add the new ones.
+    """Return the upsert that ends standing versions and adds the new versions.
 
-    Args:
-        table: the history's shape.
-        commits: how columns are called.
-        source: `versions`.
-        ranges: as of `versions`.
+    `commits` gives the names of the columns, `source` is the query of `versions`.
     """
     conditions = ["s.standing", f"t.{VALID_TO_LSN} IS NULL"]
     conditions += [
@@ -295,13 +291,13 @@ def merge_history(
 def merge_soft(
     table: SilverTable, commits: Fold, source: str, ranges: Mapping[int, tuple[str, str]]
 ) -> Upsert:
-    """Each key's last version, marked as deleted if it has an end; see `merge_history`.
+    """Return the upsert of each key's last version, marked as deleted if the version has an end.
 
-    So a row that came and left between two cycles is there as deleted, as it is when a cycle ran in between:
-    the table does not depend on when cycles ran.
+    So a row that arrived and left between two cycles is in the table as deleted, as if a cycle had run in
+    between: the table does not depend on when cycles ran.
 
-    Rows are found by the table's key, which identifies deleted rows too. It need not be the columns that the
-    window was folded by.
+    The upsert finds rows by the table's key, because only this key identifies deleted rows. The window may be
+    folded by different columns. For the arguments see `merge_history`.
     """
     key = {table.position(name): commits.values[table.position(name)] for name in table.key}
     conditions = [f"t.{quote(table.columns[position].name)} = s.{name}" for position, name in key.items()]

@@ -1,20 +1,23 @@
-"""Unchanged TOAST values: what a column holds after an update that did not send it. Pure text, no Spark.
+"""Resolve unchanged TOAST: a column's value after an update that did not send the value. Pure text.
 
-PostgreSQL keeps large values out of line, by TOAST. An update that leaves such a value alone does not write
-it to the log. So pgoutput sends the column without its value, as "unchanged TOASTed value": kind ``u`` of
-TupleData among the protocol's `message formats`_; see also `TOAST`_. Bronze names these columns in
-``unchanged`` and has NULL in their place; a NULL that was sent is not named.
+PostgreSQL stores large values out of line, by TOAST. An update that leaves such a value alone does not write
+the value to the log. So pgoutput sends the column without a value, as "unchanged TOASTed value": kind ``u``
+of TupleData among the protocol's `message formats`_; see also `TOAST`_. Bronze names these columns in
+``unchanged`` and writes NULL in their place; ``unchanged`` never names a column whose NULL was sent.
 
-For each such column (`unchanged_toast`) of a row, the value is the first of these:
+For each such column (`unchanged_toast`) of a row, the value is the first of:
 
 1. **The newest value sent since the row arrived**, by an insert, a snapshot or an update of this window
    (`newest_sent`). Under REPLICA IDENTITY FULL the old tuple is the whole row and counts as sent
-   (`sent_tuple`). Under any other, NULL in it means "not part of the identity", and it gives no value.
-2. **The value where the row moved from**, if an update changed its key: sent at an earlier key in this
-   window, or held by the target at the first of them (`silver.fold.moved_rows`, `resolved_text`).
-3. **The target's own value**, where the row has been at its key since before the window (`kept_by_target`).
-   MERGE keeps it (`updated`); a table of versions takes the version before (`silver.fold.row_versions`).
-4. **Else the error** ``value-missing`` (`missing`): the table keeps its last version, and nothing is guessed.
+   (`sent_tuple`). Under any other identity, NULL in the old tuple means "not part of the identity" and gives
+   no value.
+2. **The value at the key from which the row moved**, if an update changed the key: sent at an earlier key in
+   this window, or held by the target at the first of these keys (`silver.fold.moved_rows`, `resolved_text`).
+3. **The target's own value**, if the row has been at its key since before the window (`kept_by_target`).
+   MERGE keeps the value (`updated`); a table of versions uses the version before
+   (`silver.fold.row_versions`).
+4. **Else the error** ``value-missing`` (`missing`): the table keeps its last version, and silver guesses
+   nothing.
 
 .. _message formats: https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
 .. _TOAST: https://www.postgresql.org/docs/current/storage-toast.html
@@ -35,16 +38,16 @@ if TYPE_CHECKING:
     from deltasmelt.silver.schema.catalog import SilverTable
 
 NOT_IN_OLD_TUPLE: Final = "CASE WHEN old_is_key = false THEN NULL ELSE unchanged END"
-"""Names of columns with unchanged TOAST that `sent_tuple` does not fill either."""
+"""Names of columns with unchanged TOAST that `sent_tuple` cannot fill."""
 
 
 def unchanged_toast(shapes: Iterable[ColumnMapping], names: frozenset[str], keys: Iterable[int]) -> list[int]:
-    """Positions of columns that some update left as unchanged TOAST, ascending.
+    """Return positions of columns that some update left as unchanged TOAST, ascending.
 
     Args:
-        shapes: of the window's rows.
-        names: of such columns, as the rows that were written with these shapes call them.
-        keys: positions of key columns; their value is in the old tuple, so they are never among them.
+        shapes: the shapes of the window's rows.
+        names: of such columns, in the shapes of their rows.
+        keys: positions of key columns; the old tuple has their value, so the result never contains them.
     """
     found = {
         position
@@ -56,12 +59,12 @@ def unchanged_toast(shapes: Iterable[ColumnMapping], names: frozenset[str], keys
 
 
 def is_unchanged_toast(table: SilverTable, position: int, alias: str = "") -> str:
-    """Whether an event left the column as unchanged TOAST."""
+    """Return the condition that an event left the column as unchanged TOAST."""
     return f"coalesce(array_contains({alias}unchanged, {literal(table.columns[position].name)}), false)"
 
 
 def sent_tuple(table: SilverTable) -> str:
-    """The new tuple; its unchanged TOAST from an old tuple that is the full row (REPLICA IDENTITY FULL)."""
+    """Return the new tuple, with unchanged TOAST filled from a full old tuple (REPLICA IDENTITY FULL)."""
     names = ", ".join(literal(column.name) for column in table.columns)
     cell = "CASE WHEN array_contains(unchanged, c) THEN old[i] ELSE new[i] END"
     filled = f"transform(array({names}), (c, i) -> {cell})"
@@ -69,15 +72,12 @@ def sent_tuple(table: SilverTable) -> str:
 
 
 def newest_sent(table: SilverTable, positions: Sequence[int], place: str) -> list[str]:
-    """Rule 1, over events grouped by key: when the row arrived, and the newest text sent of each column.
+    """Apply rule 1 over events grouped by key: the row's arrival, and the newest text sent of each column.
 
-    Args:
-        table: the table.
-        positions: `unchanged_toast`.
-        place: an event's place in the log.
+    `positions` comes from `unchanged_toast`; `place` is an event's place in the log.
 
     Returns:
-        ``arrived``, NULL for a row that was there before; ``toast_<position>``, a struct of ``place`` and
+        ``arrived``, NULL for a row that existed before; ``toast_<position>``, a struct of ``place`` and
         ``text``.
     """
     if not positions:
@@ -96,19 +96,19 @@ def newest_sent(table: SilverTable, positions: Sequence[int], place: str) -> lis
 def resolved_text(
     table: SilverTable, position: int, keys: dict[int, str], *, moved: bool, home: bool, from_empty: bool
 ) -> list[str]:
-    """Rules 1, 2 and 4, over ``folded AS f``: the text of a column that some update left unchanged.
+    """Apply rules 1, 2 and 4 over ``folded AS f``: the text of a column that some update left unchanged.
 
     Args:
-        table: the table.
-        position: the column.
+        table: the table in its present shape.
+        position: the position of the column.
         keys: name of each key column in the query, by its position.
-        moved: ``origins AS o`` is joined: what was found where rows moved from.
-        home: ``home`` is joined, too: the target's row at the first key of a row that moved.
-        from_empty: the target has no rows that count, so nothing is kept by it (rule 3).
+        moved: the query joins ``origins AS o``, the values found at keys from which rows moved.
+        home: the query also joins ``home``, the target's row at the first key of a moved row.
+        from_empty: no row of the target counts, so the target keeps no value (rule 3).
 
     Returns:
-        ``text_<position>``, NULL where `kept_by_target`, of a row that leaves, and of a NULL. Before it, with
-        `home`, the flag ``at_home_<position>`` and the target's value there, ``home_<position>``; unless
+        ``text_<position>``, NULL if `kept_by_target`, for a row that leaves, and for a NULL. Before it, with
+        `home`, the flag ``at_home_<position>`` and the target's value at home, ``home_<position>``; unless
         `from_empty`, the flag `kept_by_target`.
     """
     name, sent, columns = table.columns[position].name, f"f.toast_{position}", []
@@ -130,33 +130,23 @@ def resolved_text(
 
 
 def kept_by_target(position: int) -> str:
-    """Name of the flag of rule 3: the row has not moved, nothing was sent, so the target's value stays."""
+    """Return the name of rule 3's flag: the row did not move, no value was sent, the target's value stays."""
     return f"kept_by_target_{position}"
 
 
 def updated(table: SilverTable, position: int, kept: str, value: str) -> str:
-    """Rule 3 in MERGE: the value of a column of a row ``t`` that the target has.
+    """Apply rule 3 in MERGE: the value of a column of an existing row ``t`` of the target.
 
-    Args:
-        table: the table.
-        position: the column.
-        kept: `kept_by_target` of the fold's row.
-        value: of the fold's row.
+    `kept` is the `kept_by_target` of the fold's row, `value` the value in the fold's row.
     """
     return f"CASE WHEN {kept} THEN t.{quote(table.columns[position].name)} ELSE {value} END"
 
 
 def inserted(table: SilverTable, position: int, kept: str, value: str, key: Iterable[str]) -> str:
-    """Rule 4 in MERGE: the target should have kept a value, but does not have the row; see `updated`."""
+    """Apply rule 4 in MERGE: the target should have kept a value but lacks the row; see `updated`."""
     return f"CASE WHEN {kept} THEN {missing(table, position, key)} ELSE {value} END"
 
 
 def missing(table: SilverTable, position: int, key: Iterable[str]) -> str:
-    """Rule 4: stops the statement, and the table, with the error ``value-missing``.
-
-    Args:
-        table: the table.
-        position: the column.
-        key: the row's key, as SQL.
-    """
+    """Return the marker of rule 4: the error ``value-missing`` stops the statement, and the table."""
     return marker("value-missing", literal(f"column {table.columns[position].name}, row "), key_text(key))

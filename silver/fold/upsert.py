@@ -1,15 +1,15 @@
-"""What the rows of a window do to a table, and the two ways to have it done. Pure text, no Spark.
+"""Describe the effect of a window's rows on a table, and two ways to apply the effect. Pure text, no Spark.
 
-An `Upsert` says which row of the table each row of a source meets, and what it then does: delete, update or
-insert. It has two targets:
+An `Upsert` matches each row of a source with a row of the table and then deletes, updates or inserts. An
+upsert has two forms:
 
-* `as_merge`: MERGE, one Delta commit. That is how a cycle carries a table.
-* `rows_after`: a query that gives the rows which the table would have. It writes nothing. That is how a table
-  is read at the log's head, before the next cycle (`silver.fresh`).
+* `as_merge`: MERGE, one Delta commit. A cycle carries a table in this form.
+* `rows_after`: a query for the rows that the table would have; the query writes nothing. Readers use this
+  form to read a table at the log's head, before the next cycle (`silver.fresh`).
 
-Both follow the SQL standard's MERGE as Delta has it: a row of the table meets at most one of the source; of
-several clauses the first whose condition holds counts. A column that an update does not name stays, and one
-that an insert does not name is NULL.
+Both follow the SQL standard's MERGE as implemented by Delta: a row of the table matches at most one row of
+the source, and of several clauses the first with a true condition counts. A column that an update does not
+name keeps its value, and a column that an insert does not name is NULL.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Upsert:
-    """What the rows ``s`` of a source do to the rows ``t`` of a table.
+    """The effect of the rows ``s`` of a source on the rows ``t`` of a table.
 
     Attributes:
         source: the query that gives the rows.
-        on: conditions under which two rows meet; all must hold.
-        updates: what becomes of a row that is met, by column, with the condition on ``s`` under which; the
-            last one has none. The first that holds counts.
-        deleted: condition on ``s`` under which the row that is met goes instead.
-        inserts: the row, by column, that a row of the source adds if it meets none.
-        inserted: condition on ``s`` under which it does; None: never.
-        independent: whether each row of the source either deletes or leaves the values that `inserts` says,
-            whatever it meets. A column of which nothing is said there keeps its value even so.
+        on: conditions under which two rows match; all must hold.
+        updates: new values of a matched row, by column, each with a condition on ``s``; the last has no
+            condition. The first true condition counts.
+        deleted: condition on ``s`` under which the upsert deletes the matched row instead.
+        inserts: the row, by column, that an unmatched row of the source adds.
+        inserted: condition on ``s`` under which an unmatched row is added; None: never.
+        independent: whether each row of the source either deletes a row or leaves the values in `inserts`,
+            matched or not. A column without a value in `inserts` keeps its value even so.
     """
 
     source: str
@@ -49,12 +49,7 @@ class Upsert:
 
 
 def as_merge(target: str, upsert: Upsert) -> str:
-    """The MERGE into a table.
-
-    Args:
-        target: the table as Spark SQL.
-        upsert: what is done to it.
-    """
+    """Return the MERGE into the table `target`, as Spark SQL."""
     lines = [
         f"MERGE INTO {target} AS t",
         f"USING (\n  {block(upsert.source, 2)}\n) AS s",
@@ -73,12 +68,12 @@ def as_merge(target: str, upsert: Upsert) -> str:
 
 
 def changed_rows(before: str, columns: Mapping[str, str], upsert: Upsert, *, source: str) -> str:
-    """The rows that the source leaves in a table: those that it updates, and those that it adds.
+    """Return the rows that the source updates and adds, as they are in the table afterwards.
 
     Args:
         before: the table's rows as Spark SQL.
-        columns: type of each of its columns, by name.
-        upsert: what is done to it.
+        columns: the type of each column of the table, by name.
+        upsert: the effect of the source on the table.
         source: a view of the rows of ``upsert.source``.
     """
     added = f"SELECT {cells(columns, upsert.inserts)}\nFROM {source} AS s"
@@ -94,14 +89,9 @@ def changed_rows(before: str, columns: Mapping[str, str], upsert: Upsert, *, sou
 
 
 def rows_after(before: str, columns: Mapping[str, str], upsert: Upsert, *, source: str, changed: str) -> str:
-    """The rows that a table would have.
+    """Return the rows that the table would have.
 
-    Args:
-        before: the table's rows as Spark SQL.
-        columns: type of each of its columns, by name.
-        upsert: what is done to it.
-        source: a view of the rows of ``upsert.source``.
-        changed: `changed_rows`, or a view of them.
+    For the arguments see `changed_rows`; `changed` is the query of `changed_rows`, or a view of its rows.
     """
     names = ", ".join(f"t.{quote(name)}" for name in columns)
     on = " AND ".join(upsert.on)
@@ -114,7 +104,7 @@ FROM {changed}"""
 
 
 def _updated(columns: Mapping[str, str], upsert: Upsert) -> dict[str, str]:
-    """The values of a row of the table that one of the source meets."""
+    """Return the values of a table's row that matches a row of the source."""
     found = {}
     for name in columns:
         own = f"t.{quote(name)}"
@@ -125,7 +115,7 @@ def _updated(columns: Mapping[str, str], upsert: Upsert) -> dict[str, str]:
 
 
 def cells(columns: Mapping[str, str], values: Mapping[str, str]) -> str:
-    """A row's values in the order and with the types of a table's columns; those that lack are NULL."""
+    """Return a row's values in the order and with the types of a table's columns; missing values are NULL."""
     return ", ".join(
         f"CAST({values.get(name, 'NULL')} AS {type_}) AS {quote(name)}" for name, type_ in columns.items()
     )

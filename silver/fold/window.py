@@ -1,7 +1,7 @@
-"""What a fold reads: the changes of one table in one window, and the shapes that its rows were written with.
+"""Describe the input of a fold: one table's changes in one window, and the shapes of the changed rows.
 
-Rows come out in the table's own column order, whatever shape they were written with, and without those that a
-snapshot or a TRUNCATE has made void. Pure text, no Spark.
+The query returns rows in the table's own column order, whatever their shape, and without rows that a snapshot
+or a TRUNCATE has made void. Pure text, no Spark.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a window before it is folded. Too much of it costs time; too little gives wrong rows.
+    """Known properties of a window before the fold.
+
+    A property claimed without need costs time; a missing property gives wrong rows.
 
     Attributes:
-        inserts, updates, deletes: whether there may be such changes.
-        old_tuples: updates that carry an old tuple, so that a key may have changed.
-        unchanged_toast: columns that some update left as unchanged TOAST (`silver.fold.toast`), by the names
-            that they had.
-        moved_unchanged_toast: how many updates carry both an old tuple and such columns.
+        inserts, updates, deletes: whether the window may have such changes.
+        old_tuples: number of updates with an old tuple, which may change a key.
+        unchanged_toast: columns that some update left as unchanged TOAST (`silver.fold.toast`), by their
+            names at the time.
+        moved_unchanged_toast: number of updates with both an old tuple and such columns.
     """
 
     inserts: bool = True
@@ -48,9 +50,9 @@ class Barrier:
     """A position at which the state starts empty: a complete snapshot, or a TRUNCATE.
 
     Attributes:
-        commit_lsn: of the transaction; the snapshot's LSN.
+        commit_lsn: of the transaction; for a snapshot the snapshot's LSN.
         seq: of the TRUNCATE; None for a snapshot.
-        commit_ts: in microseconds since 1970; None where it is not known.
+        commit_ts: in microseconds since 1970; None if unknown.
     """
 
     commit_lsn: Lsn
@@ -66,14 +68,14 @@ class Window:
         changes: `bronze.changes` as Spark SQL, at a pinned version.
         relation_id: the relation whose changes count.
         fold_key: columns that identify a row in every old tuple.
-        shapes: how rows may look, newest first; one alone needs no comparison.
-        announcing: whether rows may have been written with more than one shape.
-        snapshot: LSN of the newest complete snapshot in the window: what came before it does not count, nor
-            does the target.
-        truncated: (commit_lsn, seq) of the last TRUNCATE after it, likewise.
-        snapshot_ts: commit time of that snapshot, in microseconds since 1970, where it is needed.
+        shapes: possible shapes of rows, newest first; a single shape needs no comparison.
+        announcing: whether rows may have more than one shape.
+        snapshot: LSN of the newest complete snapshot in the window. Neither earlier changes nor the target
+            count.
+        truncated: (commit_lsn, seq) of the last TRUNCATE after the snapshot, with the same effect.
+        snapshot_ts: commit time of the snapshot, in microseconds since 1970, where needed.
         truncates: of a table of versions, the last TRUNCATE of each transaction after the snapshot, in order.
-            What came before one counts: it ends there.
+            Earlier changes count: their versions end at the TRUNCATE.
     """
 
     changes: str
@@ -91,23 +93,23 @@ class Window:
 
     @property
     def from_empty(self) -> bool:
-        """Whether the state starts empty, whatever the target holds."""
+        """Check whether the state starts empty, whatever the target holds."""
         return self.snapshot is not None or self.truncated is not None
 
     @property
     def ends_all(self) -> bool:
-        """Whether the window may end every row of the target, not only those of its keys."""
+        """Check whether the window may end every row of the target, not only rows of the window's keys."""
         return self.from_empty or bool(self.truncates)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnRoles:
-    """Which columns identify a window's rows, and which may be unchanged TOAST.
+    """The columns that identify a window's rows, and the columns that may be unchanged TOAST.
 
     Attributes:
         keys: name of each fold key column in the queries, by its position in the table.
         unchanged_toast: positions of columns that may be unchanged TOAST in an update, and in no old tuple.
-        by_content: whether every old tuple is the full row, so that rows are identified by their content.
+        by_content: whether every old tuple is the full row, so that the content identifies rows.
         moved: whether a row may have moved with unchanged TOAST.
     """
 
@@ -118,7 +120,7 @@ class ColumnRoles:
 
     @classmethod
     def of(cls, table: SilverTable, window: Window) -> ColumnRoles:
-        """The roles in this window."""
+        """Return the roles of the columns in this window."""
         facts = window.facts
         keys = {table.position(name): f"key_{table.position(name)}" for name in window.fold_key}
         full = table.relation.replica_identity == "f" and not window.announcing
@@ -128,7 +130,7 @@ class ColumnRoles:
 
 
 def rows_query(table: SilverTable, window: Window) -> str:
-    """The window's rows with `new` and `old` in the table's column order, barriers applied."""
+    """Return the window's rows with `new` and `old` in the table's column order, barriers applied."""
     low = window.start
     kinds = "op IN ('insert', 'update', 'delete')"
     if window.snapshot is not None:
@@ -169,17 +171,15 @@ def rows_query(table: SilverTable, window: Window) -> str:
 
 
 def times_emptied(window: Window, lsn: str) -> str:
-    """Return the number of a window's TRUNCATEs up to an LSN; rows meet only where the number is equal.
+    """Return the number of a window's TRUNCATEs up to an LSN; only rows with equal numbers match.
 
-    Args:
-        window: its `truncates` count alone.
-        lsn: of a transaction, as SQL.
+    Only the window's `truncates` count. `lsn` is the LSN of a transaction, as SQL.
     """
     return _reached([one.commit_lsn for one in window.truncates], lsn) if window.truncates else "0"
 
 
 def _reached(lsns: list[Lsn], lsn: str) -> str:
-    """Count ascending LSNs up to another, by halving: each row asks, and there may be thousands."""
+    """Count ascending LSNs up to `lsn`, by halving: each row counts, and the LSNs may be thousands."""
     halves = ", ".join(str(2**power) for power in reversed(range(len(lsns).bit_length())))
     further = f"CASE WHEN get({numbers(lsns)}, reached + half - 1) <= {lsn} THEN half ELSE 0 END"
     return f"aggregate(array({halves}), 0, (reached, half) -> reached + {further})"
@@ -199,7 +199,7 @@ def _names(shape: ColumnMapping) -> str:
 
 
 def _is_of(shape: ColumnMapping, newer: ColumnMapping | None) -> str:
-    """Whether a row was written with a shape, by its position; the shape's names are checked too."""
+    """Return the condition that a row has a shape: by the row's position, and by the shape's names."""
     places = [_after(shape.after)] + ([] if newer is None else [f"NOT {_after(newer.after)}"])
     return " AND ".join([*places, f"columns = {_names(shape)}"])
 
@@ -209,12 +209,12 @@ def _after(place: tuple[int, int]) -> str:
 
 
 def _with_newer(window: Window) -> list[tuple[ColumnMapping, ColumnMapping | None]]:
-    """Each shape with the one after it."""
+    """Return each shape with the next newer shape."""
     return list(zip(window.shapes, [None, *window.shapes], strict=False))
 
 
 def _shaped(window: Window, tuple_name: str) -> str:
-    """A tuple in the table's order, whichever shape the row was written with."""
+    """Return a tuple in the table's order, whatever the row's shape."""
     cases = []
     for shape, newer in _with_newer(window):
         cells = ", ".join(
@@ -229,9 +229,9 @@ def _shaped(window: Window, tuple_name: str) -> str:
 
 
 def _renamed(table: SilverTable, window: Window) -> str:
-    """`unchanged` by the table's names, where a row was written under other ones.
+    """Return `unchanged` by the table's names, also for rows written under different names.
 
-    A name of a column that the table no longer has is dropped; another column may have it now.
+    The result omits names of columns that the table no longer has; another column may now have such a name.
     """
     cases = []
     for shape, newer in _with_newer(window):
@@ -249,9 +249,9 @@ def _renamed(table: SilverTable, window: Window) -> str:
 def key_texts(table: SilverTable, window: Window, keys: Mapping[int, str]) -> dict[int, str]:
     """Return the text of each key column, by position, at which a change leaves or finds its row.
 
-    The new tuple has the key, and NULL there is a NULL. The old tuple has the key of a row that is deleted,
-    and of an update that left the key column as unchanged TOAST: PostgreSQL then logs the column in the old
-    tuple alone.
+    The new tuple has the key, and NULL in the new tuple is a NULL. The old tuple has the key of a deleted
+    row, and of an update that left the key column as unchanged TOAST: PostgreSQL then logs the column in the
+    old tuple alone.
     """
     toast = set(unchanged_toast(window.shapes, window.facts.unchanged_toast, ()))
     texts = {}
@@ -264,7 +264,7 @@ def key_texts(table: SilverTable, window: Window, keys: Mapping[int, str]) -> di
 
 
 def key_expression(table: SilverTable, position: int, text: str) -> str:
-    """The typed value of a key column; a value that its type cannot hold stops the table."""
+    """Return the typed value of a key column; a value that the type cannot hold stops the table."""
     column = table.columns[position]
     value = column.reading.value(text, 0)
     if column.reading.exact:
@@ -274,5 +274,5 @@ def key_expression(table: SilverTable, position: int, text: str) -> str:
 
 
 def key_struct(fields: dict[str, str]) -> str:
-    """A struct of typed keys."""
+    """Return a struct of typed keys."""
     return f"named_struct({', '.join(f'{literal(name)}, {value}' for name, value in fields.items())})"
