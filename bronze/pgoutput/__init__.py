@@ -1,11 +1,11 @@
-"""Bytes of pgoutput in, Arrow rows of `bronze.changes` out. Pure.
+"""Decode bytes of pgoutput into Arrow rows of `bronze.changes`. Pure.
 
 In reading order:
 
-* `framing` (where messages are), `messages` (the rare ones), `transactions` (order and commits);
-* `relation_versions` (a Relation message to a shape), `earlier_changes` and `shape_versions` (where in its
+* `framing` (where messages begin), `messages` (rare messages), `transactions` (order and commits);
+* `relation_versions` (from a Relation message to a shape version), `earlier_changes` (where in its
   transaction a shape begins);
-* `partitions` (which ones the stream names);
+* `partitions` (partitions that the stream names);
 * `layouts` and `tuples` (columns of the tuples), `rows` (Arrow);
-* `decoder` (all of it, batch by batch).
+* `decoder` (the whole, batch by batch).
 """

@@ -1,23 +1,24 @@
-"""pgoutput messages in, Arrow out: the rows of `bronze.changes`, without a Python object per cell or per row.
+"""Decode pgoutput messages into Arrow rows of `bronze.changes`, without a Python object per cell or row.
 
-Pure: no I/O but the catalog lookup it is given. A batch is decoded in slices of a few megabytes. That bounds
-the memory beside input and output, keeps the work in the processor's cache and every offset within int32.
+The decoder does no I/O except the catalog lookup passed in. A batch is decoded in slices of a few megabytes.
+Slices bound the memory beyond input and output, fit the processor's cache and hold all offsets within int32.
 
-What makes its output right, however the messages are cut into batches:
+Invariants, however the messages are cut into batches:
 
-* **Order.** Protocol 1 sends whole transactions in commit order; any other sequence is refused
-  (`bronze.pgoutput.transactions`). `commit_lsn` is Begin's final LSN, which Commit must repeat.
-* **`seq` has no holes** over the rows that are kept: tables that are not selected and our own heartbeats take
+* **Order.** Protocol 1 sends whole transactions in commit order. The decoder refuses any other sequence
+  (`bronze.pgoutput.transactions`). `commit_lsn` is the final LSN of Begin; Commit must repeat the same LSN.
+* **`seq` has no holes** over the rows in the output: unselected tables and deltasmelt's own heartbeats take
   no number. The counter of an open transaction outlives the batch.
-* **`end_of_tx`** is known only when the next row or the Commit is seen, so the last row of an open
-  transaction is held back until then (`_give_out`).
-* **Shapes change in the middle of a batch**: each row is read by the last Relation message before it
-  (`_announce`).
-* **A partition is announced right after its root**; that alone names it (`bronze.pgoutput.partitions`).
-* **No change of a known table is left out in silence**, and an error that nobody foresaw in one table's shape
-  is that table's (`_announce`).
-* **Malformed input is refused**, with the LSN, before anything of its slice is given out. The decoder is then
-  of no further use.
+* **`end_of_tx`** is known only after the next row or the Commit. So the decoder holds back the last row of
+  an open transaction until then (`_give_out`).
+* **Shapes change in the middle of a batch**: the last Relation message before a row defines the row's
+  columns (`_announce`).
+* **A partition is announced right after its root**; only this order names the partition
+  (`bronze.pgoutput.partitions`).
+* **No change of a known table is dropped silently.** An unforeseen error in one table's shape affects
+  this table alone (`_announce`).
+* **Malformed input is refused** with the LSN, before any row of the slice is returned. Afterwards the
+  decoder is unusable.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-logical-replication.html and
 https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html.
@@ -71,19 +72,19 @@ _RARE[[framing.RELATION, framing.TYPE, framing.TRUNCATE, framing.MESSAGE]] = Tru
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a batch of messages says.
+    """The decoded content of one batch of messages.
 
     Attributes:
         changes: rows of `bronze.changes`, in order. The last row of a transaction that is still open is held
             back.
-        relations: shape versions that are announced in this batch, in order; also those that say nothing new,
-            for a snapshot may have recorded another shape in between.
+        relations: shape versions announced in this batch, in order. Unchanged versions are included, because
+            a snapshot may have recorded another shape in between.
         complete_rows: how many of `changes`, from the first, belong to transactions whose Commit was seen.
-        last_commit: the newest transaction that ended in this batch, also one without rows; None where none
-            did.
-        in_transaction: a transaction is open at the end of the batch.
-        partitions: that transactions named whose Commit was seen.
-        left_out: known relations, by oid, whose changes from this commit LSN on are not among `changes`.
+        last_commit: the newest transaction that ended in this batch, also if it has no rows; None without
+            any.
+        in_transaction: whether a transaction is open at the end of the batch.
+        partitions: partitions named by transactions whose Commit was seen.
+        left_out: known relations, by oid, whose changes from this commit LSN on are missing from `changes`.
     """
 
     changes: pa.Table
@@ -96,13 +97,13 @@ class Decoded:
 
     @property
     def partial(self) -> list[tuple[TableName, Lsn]]:
-        """Tables known by content alone, and since which LSN a partition of theirs logs old rows in part."""
+        """Tables with REPLICA IDENTITY FULL of which a partition logs less; with the first LSN."""
         return [(part.table, part.commit_lsn) for part in self.partitions if part.logs_less]
 
 
 @dataclass(slots=True)
 class _Batch:
-    """What was decoded so far of one batch."""
+    """The decoded part of a batch in progress."""
 
     parts: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
@@ -119,20 +120,23 @@ class _Batch:
 
 
 class StreamDecoder:
-    """Decodes one replication stream, batch by batch. A new connection needs a new decoder.
+    """A decoder of one replication stream, batch by batch. Each new connection needs a new decoder.
 
     Args:
-        describe: the relation of an oid as the catalog has it now, or None where it is gone; called for each
-            Relation message of a selected table, with the commit LSN of its transaction.
-        selected: whether changes of a table are kept. A name that is not selected may be one that a table has
-            inside of a transaction alone; its changes are kept where it has a selected one by now.
-        known: shape versions recorded before.
-        knows: whether there is any shape of a relation, so that it may have had a selected name.
-        recorded: the version of a relation, by oid, that holds at an LSN, as anybody has recorded it by now:
-            a snapshot that was taken meanwhile knows the table from before the catalog moved on.
-        unreadable: called with a table, the commit LSN of changes that are left out, and the unforeseen error
-            because of which they are, before anything of their transaction is given out. For later changes of
-            the table it is called without an error. Without `unreadable` the error is raised.
+        describe: returns the relation of an oid from the current catalog, or None if the relation was
+            dropped. Called for each Relation message of a selected table, with the commit LSN of its
+            transaction.
+        selected: checks whether bronze keeps the changes of a table. A table may bear an unselected name only
+            inside one transaction. Its changes are kept if its current name is selected.
+        known: shape versions recorded before this session.
+        knows: checks whether any shape of a relation is recorded, so that its name may once have been
+            selected.
+        recorded: returns the recorded version of a relation, by oid, that holds at an LSN. The answer
+            includes versions recorded meanwhile: a concurrent snapshot knows the table from before the
+            catalog changed.
+        unreadable: called when an unforeseen error makes the decoder drop changes of a table, before any row
+            of their transaction is returned. Gets the table, the commit LSN and the error; for later changes
+            of the table no error. Without `unreadable` the decoder raises the error.
     """
 
     def __init__(
@@ -160,22 +164,22 @@ class StreamDecoder:
         self._held: pa.RecordBatch | None = None
 
     def feed(self, messages: Sequence[bytes | memoryview]) -> Decoded:
-        """`feed_blocks` for messages one by one, each from its ``w`` on."""
+        """Call `feed_blocks` for single messages, each from its ``w`` on."""
         return self.feed_blocks([Block.of(messages)])
 
     def feed_blocks(self, blocks: Iterable[Block]) -> Decoded:
-        """Decode XLogData messages that follow those fed before.
+        """Decode XLogData messages that follow the messages of the previous call.
 
-        Memory: the output, and some 50 MB beside it. For rows of text the output is about as large as the
-        input; for wide tables full of NULLs it is many times that, because bronze repeats the column names
-        with each row. So feed a few megabytes at a time, and look at `changes.nbytes`.
+        Memory: the output and some 50 MB. For rows of text the output is about as large as the input. For
+        wide tables full of NULLs the output is many times larger, because bronze repeats the column names in
+        each row. So callers feed a few megabytes at a time and check `changes.nbytes`.
 
         Args:
-            blocks: of messages, each from its ``w`` on: start, end, clock (25 bytes in all), then what
-                pgoutput says.
+            blocks: messages, each from its ``w`` on: start, end, clock (25 bytes in all), then the pgoutput
+                message.
 
         Raises:
-            DefiniteError: ``stream-malformed``; nothing of the batch is given out.
+            DefiniteError: ``stream-malformed``; no row of the batch is returned.
         """
         batch = _Batch()
         for frames in slices(blocks, _SLICE_BYTES):
@@ -207,7 +211,7 @@ class StreamDecoder:
     def _give_out(
         self, changes: pa.RecordBatch, number: Positions, transactions: Transactions, batch: _Batch
     ) -> None:
-        """Settle the row held back before; add the slice's rows but for the last of an open transaction."""
+        """Settle the row held back before; add the slice's rows, except an open transaction's last."""
         if self._held is not None and (transactions.closed[0] or (len(number) and number[0] == 0)):
             followed = bool(len(number)) and number[0] == 0
             batch.add(self._held if followed else _with_end_of_tx(self._held))
@@ -226,7 +230,7 @@ class StreamDecoder:
         batch.add(changes)
 
     def _rows(self, frames: Frames, transactions: Transactions, batch: _Batch) -> SliceRows:
-        """The kept rows of the slice and their layouts; takes in Relation and Type messages on the way."""
+        """Return the selected rows of the slice; process Relation and Type messages on the way."""
         counts = IS_CHANGE[frames.types].astype(np.int64)
         announced: dict[int, list[tuple[int, TupleLayout]]] = {}
         truncated: dict[int, list[int]] = {}
@@ -274,20 +278,20 @@ class StreamDecoder:
     def _announce(
         self, announced: AnnouncedRelation, commit_lsn: Lsn, earlier: EarlierChanges, batch: _Batch
     ) -> TupleLayout:
-        """The layout of the rows after a Relation message; the shape version that it begins is given out.
+        """Return the layout of the rows after a Relation message; add the new shape version to the batch.
 
-        Each row is read by the last Relation message before it, and must have as many columns. Where the
-        shape begins inside of its transaction is told by the LSN of the last change before it
-        (`Relation.after_lsn`), for the message itself has none.
+        The last Relation message before a row defines the row, which must have as many columns. The message
+        has no LSN. A shape that begins inside its transaction begins after the last change before the message
+        (`Relation.after_lsn`).
 
-        **A known table under a name that is not kept** is told with its LSN (`Decoded.left_out`): it may have
-        its former name again before anybody looks at the catalog. PostgreSQL announces a table again before
-        its first change after each rename, and in each session; TRUNCATE counts as a change. So it is told
-        before any such change.
+        **A known table under an unselected name** is reported with the LSN (`Decoded.left_out`): the table
+        may get its former name back before the next catalog poll. PostgreSQL announces a table again before
+        the first change after each rename, and in each session; TRUNCATE counts as a change. So the report
+        precedes every such change.
 
-        **An error that no rule knows**, while the message is made a version, is told with the table
-        (`unreadable`) before anything of the batch is given out. So is each later batch that has changes of
-        the table: they are left out until a new session.
+        **An unforeseen error** while the decoder builds the version is reported with the table (`unreadable`)
+        before any row of the batch is returned. Each later batch with changes of the table is reported too:
+        the decoder drops these changes until a new session.
         """
         names = [column.name for column in announced.columns]
         one, table, version = announced.relation_id, announced.table, None
@@ -319,9 +323,9 @@ class StreamDecoder:
         transactions: Transactions,
         message: Positions,
     ) -> None:
-        """Of tables whose shape could not be read: the newest commit of the rows that are left out.
+        """Report each table with an unreadable shape together with the newest commit of its dropped rows.
 
-        Also of a table that is read again before the slice ends: some of its rows stood before that.
+        A table that becomes readable again within the slice is reported too, for its rows before that point.
         """
         for one, table in left_out.items():
             rows = message[relation_id == one]
@@ -330,7 +334,7 @@ class StreamDecoder:
                 self._unreadable(table, commit_lsn, None)
 
     def _kept_as(self, relation_id: int, table: TableName, commit_lsn: Lsn) -> TableName | None:
-        """The name under which changes of a relation are kept; None where they are not."""
+        """Return the name under which bronze keeps a relation's changes; None without one."""
         if self._selected(table):
             return table
         catalog = self._describe(relation_id, commit_lsn) if self._knows(relation_id) else None
@@ -340,7 +344,7 @@ class StreamDecoder:
 def _parse(
     type_: int, body: bytes, commit_lsn: Lsn
 ) -> AnnouncedType | AnnouncedRelation | LogicalMessage | list[int]:
-    """One of the rare messages; of Truncate its relations."""
+    """Parse one rare message; return the relations of a Truncate."""
     try:
         match type_:
             case framing.TYPE:

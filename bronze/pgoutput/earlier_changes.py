@@ -1,7 +1,7 @@
-"""What a transaction has changed before one of its messages, as far as the slice at hand tells.
+"""Describe the changes of a transaction before one of its messages, as far as the current slice shows them.
 
-A batch is decoded in slices, and a transaction may begin in an earlier one. Of the changes in earlier slices
-only the LSN of the last is known: which tables they are of, and whether they hold old tuples, is not.
+The decoder decodes a batch in slices, and a transaction may begin in an earlier slice. Of the changes in
+earlier slices only the LSN of the last change is known. Their tables and old tuples are unknown.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ if TYPE_CHECKING:
 
 
 class EarlierChanges:
-    """The changes of one transaction before one of its messages; looked for when they are first asked for.
+    """The changes of one transaction before one of its messages, computed on first use.
 
     Args:
-        frames: the messages of the slice.
-        transactions: of the slice.
-        message: its index in `frames`; their number stands for what follows the slice.
-        last_change: LSN of the last change of the transaction that was open when the slice began; 0 where it
-            had none, or none was open.
+        message: the message's index in `frames`; the number of all messages means the end of the slice.
+        last_change: LSN of the last change of the transaction that was open when the slice began; 0 without
+            an open transaction or a change.
     """
 
     def __init__(self, frames: Frames, transactions: Transactions, message: int, last_change: int) -> None:
@@ -48,24 +46,24 @@ class EarlierChanges:
 
     @property
     def _before_slice(self) -> int:
-        """LSN of the transaction's last change in earlier slices; 0 where it has none there."""
+        """LSN of the transaction's last change in earlier slices; 0 without any."""
         return self._last_change if self._number[self._first] == 0 else 0
 
     @property
     def last(self) -> int:
-        """LSN of the last of them; 0 where there is none."""
+        """LSN of the last earlier change; 0 without any."""
         changes = self._changes
         return int(self._frames.lsn[changes[-1]]) if len(changes) else self._before_slice
 
     def last_if_any_of(self, relation_id: int) -> int:
-        """LSN of the last of them; 0 where surely none is of this relation."""
+        """Return the LSN of the last earlier change; 0 if certainly no change belongs to this relation."""
         if self._before_slice:
             return self.last
         relations = self._frames.uint32(self._frames.at[self._changes] + HEADER + 1)
         return self.last if (relations == relation_id).any() else 0
 
     def may_hold_old_tuples(self, relation_id: int) -> bool:
-        """Whether those of this relation hold old tuples, or may."""
+        """Check whether the earlier changes of this relation hold old tuples or may hold some."""
         if self._before_slice:
             return True
         changes = self._frames.at[self._changes]

@@ -1,8 +1,8 @@
-"""Which names the cells of each row have: by the Relation message before it.
+"""Assign column names to the cells of each row, by the Relation message before the row.
 
-A `TupleLayout` is that of one Relation message. Rows of one batch may have many. The lists of names are built
-for all rows at once: the names of a layout are one blob of bytes, the blobs are taken by row, and the places
-of the names inside are computed.
+A `TupleLayout` belongs to one Relation message. The rows of one batch may have many layouts. The name lists
+are built for all rows at once: the names of a layout are one blob of bytes, Arrow takes one blob per row, and
+numpy computes the offsets of the names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 NO_RELATION: Final = -1
-"""Stands for the relation of a logical decoding message, which has none."""
+"""Placeholder relation of a logical decoding message, which has no relation."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,10 +34,10 @@ class TupleLayout:
 
     Attributes:
         table: None for the row of a logical decoding message.
-        names: in tuple order; of a message: its prefix and content.
-        selected: whether rows of this layout are kept.
-        blob: the names in UTF-8, end to end.
-        starts: where each name begins in `blob`.
+        names: in tuple order; for a logical decoding message its prefix and content.
+        selected: whether bronze keeps rows of this layout.
+        blob: the names in UTF-8, concatenated.
+        starts: start of each name in `blob`.
     """
 
     table: TableName | None
@@ -48,14 +48,14 @@ class TupleLayout:
 
     @classmethod
     def of(cls, table: TableName | None, names: Sequence[str], *, selected: bool = True) -> Self:
-        """The layout of these names."""
+        """Return the layout of these names."""
         encoded = [name.encode() for name in names]
         ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
         return cls(table, tuple(names), selected, b"".join(encoded), ends[:-1])
 
 
 class AnnouncedLayouts:
-    """The layout of each relation as it was announced last."""
+    """The newest announced layout of each relation."""
 
     def __init__(self) -> None:
         self._newest: dict[int, TupleLayout] = {}
@@ -68,20 +68,20 @@ class AnnouncedLayouts:
         announced: Mapping[int, Sequence[tuple[int, TupleLayout]]],
         written: Sequence[TupleLayout],
     ) -> tuple[list[TupleLayout], Positions]:
-        """The layout of each row: that of the last Relation message before it.
+        """Return the layout of each row: the layout of the last Relation message before the row.
 
         Args:
             frames: the messages of a slice.
-            message: of each row.
-            relation_id: of each row, or NO_RELATION.
-            announced: for each relation, the messages that announce it in the slice, with their layouts.
+            message: index of each row's message in `frames`.
+            relation_id: oid of each row's relation, or NO_RELATION.
+            announced: per relation the announcing messages of the slice, with their layouts.
             written: layouts of the rows without a relation, in order.
 
         Returns:
-            Layouts, and the index of each row's layout in them.
+            The layouts, and each row's index into the layouts.
 
         Raises:
-            DefiniteError: a row's relation was not announced before it.
+            DefiniteError: the relation of a row was not announced before the row.
         """
         layouts: list[TupleLayout] = []
         layout_of_row = np.empty(len(message), np.int64)
@@ -105,7 +105,7 @@ class AnnouncedLayouts:
 
 
 def name_lists(layouts: Sequence[TupleLayout], layout_of_row: Positions) -> pa.ListArray:
-    """The names of each row's cells, in order."""
+    """Return the names of each row's cells, in order."""
     rows = len(layout_of_row)
     blobs = pa.array([layout.blob for layout in layouts], pa.binary()).take(pa.array(layout_of_row))
     blob_starts = np.frombuffer(blobs.buffers()[1], np.int32, rows + 1)
@@ -129,13 +129,13 @@ def name_lists(layouts: Sequence[TupleLayout], layout_of_row: Positions) -> pa.L
 def unchanged_lists(
     layouts: Sequence[TupleLayout], layout_of_row: Positions, offsets: Positions, unchanged: Positions
 ) -> pa.ListArray:
-    """The names of the cells that were not sent, as a list per row; NULL where there are none.
+    """Return the names of the unsent cells, as a list per row; NULL for rows without unsent cells.
 
     Args:
-        layouts: of the slice.
+        layouts: the layouts of the slice.
         layout_of_row: index in `layouts` of each row.
-        offsets: index of each row's first cell, and the number of all cells.
-        unchanged: indexes of the cells that were not sent, ascending.
+        offsets: index of each row's first cell, then the number of all cells.
+        unchanged: indexes of the unsent cells, ascending.
     """
     rows = len(layout_of_row)
     row = np.searchsorted(offsets, unchanged, side="right") - 1
@@ -151,7 +151,7 @@ def unchanged_lists(
 def only_used(
     layouts: Sequence[TupleLayout], layout_of_row: Positions
 ) -> tuple[list[TupleLayout], Positions]:
-    """The layouts that rows refer to, and the references to them."""
+    """Return the layouts that rows refer to, with the references renumbered."""
     if len(layouts) == 1:
         return list(layouts), layout_of_row
     used: NDArray[np.intp] = np.flatnonzero(np.bincount(layout_of_row, minlength=len(layouts)))
@@ -161,7 +161,7 @@ def only_used(
 
 
 def _by_value(values: Positions) -> Iterator[tuple[int, Positions]]:
-    """Each distinct value and where it stands; cheap for long runs of one value, as changes come."""
+    """Yield each distinct value with its positions; cheap for long runs of one value, as changes arrive."""
     heads = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
     if len(heads) == 1:
         yield int(values[0]), np.arange(len(values))

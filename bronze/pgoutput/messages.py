@@ -1,11 +1,11 @@
-"""The rare messages of pgoutput, read one at a time: Relation, Type, Truncate, logical decoding Message.
+"""Parse the rare messages of pgoutput one at a time: Relation, Type, Truncate, logical decoding Message.
 
-A relation is announced once a session and after each change of its shape, so plain Python is fast enough
-here; rows never pass through this module. Layouts:
+The server announces a relation once per session and after each change of its shape, so plain Python is fast
+enough here. Rows never pass through this module. Layouts:
 https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html.
 
-Every parser takes the message from its type byte on and raises `ValueError` where it is cut or has bytes
-left over.
+Every parser gets the message from its type byte on and raises `ValueError` for a truncated message and for
+surplus bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class AnnouncedColumn:
     """A column of a Relation message.
 
     Attributes:
-        in_identity: the replica identity covers it.
+        in_identity: whether the replica identity covers the column.
     """
 
     name: str
@@ -35,7 +35,7 @@ class AnnouncedColumn:
 
 @dataclass(frozen=True, slots=True)
 class AnnouncedRelation:
-    """A Relation message: how the tuples that follow are laid out."""
+    """A Relation message: the columns of the tuples that follow."""
 
     relation_id: int
     table: TableName
@@ -45,7 +45,7 @@ class AnnouncedRelation:
 
 @dataclass(frozen=True, slots=True)
 class AnnouncedType:
-    """A Type message: the name of a type that is not built in; sent before the Relation that uses it."""
+    """A Type message: the name of a type that is not built in. Precedes the Relation that uses the type."""
 
     oid: int
     schema: str
@@ -54,10 +54,10 @@ class AnnouncedType:
 
 @dataclass(frozen=True, slots=True)
 class LogicalMessage:
-    r"""What ``pg_logical_emit_message`` wrote.
+    r"""A message written with ``pg_logical_emit_message``.
 
     Attributes:
-        content: as text; bytes that are not UTF-8 as bytea's ``\x`` form.
+        content: the text; bytes that are not UTF-8 in bytea's ``\x`` form.
     """
 
     prefix: str
@@ -65,9 +65,10 @@ class LogicalMessage:
 
 
 def parse_relation(body: bytes) -> AnnouncedRelation:
-    """``R``, oid (4), schema, table, identity (1), number of columns (2), and the columns.
+    """Parse ``R``, oid (4), schema, table, identity (1), number of columns (2), and the columns.
 
-    A column is flags (1), name, type oid (4), typmod (4, signed). The schema pg_catalog is sent empty.
+    A column has flags (1), name, type oid (4), typmod (4, signed). The server sends the schema pg_catalog as
+    an empty name.
 
     Raises:
         ValueError: the message is malformed.
@@ -87,7 +88,7 @@ def parse_relation(body: bytes) -> AnnouncedRelation:
 
 
 def parse_type(body: bytes) -> AnnouncedType:
-    """``Y``, oid (4), schema, name.
+    """Parse ``Y``, oid (4), schema, name.
 
     Raises:
         ValueError: the message is malformed.
@@ -99,7 +100,7 @@ def parse_type(body: bytes) -> AnnouncedType:
 
 
 def parse_truncate(body: bytes) -> list[int]:
-    """``T``, number of relations (4), options (1: CASCADE, 2: RESTART IDENTITY), then their oids (4 each).
+    """Parse ``T``, number of relations (4), options (1: CASCADE, 2: RESTART IDENTITY), oids (4 each).
 
     Raises:
         ValueError: the message is malformed.
@@ -115,7 +116,7 @@ def parse_truncate(body: bytes) -> list[int]:
 
 
 def parse_message(body: bytes) -> LogicalMessage:
-    """``M``, flags (1: transactional), LSN (8), prefix, length (4), content.
+    """Parse ``M``, flags (1: transactional), LSN (8), prefix, length (4), content.
 
     Raises:
         ValueError: the message is malformed.
@@ -133,7 +134,7 @@ def parse_message(body: bytes) -> LogicalMessage:
 
 
 class _Fields:
-    """Reads a message from its type byte on, field by field."""
+    """A reader of one message, field by field, from its type byte on."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body

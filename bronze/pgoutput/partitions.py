@@ -1,15 +1,16 @@
 """Recognise partitions in the stream: pgoutput announces a partition right after the partition's root. Pure.
 
-With ``publish_via_partition_root`` the changes of a partition name the root, and no change says which
-partition it belongs to. But pgoutput sends the Relation message of the partition, too: root, partition, then
-the change. It does so before the partition's first change in a session, and again after each invalidation of
-the partition. So the stream names every partition that has a change, at the latest with that change.
+With ``publish_via_partition_root`` the changes of a partition name the root, and no change names the
+partition. But pgoutput also sends the partition's Relation message, in the order root, partition, change. The
+pair precedes the partition's first change in a session, and the first change after each invalidation of the
+partition. So the stream names every partition with a change, at the latest with the change.
 
-Two Relation messages in a row are such a pair where the next message is a row's change of the first relation.
-Tables that are truncated together are announced in a row as well; a Truncate message follows there.
+Two consecutive Relation messages are such a pair if the next message is a row change of the first relation.
+Tables truncated together are also announced consecutively, but a Truncate message follows.
 
-A partition is given out with the Commit of its transaction, and so before the position can move past the
-transaction. By then it is known what else the transaction did under that root: `StreamedPart.inserts`.
+A partition is returned with the Commit of its transaction, and so before the position can pass the
+transaction. By then the decoder knows the transaction's other changes under the root:
+`StreamedPart.inserts`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class _Pair(NamedTuple):
 
 
 class _Open(NamedTuple):
-    """A partition whose transaction is open; `first` is its first message in the slice at hand."""
+    """A partition whose transaction is open; `first` is its first message in the current slice."""
 
     root: int
     part: StreamedPart
@@ -47,7 +48,7 @@ class _Open(NamedTuple):
 
 
 class PartitionAnnouncements:
-    """Pairs of Relation messages, found slice by slice; a pair may begin in one slice and end in the next."""
+    """Pairs of Relation messages, slice by slice; a pair may begin in one slice and end in the next."""
 
     def __init__(self) -> None:
         self._root: Relation | None = None
@@ -63,7 +64,7 @@ class PartitionAnnouncements:
         self._root, self._root_at = None, message
 
     def leads(self, version: Relation) -> None:
-        """Note the shape of a table whose changes are kept, which the last Relation message announced."""
+        """Note the shape of a selected table, announced by the last Relation message."""
         self._root = version
 
     def of_slice(self, frames: Frames, transactions: Transactions) -> list[StreamedPart]:
@@ -99,7 +100,7 @@ class PartitionAnnouncements:
 
 
 class _Rows:
-    """Places of the changes of some roots in a slice: computed once for all partitions named in the slice."""
+    """Positions of some roots' changes in a slice, computed once for all partitions named in the slice."""
 
     def __init__(self, frames: Frames, roots: set[int]) -> None:
         changes = np.flatnonzero(_ROW_CHANGES[frames.types])
@@ -112,7 +113,7 @@ class _Rows:
         }
 
     def inserts(self, root: int, first: int, last: int) -> int | None:
-        """Return how many rows are inserted between two messages; None where more than that happens."""
+        """Return the number of rows inserted between two messages; None if other changes lie in between."""
         others = np.searchsorted(self._others[root], (first, last))
         count = np.searchsorted(self._inserts[root], (first, last))
         return int(count[1] - count[0]) if others[0] == others[1] else None

@@ -1,28 +1,24 @@
-"""From a Relation message to a version of a table's shape.
+"""Derive from each Relation message a version of a table's shape, and where in the transaction it begins.
 
-**What the message decides**: names, order, types and identity flags, for it describes the tuples that follow.
-It lacks what silver needs besides: attnum (to tell a rename from drop-and-add), the tree of each type, NOT
-NULL, the key. Those come from the catalog and from the last known version. The catalog shows the table *as of
-now* and may be ahead of the stream; the known version may be behind it.
+**The message decides** names, order, types and identity flags, because the message describes the tuples that
+follow. The message lacks attnum (to distinguish a rename from drop-and-add), the tree of each type, NOT NULL
+and the key, all needed by silver. The catalog and the last known version supply these. The catalog shows the
+*current* table and may be ahead of the stream; the known version may be behind the stream.
 
-**Which columns a message means**, although PostgreSQL sends no attnum: they come in the order of their
-attnums, and an attnum never comes back (`_attnums`). Columns that are in doubt have no attnum: their table is
-resnapshotted (`bronze.store.relations.ShapeLog.unknown_columns`), for a guess could put values under another
-column.
+**Attnums are derived**, because PostgreSQL sends none: columns arrive in the order of their attnums, and
+PostgreSQL never reuses an attnum (`_attnums`). A column in doubt gets no attnum, and the reader resnapshots
+its table (`bronze.store.relations.ShapeLog.unknown_columns`). A guess could put values under another column.
 
-**What cannot be seen here**: columns that came and went between the known version and the catalog. Two looks
-at the catalog tell those (`bronze.drift.observed_storage`).
+**Invisible here**: columns that were added and dropped between the known version and the catalog. Two
+consecutive catalog polls reveal these columns (`bronze.drift.observed_storage`).
 
-A column whose type neither knows has a base type of its oid.
+A column whose type is in neither source gets a base type of the type's oid.
+
+**Begin.** The message has no LSN. So a version begins after the last change before the message
+(`Relation.after_lsn`), unless the rows before had the same shape.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html (Relation)
 and https://www.postgresql.org/docs/current/catalog-pg-attribute.html.
-
-The shape version that each Relation message of a session begins, and where in its transaction it begins.
-
-`bronze.pgoutput.relation_versions` tells what the columns are. Here it is told from which change on they
-are: the message itself has no LSN, so a version begins after the last change before it
-(`Relation.after_lsn`), unless the rows before it had the same shape.
 """
 
 from __future__ import annotations
@@ -47,7 +43,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.pgoutput.messages import AnnouncedColumn, AnnouncedRelation, AnnouncedType
 
 _MOST_SETS: Final = 5000
-"""Sets of attnums that are looked through; beyond it the message is in doubt."""
+"""Largest number of attnum sets to try; beyond this bound the message is in doubt."""
 
 
 def relation_version(
@@ -58,13 +54,13 @@ def relation_version(
     known: Relation | None,
     types: Mapping[int, AnnouncedType],
 ) -> Relation:
-    """The shape that the message announces, completed from the catalog and from the last known version.
+    """Return the shape that the message announces, completed from the catalog and the last known version.
 
     Args:
         announced: the Relation message.
-        from_lsn: commit LSN of the transaction in which it came.
-        catalog: the relation as the catalog has it now; None where it is gone.
-        known: the newest version known before.
+        from_lsn: commit LSN of the transaction that contains the message.
+        catalog: the relation in the current catalog; None if the relation was dropped.
+        known: the newest version known before the message.
         types: Type messages of this session, by oid.
     """
     versions = [version for version in (catalog, known) if version is not None]
@@ -94,17 +90,18 @@ def relation_version(
 
 
 def breaks_with(before: Sequence[Relation], relation: Relation) -> bool:
-    """Whether rows of a shape cannot follow those before it without a copy, for one of four reasons.
+    """Check whether rows of a shape need a new copy of the table, for one of four reasons.
 
-    * It cannot be told which columns they mean.
-    * PostgreSQL made other values of a column's without an event.
-    * Rows of one transaction are known by other columns before and after, and old tuples from before cannot
-      be compared.
-    * Of a partitioned table's old tuples something else counts; when that began, the partitions alone know.
+    * A column of the shape has no attnum.
+    * PostgreSQL changed the values of a column without an event.
+    * The rows of one transaction have other identifying columns before and after, and the old tuples from
+      before lack the columns to compare.
+    * A partitioned table changed between FULL and `BY_KEY`. Other parts of an old tuple count then, and only
+      the partitions know since when.
 
     Args:
-        before: shapes that rows before it may have, oldest first (`bronze.store.relations.ShapeLog.before`).
-        relation: the shape.
+        before: shapes that earlier rows may have, oldest first (`bronze.store.relations.ShapeLog.before`).
+        relation: the shape that follows.
     """
     if before and {before[-1].replica_identity, relation.replica_identity} == {"f", BY_KEY}:
         return True
@@ -119,7 +116,7 @@ def breaks_with(before: Sequence[Relation], relation: Relation) -> bool:
 
 
 def _names_rows_of(relation: Relation, former: Relation) -> bool:
-    """Whether old tuples of the former shape hold the columns by which the other one tells rows."""
+    """Check whether old tuples of the former shape hold the columns that identify rows in the new shape."""
     if former.replica_identity == "f":
         return True
     sent = {column.attnum for column in former.columns if column.in_identity}
@@ -127,10 +124,10 @@ def _names_rows_of(relation: Relation, former: Relation) -> bool:
 
 
 def _table(announced: AnnouncedRelation, catalog: Relation | None, known: Relation | None) -> TableName:
-    """The message's name, but for one that the table had inside of a transaction alone.
+    """Return the message's table name, except a name that existed inside one transaction only.
 
-    Renamed away and back, that is nobody's name. Such a message tells a name that neither the known version
-    nor the catalog has, and they agree.
+    A table renamed away and back leaves such a name in the message. Neither the known version nor the catalog
+    has the name, and both agree on the table's real name.
     """
     if catalog is not None and known is not None and catalog.table == known.table:
         return known.table
@@ -140,17 +137,20 @@ def _table(announced: AnnouncedRelation, catalog: Relation | None, known: Relati
 def _attnums(
     announced: Sequence[AnnouncedColumn], catalog: Relation | None, known: Relation | None
 ) -> list[int | None]:
-    """The attnum of each column of a message; None where it is in doubt.
+    """Return the attnum of each column of a message; None for an attnum in doubt.
 
-    Which sets of attnums it can mean depends on no name (`_possible`), but on types a little: no column may
-    mean one of another kind, unless a rewrite made it that, which costs a snapshot anyway. Where one set is
-    left, of columns that are still there, it is that, whatever they are called by now. Else those fit whose
-    columns have its names and types. Where more than one fits, the attnums on which they differ are in doubt.
-    Where none fits, the names alone decide, if they make one of these sets; or, where there are too many to
-    try, if the message has just the columns of the catalog, or of the known version.
+    The possible sets of attnums depend on no name (`_possible`). Types exclude some sets: a column cannot
+    mean a column with another kind of type. Only a rewrite changes the kind, and a rewrite costs a snapshot
+    anyway. The decision, in this order:
 
-    So a column that is taken for another one is of its kind, and one of the two is gone:
-    `bronze.drift.storage.columns_in_doubt` asks for just that.
+    * One set is left and all of its columns still exist: this set, whatever the current column names.
+    * Some sets have the names and types of the message. Attnums on which these sets differ are in doubt.
+    * The attnums by name alone, if they form a possible set, if no known version exists, or if the message
+      has exactly the columns of the catalog or of the known version. The last case covers too many sets to
+      try.
+
+    So a column can only be mistaken for a column of its kind, and one of the two columns was dropped:
+    `bronze.drift.storage.columns_in_doubt` checks exactly this case.
     """
     before, now = _by_attnum(known), _by_attnum(catalog)
     sets = _possible(len(announced), before, now)
@@ -183,22 +183,24 @@ def _attnums(
 
 
 def _possible(count: int, before: Mapping[int, Column], now: Mapping[int, Column]) -> list[list[int]] | None:
-    """The sets of attnums, each ascending, that a message of some length can mean.
+    """Return the sets of attnums, each ascending, that a message of `count` columns can mean.
 
-    A column that both the known version and the catalog have was there when the message was made, under
-    whatever name. Beside these it had some of the columns that are gone by now, and the first few of those
-    that are new: attnums are given in order, so whoever had a new column had each one before it that is
-    still there. Without a known version nobody knows what is gone, and any of the catalog's columns will do.
+    A column of both the known version and the catalog existed when the server sent the message, whatever its
+    name was. The message also has some of the columns dropped since, and the first few of the new columns.
+    PostgreSQL assigns attnums in order, so a table with a new column also has every earlier new column that
+    still exists. Without a known version the dropped columns are unknown, and every column of the catalog is
+    possible.
 
     Args:
-        count: how many columns the message has.
-        before: the known version's columns; empty where there is none.
-        now: the catalog's.
+        count: number of columns of the message.
+        before: columns of the known version; empty without a known version.
+        now: columns of the current catalog.
 
     Returns:
-        None where the message lacks columns that were there all the time, which others see to: other columns
-        were published then (`bronze.drift.membership`, `bronze.drift.storage`). An empty list where there are
-        too many sets to try.
+        None if the message lacks columns that existed all the time: the publication carried other columns
+            then
+        (`bronze.drift.membership` and `bronze.drift.storage` detect this). An empty list if there are too
+        many sets to try.
     """
     sure = before.keys() & now.keys()
     gone, new = sorted(before.keys() - now.keys()), sorted(now.keys() - before.keys())
@@ -222,7 +224,7 @@ def _fits(
     now: Mapping[int, Column],
     places: Iterable[int],
 ) -> bool:
-    """Whether the columns at these places have names and types that the known columns had, or have."""
+    """Check whether the columns at these places have names and types of the known or current columns."""
     return all(
         any(
             column is not None and column.name == announced[at].name and _same_type(column, announced[at])
@@ -235,9 +237,10 @@ def _fits(
 def _by_name(
     announced: Sequence[AnnouncedColumn], before: Mapping[int, Column], now: Mapping[int, Column]
 ) -> list[int | None]:
-    """Attnums by the names alone, where no set of them fits: a column's type may be another by now.
+    """Return the attnums by name alone, for a message that fits no set because a type has changed since.
 
-    A name that stands for two attnums is in doubt, and so is all where the order is not that of attnums.
+    A name of two attnums is in doubt. If the order differs from the order of attnums, all columns are in
+    doubt.
     """
     numbers: dict[str, set[int]] = defaultdict(set)
     for columns in (before, now):
@@ -257,7 +260,7 @@ def _by_attnum(version: Relation | None) -> dict[int, Column]:
 def _is_exactly(
     version: Relation, announced: Sequence[AnnouncedColumn], attnums: Sequence[int | None]
 ) -> bool:
-    """Whether a version has the message's columns, with their names and types."""
+    """Check whether a version has exactly the message's columns, with names and types."""
     columns = _by_attnum(version)
     return len(columns) == len(announced) and all(
         attnum is not None
@@ -269,7 +272,10 @@ def _is_exactly(
 
 
 def _same_type(column: Column, announced: AnnouncedColumn) -> bool:
-    """A column of a domain announces no typmod; that of its `PgType` is the domain's own."""
+    """Compare oid and typmod; without the typmod of a domain, which the message lacks.
+
+    A column of a domain announces no typmod. The typmod of its `PgType` is the domain's.
+    """
     if column.type.oid != announced.type_oid:
         return False
     return column.type.kind == "domain" or column.type.typmod == announced.typmod
@@ -281,7 +287,7 @@ def _column(
     versions: Sequence[Relation],
     types: Mapping[int, AnnouncedType],
 ) -> Column:
-    """The column, with what the first version that has it under this type says of it."""
+    """Return the column, completed from the first version that has the column with this type."""
     alike = [column for version in versions for column in version.columns if _same_type(column, announced)]
     same = next((column for column in alike if attnum is not None and column.attnum == attnum), None)
     type_ = same or next(iter(alike), None)
@@ -298,7 +304,7 @@ def _column(
 
 
 def _base_type(announced: AnnouncedColumn, types: Mapping[int, AnnouncedType]) -> PgType:
-    """A type of which only the oid, and perhaps the name, is known."""
+    """Return a type of which only the oid, and perhaps the name, is known."""
     named = types.get(announced.type_oid)
     if named is not None:
         return PgType("base", named.name, named.schema, named.oid, announced.typmod)
@@ -308,10 +314,10 @@ def _base_type(announced: AnnouncedColumn, types: Mapping[int, AnnouncedType]) -
 def _key(
     announced: AnnouncedRelation, columns: Sequence[Column], versions: Sequence[Relation]
 ) -> tuple[str, ...]:
-    """The key of the first version with the announced identity; else of any; else the identity's own columns.
+    """Return the key of the first version with the announced identity, else the first version's key.
 
-    Columns are the same by attnum, whatever they were called. A key with a column that is not announced
-    belongs to another shape.
+    Without any version the identity's columns are the key. Columns are compared by attnum, whatever their
+    names were. A key with an unannounced column belongs to another shape.
     """
     names = {column.attnum: column.name for column in columns if column.attnum is not None}
     identity = {column.attnum for column in columns if column.in_identity}
@@ -338,7 +344,7 @@ def _is_unique(
     columns: Sequence[Column],
     versions: Sequence[Relation],
 ) -> bool:
-    """What the first version with this key says of it; an identity index is unique."""
+    """Check whether the key is unique, by the first version with this key; an identity index is."""
     identity = {column.name for column in columns if column.in_identity}
     if announced.replica_identity in "di" and identity and identity <= set(key):
         return True
@@ -350,13 +356,7 @@ def _is_unique(
 
 
 class ShapeVersions:
-    """The newest version of each relation as this session knows it.
-
-    Args:
-        describe: as `StreamDecoder`.
-        known: as `StreamDecoder`.
-        recorded: as `StreamDecoder`.
-    """
+    """The newest version of each relation in this session; parameters as in `StreamDecoder`."""
 
     def __init__(
         self,
@@ -370,16 +370,16 @@ class ShapeVersions:
         self._types: dict[int, AnnouncedType] = {}
 
     def note_type(self, announced: AnnouncedType) -> None:
-        """Take in a Type message."""
+        """Record a Type message."""
         self._types[announced.oid] = announced
 
     def begin(self, announced: AnnouncedRelation, commit_lsn: Lsn, earlier: EarlierChanges) -> Relation:
-        """The version that a Relation message of a kept table begins.
+        """Return the version that a Relation message of a selected table begins.
 
         Args:
-            announced: the message, with the name under which the table is kept.
-            commit_lsn: of its transaction.
-            earlier: the transaction's changes before it.
+            announced: the message, with the name under which bronze keeps the table.
+            commit_lsn: commit LSN of the message's transaction.
+            earlier: changes of the transaction before the message.
         """
         one = announced.relation_id
         known, catalog = self._newest.get(one), self._describe(one, commit_lsn)

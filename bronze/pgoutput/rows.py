@@ -1,4 +1,4 @@
-"""Rows of `bronze.changes` from the messages of a slice: tuples are walked, all else is computed by column.
+"""Build rows of `bronze.changes` from the messages of a slice: walk the tuples, compute the rest by column.
 
 Wire formats (https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html), each after
 the relation's oid::
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.pgoutput.tuples import Tuples
 
 IS_CHANGE: Final = np.zeros(256, np.bool_)
-"""Which message types carry tuples."""
+"""Whether a message type carries tuples, by type byte."""
 IS_CHANGE[[INSERT, UPDATE, DELETE]] = True
 
 _NEW, _KEY, _OLD = b"NKO"
@@ -61,11 +61,11 @@ _OP_OF_TYPE[list(_OPS)] = range(len(_OPS))
 
 @dataclass(frozen=True, slots=True)
 class SliceRows:
-    """The rows to make of a slice, in order.
+    """The rows to build from a slice, in order.
 
     Attributes:
-        message: the message of each row; a Truncate of several relations has several rows.
-        relation_id: of each row, or NO_RELATION.
+        message: index of each row's message; a Truncate of several relations has several rows.
+        relation_id: oid of each row's relation, or NO_RELATION.
         layouts: the layouts in use.
         layout: index in `layouts` of each row.
     """
@@ -79,17 +79,17 @@ class SliceRows:
 def assemble(
     frames: Frames, transactions: Transactions, rows: SliceRows, next_seq: int, ingested_at: int
 ) -> pa.RecordBatch:
-    """The rows as `bronze.changes` has them.
+    """Return the rows in the schema of `bronze.changes`.
 
     Args:
-        frames: the messages.
-        transactions: of the slice.
-        rows: the rows to make.
+        frames: the messages of the slice.
+        transactions: the transactions of the slice.
+        rows: the rows to build, in order.
         next_seq: `seq` of the first row that belongs to the transaction open before the slice.
-        ingested_at: microseconds since 1970.
+        ingested_at: time of decoding in microseconds since 1970.
 
     Raises:
-        DefiniteError: a message is not what pgoutput sends.
+        DefiniteError: a message violates pgoutput's format.
     """
     count = len(rows.message)
     if count == 0:
@@ -123,7 +123,7 @@ def _type(column: str) -> pa.DataType:
 
 
 def _seq(number: Positions, next_seq: int) -> Positions:
-    """Position of each row inside its transaction; that of number 0 goes on from `next_seq`."""
+    """Return each row's position inside its transaction; transaction 0 continues from `next_seq`."""
     first = np.flatnonzero(np.append(True, number[1:] != number[:-1]))
     base = first.copy()
     if number[0] == 0:
@@ -132,7 +132,7 @@ def _seq(number: Positions, next_seq: int) -> Positions:
 
 
 def _tuples(frames: Frames, rows: SliceRows) -> dict[str, pa.Array]:
-    """`new`, `old`, `old_is_key` and `unchanged` of the rows."""
+    """Return `new`, `old`, `old_is_key` and `unchanged` of the rows."""
     count = len(rows.message)
     type_ = frames.types[rows.message]
     start = frames.at[rows.message] + HEADER
@@ -172,7 +172,7 @@ def _tuples(frames: Frames, rows: SliceRows) -> dict[str, pa.Array]:
 
 
 def _walk(frames: Frames, rows: SliceRows, chosen: Positions, positions: Positions) -> Tuples:
-    """Walk the tuples of some rows, and compare their widths with the layouts."""
+    """Walk the tuples of some rows and compare their widths with the layouts."""
     message = rows.message[chosen]
     tuples = walk(frames, message, positions)
     announced = np.array([len(layout.names) for layout in rows.layouts])[rows.layout[chosen]]
@@ -183,7 +183,7 @@ def _walk(frames: Frames, rows: SliceRows, chosen: Positions, positions: Positio
 
 
 def _lists(frames: Frames, count: int, chosen: Positions, tuples: Tuples) -> pa.ListArray:
-    """The tuples as lists; NULL for the rows without one."""
+    """Return the tuples as lists; NULL for rows without a tuple."""
     if len(chosen) == 0:
         return pa.nulls(count, TEXT_LIST)
     widths = np.zeros(count + 1, np.int64)

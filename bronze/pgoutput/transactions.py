@@ -1,14 +1,14 @@
-"""Which transaction each message of a slice belongs to, for all messages at once.
+"""Assign each message of a slice to its transaction, for all messages at once.
 
-pgoutput of protocol 1 sends a transaction whole: Begin, its messages, Commit; nothing in between belongs to
-another one. So the number of Begins seen so far numbers the transactions, and any message where that order
-is broken is refused.
+pgoutput of protocol 1 sends each transaction whole: Begin, messages, Commit. No message in between belongs to
+another transaction. So the number of Begins so far numbers the transactions, and any message that breaks this
+order is refused.
 
-A message written by ``pg_logical_emit_message(false, …)`` stands outside of transactions: it is decoded the
-moment the server reads its WAL record, between the commits before and after it. It counts as a transaction
-of its own, at the last byte of its record. Its LSN is the record's *end*, where the next commit record may
-begin; one byte before lies inside the record, where none can. So commit LSNs stay unique and ascend in
-stream order, and a frontier at that LSN means what it says.
+``pg_logical_emit_message(false, …)`` writes a message outside transactions. The server decodes the message on
+reading its WAL record, between the commits before and after. The decoder counts the message as a separate
+transaction at the last byte of the record. The message's LSN is the record's *end*, and the next commit
+record may begin at that LSN. The last byte lies inside the record, and no other record begins inside. So
+commit LSNs stay unique and ascend in stream order, and a frontier at such an LSN is exact.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-logical-replication.html.
 """
@@ -34,7 +34,7 @@ _POSTGRES_EPOCH: Final = 946_684_800_000_000
 """2000-01-01, PostgreSQL's zero of time, in microseconds since 1970."""
 _EARLIEST: Final = -60_000_000_000_000_000
 _LATEST: Final = 240_000_000_000_000_000
-"""About the years 100 and 9600, in microseconds from 2000: no clock says more, and datetime holds them."""
+"""With `_EARLIEST` about the years 100 to 9600, in microseconds from 2000: datetime holds all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class Commit:
 
     Attributes:
         commit_lsn: LSN of the commit record: orders everything.
-        end_lsn: end of the commit record: where the stream goes on.
-        commit_ts: None for a message outside of transactions, which has no time.
+        end_lsn: end of the commit record: the position to resume the stream.
+        commit_ts: None for a message outside transactions, which has no time.
     """
 
     commit_lsn: Lsn
@@ -54,7 +54,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """What Begin said of a transaction whose Commit was not seen yet; time in microseconds since 1970."""
+    """The fields of Begin of a transaction without a Commit so far; time in microseconds since 1970."""
 
     commit_lsn: int
     commit_ts: int
@@ -62,21 +62,21 @@ class OpenTransaction:
 
 
 class Transactions:
-    """The transactions of a slice. Number 0 is the one that was open before it, if any.
+    """The transactions of a slice. Number 0 is the transaction open before the slice, if any.
 
     Attributes:
-        number: of each message, its transaction.
-        commit_lsn: of each transaction.
-        commit_ts: of each transaction, microseconds since 1970; see `timed`.
-        xid: of each transaction; see `timed`.
-        timed: whether each transaction is a real one, with time and xid.
+        number: transaction number of each message.
+        commit_lsn: commit LSN of each transaction.
+        commit_ts: commit time of each transaction, microseconds since 1970; see `timed`.
+        xid: xid of each transaction; see `timed`.
+        timed: whether each transaction is a real transaction, with time and xid.
         closed: whether the Commit of each transaction lies in the slice.
-        last_commit: the newest one in the slice.
-        still_open: the transaction without its Commit at the end of the slice.
+        last_commit: the newest Commit of the slice.
+        still_open: the transaction without a Commit at the end of the slice.
     """
 
     def __init__(self, frames: Frames, before: OpenTransaction | None, last_lsn: int) -> None:
-        """Number the transactions of a slice; `last_lsn` is the commit LSN of the last one before it."""
+        """Number the transactions of a slice; `last_lsn` is the last commit LSN before the slice."""
         self._frames = frames
         start, types = frames.at[:-1], frames.types
         alone = types == MESSAGE
@@ -117,7 +117,7 @@ class Transactions:
             self._frames.malformed(message, f"a {chr(self._frames.types[message])!r} message {place}")
 
     def _check_begins(self, begun: Positions, lsn: Positions, ts: Positions, last_lsn: int) -> None:
-        """Commit LSNs ascend from one transaction to the next: everything downstream orders by them."""
+        """Check that commit LSNs ascend between transactions: everything downstream orders by commit LSN."""
         before = np.concatenate(([last_lsn], lsn))[:-1]
         for index in np.flatnonzero((lsn <= before) | (ts < _EARLIEST) | (ts > _LATEST))[:1].tolist():
             if lsn[index] <= before[index]:
@@ -129,7 +129,7 @@ class Transactions:
             self._frames.malformed(int(begun[index]), problem)
 
     def _commits(self, committed: Positions, alone: NDArray[np.bool_]) -> Commit | None:
-        """Compare every Commit with its Begin; returns the newest."""
+        """Compare every Commit with its Begin; return the newest Commit."""
         if len(committed) == 0:
             return None
         frames, real = self._frames, committed[~alone[committed]]

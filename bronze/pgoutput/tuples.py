@@ -1,23 +1,24 @@
-"""Tuples of many rows walked side by side, column by column; their cells become one Arrow string array.
+"""Walk the tuples of many rows side by side, column by column, into one Arrow string array.
 
-A tuple is a two-byte number of columns and then, for each, a kind byte:
+A tuple is a two-byte number of columns and then, for each column, a kind byte:
 
 * ``t``: text, after a four-byte length;
 * ``n``: NULL;
 * ``u``: an out-of-line value (TOAST) that did not change and was not sent;
-* ``b``: binary, which we never ask for.
+* ``b``: binary, never requested by deltasmelt.
 
-Where a column lies is known only after the one before it, so one row cannot be read in parallel. But all rows
-can take the same step together: each step reads kind and length at every row's position and moves it on.
+The position of a column is known only after the column before, so one row cannot be read in parallel. But all
+rows can make a step together: each step reads kind and length at every row's position and advances the
+position.
 
-Right because no step leaves its message. Positions are compared with the message's end at every step; an
-unknown kind stops the walk before its length is believed. At the end each row must stand exactly where the
-caller expects it.
+Invariant: no step leaves its message. Each step compares positions with the end of the message. An unknown
+kind stops the walk before its length is used. Finally each row must end exactly at the position that the
+caller expects.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html (TupleData).
 
-The cells of all tuples lie in ascending order in the buffer, as `bronze.store.text_lists.cells_between` wants
-them.
+The cells of all tuples lie in the buffer in ascending order, as `bronze.store.text_lists.cells_between`
+requires.
 """
 
 from __future__ import annotations
@@ -37,19 +38,18 @@ if TYPE_CHECKING:
 
 _TEXT, _NULL, _UNCHANGED, _BINARY = b"tnub"
 _FEW_ROWS: Final = 8
-"""Up to so many rows, a plain loop over their cells is quicker than numpy's fixed cost per step (10 µs)."""
+"""Up to so many rows a plain loop over cells beats numpy's fixed cost per step (10 µs)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tuples:
-    """Where the cells of some tuples lie.
+    """Positions of the cells of some tuples.
 
     Attributes:
         widths: number of columns of each tuple.
         bounds: start and end of each cell in the buffer, tuple after tuple; int32, shape (cells, 2).
-        absent: which cells have no text (NULL or not sent); None where all have.
-        unchanged: indexes of the cells that were not sent because an out-of-line value did not change,
-            ascending.
+        absent: whether each cell has no text (NULL or not sent); None if all cells have text.
+        unchanged: indexes of the cells not sent because an out-of-line value did not change, ascending.
         after: position after each tuple.
     """
 
@@ -82,10 +82,10 @@ def walk(frames: Frames, messages: Positions, positions: Positions) -> Tuples:
 
 
 def texts(frames: Frames, tuples: Tuples) -> pa.StringArray:
-    """All cells of the tuples as one string array; NULL where a cell has no text.
+    """Return all cells of the tuples as one string array; NULL for a cell without text.
 
     Raises:
-        DefiniteError: a value is not UTF-8, which the session's client_encoding excludes.
+        DefiniteError: a value is not UTF-8, despite the session's client_encoding.
     """
     found = cells_between(tuples.bounds, frames.buffer(), tuples.absent)
     if len(found) == 0:
@@ -100,7 +100,7 @@ def texts(frames: Frames, tuples: Tuples) -> pa.StringArray:
 
 
 class _Steps:
-    """The walk of some tuples and what it has found so far."""
+    """The walk over some tuples and the cells located so far."""
 
     def __init__(self, frames: Frames, messages: Positions, cells: int) -> None:
         self._frames = frames
@@ -110,11 +110,11 @@ class _Steps:
         self._unchanged: list[Positions] = []
 
     def all_unchanged(self) -> Positions:
-        """Indexes of all cells of kind ``u``, ascending."""
+        """Return the indexes of all cells of kind ``u``, ascending."""
         return np.sort(np.concatenate(self._unchanged)) if self._unchanged else np.empty(0, np.int64)
 
     def side_by_side(self, positions: Positions, limits: Positions, width: int) -> Positions:
-        """Walk tuples of one common width; returns the positions after them."""
+        """Walk tuples of one common width; return the positions after the tuples."""
         if len(positions) <= _FEW_ROWS:
             cell = np.arange(len(positions), dtype=np.int64) * width
             return self._one_by_one(positions, limits, cell, cell + width)
@@ -125,7 +125,7 @@ class _Steps:
     def ragged(
         self, positions: Positions, limits: Positions, widths: Positions, first: Positions
     ) -> Positions:
-        """Walk tuples of different widths, the widest first: those that still go on are always a prefix."""
+        """Walk tuples of different widths, the widest first: the unfinished tuples always form a prefix."""
         order = np.argsort(-widths, kind="stable")
         standing, limits, cell = positions[order], limits[order], first[order]
         going = np.searchsorted(-widths[order], -np.arange(int(widths[order[0]])), side="left")
@@ -142,7 +142,7 @@ class _Steps:
     def _one_by_one(
         self, positions: Positions, limits: Positions, first: Positions, last: Positions
     ) -> Positions:
-        """Walk a few tuples, each from its cell `first` up to `last`; returns the positions after them."""
+        """Walk a few tuples, each from its cell `first` up to `last`; return the positions after them."""
         data = self._frames.buffer()
         after = []
         for row, (at, limit, start, end) in enumerate(
@@ -172,7 +172,7 @@ class _Steps:
         return np.array(after, np.int64)
 
     def _step(self, positions: Positions, limits: Positions, cells: slice | Positions) -> Positions:
-        """Read one cell of each row; returns the positions after them."""
+        """Read one cell of each row; return the positions after the cells."""
         # One read takes kind (one byte), length (four) and three bytes to spare.
         head = self._frames.uint64(positions)
         kind = (head >> np.uint64(56)).astype(np.uint8)
