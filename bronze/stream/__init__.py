@@ -1,10 +1,10 @@
-"""One session of the log: from its start to its end.
+"""Follow the log for one session, from the session's start to its end.
 
 In reading order:
 
-* `replication` (the stream on libpq), `receiver` (the thread that takes bytes), `session` (decode, write,
+* `replication` (the stream on libpq), `receiver` (the thread that receives bytes), `session` (decode, write,
   commit, confirm);
 * `encodings` (texts that the server could not convert);
-* `continuity` and `timeline` (whether it goes on where bronze is);
-* `in_order`, `memory`.
+* `continuity`, `timeline`, `same_log` and `evidence` (whether the stream continues bronze's log);
+* `memory` (allocators of the process).
 """

@@ -1,8 +1,9 @@
-"""Whether the stream that was started really follows what bronze holds. Pure.
+"""Check that a started stream continues exactly where bronze ends. Pure.
 
-PostgreSQL moves a START_REPLICATION that lies before the slot's `confirmed_flush_lsn` forward to it without a
-word, and one that lies beyond the end of its log simply waits. Either would lose changes in silence. So the
-slot is read again *after* the start, when nobody else can move it any more, and compared with bronze's mark.
+PostgreSQL silently moves a START_REPLICATION before the slot's `confirmed_flush_lsn` forward to this LSN. A
+START_REPLICATION beyond the end of the log simply waits. Both cases would lose changes silently. So the
+reader reads the slot again *after* the start, when no other client can move the slot, and compares the slot
+with bronze's mark.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-replication.html (START_REPLICATION).
 """
@@ -27,15 +28,15 @@ _ANEW: Final = (
 def check_start(
     position: Position, slot: SlotState | None, backend_pid: int, wal_end: Lsn, *, name: str, where: str
 ) -> None:
-    """Compare a stream that has just been started at `position.confirm` with its slot.
+    """Compare a stream just started at `position.confirm` with its slot.
 
     Args:
-        position: what bronze holds.
-        slot: as read after the start; None where there is none.
-        backend_pid: the walsender that streams to us.
+        position: the position that bronze's marks hold.
+        slot: the slot as read after the start; None without a slot.
+        backend_pid: process id of the walsender of this stream.
         wal_end: end of the server's log.
-        name: of the slot.
-        where: the server, for messages.
+        name: name of the replication slot.
+        where: address of the server, for messages.
 
     Raises:
         DefiniteError: ``slot-gap``, ``slot-lost``, ``server-behind``: changes are missing, or would be.
@@ -70,9 +71,9 @@ def check_start(
 
 
 def refuse_behind(end: Lsn, newest: Lsn, *, where: str) -> None:
-    """Refuse a server whose log has not grown past all that bronze holds.
+    """Refuse a server whose log does not reach beyond all changes that bronze holds.
 
-    Silver orders by LSN, and a snapshot replaces only what lies before it.
+    Silver orders by LSN, and a snapshot replaces only changes before the snapshot's LSN.
 
     Raises:
         DefiniteError: ``server-behind``.
@@ -90,7 +91,7 @@ def refuse_behind(end: Lsn, newest: Lsn, *, where: str) -> None:
 
 
 def slot_gone(position: Position, *, name: str, where: str) -> DefiniteError:
-    """Bronze has a position in a stream whose slot no longer exists."""
+    """Return the error for a position of bronze in a stream without a slot."""
     return DefiniteError(
         f"replication slot {name} does not exist any more; bronze ends at {position.confirm}, every change "
         "after that is missing",

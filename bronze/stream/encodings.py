@@ -1,20 +1,19 @@
-"""A stream whose texts the server could not convert: they come as they are stored and are converted here.
+"""Convert texts of a stream here if the server failed to convert them.
 
-**Why.** Usually the server sends UTF-8 and converts where the database's encoding is another. One character
-without a counterpart ends the stream of all tables, at the same change at each start: byte 0x81 of WIN1252,
-whatever is no UTF-8 in a SQL_ASCII database. The log cannot be passed over there, and nothing tells which
-table it was.
+**Why.** Usually the server sends UTF-8 and converts from the database's encoding. One character without a
+counterpart ends the stream of all tables, at the same change after each start. Examples: byte 0x81 of
+WIN1252, any byte that is not UTF-8 in a SQL_ASCII database. The reader cannot skip this place of the log, and
+no message names the table.
 
-**How.** The session after such an end asks for the database's own encoding, which the server sends
-unconverted, and this module stands before the decoder. Texts with other than ASCII bytes are converted by the
-server's own function (``convert``), many in one question over the session's ordinary connection. So a value
-is the same, however it came.
+**How.** The next session requests the database's own encoding, which the server sends unconverted, and this
+module runs before the decoder. The server's function ``convert`` converts texts with non-ASCII bytes, many in
+one query over the session's ordinary connection. So both ways produce the same value.
 
-**What cannot be converted** is left out, and nothing of it in silence (`ConvertingDecoder._leave_out`).
+**An unconvertible text** is left out, and never silently (`ConvertingDecoder._leave_out`).
 
-**For how long.** This costs more than the server's conversion. So sessions begin with that again, but not
-before bronze is past the transaction (`ConvertingDecoder.refused_at`). One whose line breaks on the way there
-is followed by one that converts here, too.
+**Duration.** Conversion here costs more than conversion in the server. So sessions return to the server's
+conversion as soon as bronze has passed the transaction (`ConvertingDecoder.refused_at`), and not earlier. If
+the connection breaks before, the next session converts here too.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/multibyte.html (Automatic Character Set Conversion
 Between Server and Client).
@@ -54,22 +53,16 @@ _NEW, _KEY, _OLD = b"NKO"
 
 
 class ConvertingDecoder(StreamDecoder):
-    """A decoder of a stream in the database's own encoding.
+    """A decoder of a stream in the database's own encoding; further parameters as in `StreamDecoder`.
 
     Args:
-        describe: as `StreamDecoder`.
-        selected: as `StreamDecoder`.
-        known: as `StreamDecoder`.
-        knows: as `StreamDecoder`.
-        recorded: as `StreamDecoder`.
-        unreadable: as `StreamDecoder`.
-        convert: texts to UTF-8, None for each that cannot be.
-        left_out: called with selected tables, each with the LSN of the newest commit of which a change is
-            left out, before anything of that transaction is given out.
+        convert: converts texts to UTF-8; returns None for each unconvertible text.
+        left_out: called with selected tables before any row of the transaction is returned. Each table comes
+            with the LSN of the newest commit that lost a change.
 
     Attributes:
-        refused_at: commit LSN of the newest transaction with a text that cannot be converted, of whatever
-            table; ZERO before the first.
+        refused_at: commit LSN of the newest transaction with an unconvertible text of any table; ZERO before
+            the first.
     """
 
     def __init__(
@@ -95,11 +88,11 @@ class ConvertingDecoder(StreamDecoder):
         self._unnamed_left_out: list[tuple[int, Lsn]] = []
 
     def feed_blocks(self, blocks: Iterable[Block]) -> Decoded:
-        """`StreamDecoder.feed_blocks` of messages whose texts are not UTF-8 yet.
+        """Convert the messages to UTF-8 and call `StreamDecoder.feed_blocks`.
 
         Raises:
             DefiniteError: ``stream-malformed``; ``character-not-convertible``: the prefix of a message.
-            SmeltError: the server cannot be asked, the gap cannot be written.
+            SmeltError: the server cannot convert, or the gap cannot be written.
         """
         converted = [self._converted(block) for block in blocks]
         if self._refused:
@@ -136,7 +129,7 @@ class ConvertingDecoder(StreamDecoder):
         return Block.of(kept)
 
     def _without_unnamed(self, message: bytes) -> bytes | None:
-        """The message without tables whose names cannot be said; None where nothing is left of it."""
+        """Return the message without tables whose names are unconvertible; None if no table is left."""
         match message[HEADER]:
             case kind if kind in (INSERT, UPDATE, DELETE):
                 return None if _number(message, HEADER + 1, 4) in self._unnamed else message
@@ -148,7 +141,7 @@ class ConvertingDecoder(StreamDecoder):
         return message
 
     def _note(self, message: bytes) -> None:
-        """Keep what tells where and of which table a change is."""
+        """Record the commit LSN of a Begin and the table name of a Relation message."""
         match message[HEADER]:
             case kind if kind == BEGIN:
                 self._commit_lsn = Lsn(_number(message, HEADER + 1, 8))
@@ -161,17 +154,17 @@ class ConvertingDecoder(StreamDecoder):
                 self._unnamed.discard(relation.relation_id)
 
     def _leave_out(self, message: bytes) -> None:
-        """A message with a text that cannot be converted never reaches the decoder.
+        """Drop a message with an unconvertible text before the decoder; record the loss.
 
-        * **A change**: its table gets a gap at that transaction (`bronze.store.gaps`) before anything of the
-          transaction can be committed. The gap asks for a copy, which silver waits for. Until the source is
-          mended it fails with an error of that table (`COPY` meets the same text), and is tried again from
-          time to time. Then it heals all that was left out. Killed or failed in between: the gap is there or
-          the change is sent again.
-        * **A Relation message**: the table has a name that cannot be converted (`bronze.postgres.unnamed`).
-          It is left out from here on; the table's changes never reach the decoder either. Where bronze has
-          the table from before, under names that could be said, these get a gap.
-        * **A type's name** serves messages alone.
+        * **A change**: the table gets a gap at the transaction (`bronze.store.gaps`) before any row of the
+          transaction can be committed. The gap requests a copy, and silver waits for the copy. The copy fails
+          with an error of the table until a person mends the source, because `COPY` meets the same text. The
+          reader retries the copy from time to time. A successful copy heals all dropped changes. After a kill
+          or a failure in between, either the gap is durable or the server sends the change again.
+        * **A Relation message**: the table has an unconvertible name (`bronze.postgres.unnamed`). From here
+          on the table's changes do not reach the decoder either. If bronze has the table from before, its
+          former names get a gap.
+        * **A type's name** appears in messages only, so nothing is recorded.
 
         Raises:
             DefiniteError: ``character-not-convertible``: the prefix of an application's own message.
@@ -203,7 +196,7 @@ class ConvertingDecoder(StreamDecoder):
 
 
 class _Span(NamedTuple):
-    """A text inside a message; `counted`: its length stands in the four bytes before it."""
+    """A text inside a message; if `counted`, the four bytes before the text hold its length."""
 
     start: int
     end: int
@@ -211,7 +204,7 @@ class _Span(NamedTuple):
 
 
 def _rewritten(message: bytes, spans: Sequence[_Span], texts: dict[bytes, bytes | None]) -> bytes | None:
-    """The message with other texts; None where one of them is None."""
+    """Return the message with converted texts; None if a text is unconvertible."""
     pieces, at = [], 0
     for span in spans:
         old = message[span.start : span.end]
@@ -229,7 +222,7 @@ def _rewritten(message: bytes, spans: Sequence[_Span], texts: dict[bytes, bytes 
 
 
 def _spans(message: bytes) -> list[_Span]:
-    """Every text of a message in the client's encoding; formats as in `bronze.pgoutput.messages`."""
+    """Return every text of a message in the client's encoding; formats as in `bronze.pgoutput.messages`."""
     try:
         match message[HEADER]:
             case kind if kind in (INSERT, UPDATE, DELETE):

@@ -1,27 +1,27 @@
-"""Select the transactions that prove a server's log to be bronze's log, once a comparison found a difference.
+"""Select the transactions that prove a server's log to be bronze's log, after a difference was found.
 
 **A server may send one log in two ways.** A transaction T writes a table and stays open while the table joins
 or leaves the publication. Another transaction writes the table afterwards and commits before T. A walsender
 caches whether the publication carries a table, and decodes transactions in the order of commits. A walsender
-that decodes both judges T's first changes by the later publication. A walsender that starts in between judges
+that decodes both judges T's first changes by the later publication. A walsender started in between judges
 these changes by the publication of their time. So one walsender sends T, and the other sends nothing of T.
 Newer minor releases (`bronze.drift.joining`) apply the publication's change inside T at the change's own
-place, so T's changes before that place are sent as before.
+place, so T's changes before this place are sent as before.
 
 **Changes that count.** Bronze relies on the stream for a table if three conditions hold: the table's snapshot
 is older than bronze's newest transaction; no newer snapshot is requested; the publication carries the table
-as at the last look (`bronze.drift.membership`). All changes of such tables count. The reader copies every
-other table again, or does not read the table at all, or took the snapshot after T's end: a snapshot waits for
-the transactions that run at the snapshot's beginning. So bronze keeps no row of T, however T was sent and
-whichever history the server has.
+as in the last catalog poll (`bronze.drift.membership`). All changes of such tables count. For every other
+table, the reader copies the table again, or does not read the table, or took the snapshot after T's end. (A
+snapshot waits for the transactions that run when the snapshot begins.) So bronze keeps no row of T, however T
+was sent and whichever history the server has.
 
-**Snapshots** are proved by the message that follows each of them, which a server always sends. Until bronze
-has received the message, a server that was started again may be another server, and the reader copies the
-table again (`bronze.reader.session_start`). Bronze keeps no row of the message. So no transaction before a
-snapshot is taken for evidence in place of bronze's newest transaction.
+**Snapshots** are proved by the message that follows each of them and that a server always sends. Before
+bronze has received the message, a restarted server may be another server, and the reader copies the table
+again (`bronze.reader.session_start`). Bronze keeps no row of the message. So no transaction before a snapshot
+serves as evidence in place of bronze's newest transaction.
 
-**Messages** count after bronze's newest transaction alone. Bronze keeps no row of deltasmelt's own messages,
-and cannot tell whether an earlier message was received.
+**Messages** count only after bronze's newest transaction. Bronze keeps no row of deltasmelt's own messages,
+and cannot determine whether an earlier message was received.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def counting_relations(
     relations: Iterable[Relation],
     sent: SentTransaction,
 ) -> dict[int, Lsn]:
-    """Return the tables, by OID, of which bronze relies on the stream's changes, with the LSNs of snapshots.
+    """Return the tables, by OID, for which bronze relies on the stream, with the LSNs of their snapshots.
 
     Args:
-        connection: idle, in autocommit mode.
-        publication: its name.
-        changes: `bronze.changes`.
+        connection: idle and in autocommit mode.
+        publication: name of the source's publication.
+        changes: the Delta table `bronze.changes`.
         relations: all versions of shapes, oldest first.
         sent: the newest transaction that bronze received.
     """
@@ -85,9 +85,9 @@ def newest_counting(
     """Return the newest transaction of bronze, from the slot's place on, that proves bronze's log.
 
     Args:
-        changes: `bronze.changes`.
+        changes: the Delta table `bronze.changes`.
         counts: snapshots of the tables whose changes count, by OID.
-        sent: bronze's newest transaction; a message, where bronze keeps no row of the transaction.
+        sent: bronze's newest transaction; a message, if bronze keeps no row of the transaction.
         confirmed: the slot's place; the log before needs no proof.
     """
     newest, kept = SentTransaction(Lsn(confirmed - 1), 0), sent.lsn < confirmed

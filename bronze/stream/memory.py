@@ -1,4 +1,4 @@
-"""How the reader's process asks the system for memory, and gives it back."""
+"""Configure how the reader's process requests memory from the system and returns memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _M_ARENA_MAX: Final = -8
 
 
 def _glibc() -> Any:
-    """The C library, where it is glibc; None elsewhere (musl has one arena and gives back by itself)."""
+    """Return the C library if it is glibc, else None: musl has one arena and returns memory by itself."""
     with suppress(AttributeError, OSError):
         library = ctypes.CDLL(None) if sys.platform == "linux" else None
         return library and library.mallopt and library.malloc_trim and library
@@ -24,20 +24,21 @@ _GLIBC: Final = _glibc()
 
 
 def configure_allocators() -> None:
-    """Choose allocators for large buffers that come and go; to be called before threads are started.
+    """Choose allocators for large short-lived buffers; call before threads start.
 
-    Arrow's own pool keeps more than the system's allocator. glibc's gives each thread an arena, and each of
-    them keeps what it once needed (mallopt(3)); one for all cost no time that could be measured.
+    Arrow's own pool keeps more memory than the system's allocator.
     """
     pa.set_memory_pool(pa.system_memory_pool())
     if _GLIBC is not None:
+        # Each thread of glibc gets an arena that keeps its peak memory (mallopt(3)). A single arena for all
+        # threads cost no measurable time.
         _GLIBC.mallopt(_M_ARENA_MAX, 1)
 
 
 def release() -> None:
-    """Return what is free to the system.
+    """Return free memory to the system.
 
-    Free pieces between longer-lived ones stay with the process otherwise: 60 of 200 MiB after a million
+    Otherwise free pieces between longer-lived pieces stay with the process: 60 of 200 MiB after a million
     changes.
     """
     if _GLIBC is not None:

@@ -1,28 +1,26 @@
-"""The thread that owns the replication connection: fills a bounded queue, and keeps the server informed.
+"""Own the replication connection on a thread, fill a bounded queue, and send feedback to the server.
 
-Why it is a thread of its own: `wal_sender_timeout` cuts a client that stays silent, and decoding or a commit
-may last. Feedback leaves here on a timer, whatever the consumer does. When the queue is full, reading stops
-(the server then waits, nothing is buffered here) but feedback goes on. A keepalive that lies unread after
-data needs no answer itself, because any feedback counts.
+**A separate thread**, because `wal_sender_timeout` cuts a silent client, while decoding or a commit may last
+long. The thread sends feedback on a timer, whatever the consumer does. With a full queue the thread stops
+reading (the server then waits, nothing is buffered here) but still sends feedback. A keepalive unread behind
+data needs no answer, because any feedback counts.
 
-Only `confirm` moves the slot, and only the writer calls it, after its Delta commit is durable. What sits in
-the queue when the process dies was never confirmed and is sent again.
+**Only `confirm` moves the slot**, and only the writer calls `confirm`, after its Delta commit is durable.
+Messages in the queue of a killed process were never confirmed, and the server sends them again.
 
-A line can die without an end: a firewall that forgot it, a machine that vanished, a proxy that stands still.
-The kernel's keepalives do not notice all of these. So the server is asked for a sign of life when nothing has
-come for a while. If it stays silent although it is idle (`line`, asked twice), the line is given up. A
-walsender that decodes a large transaction is silent too, for as long as that takes; it is left alone. So is
-one of which nobody knows what it does.
+**A connection may die without an end**: a firewall forgot the connection, a machine vanished, a proxy hangs.
+The kernel's keepalives do not notice all of these. So after some silence the receiver requests an answer. If
+the server stays silent although idle (`line`, checked twice), the receiver gives the connection up. A
+walsender that decodes a large transaction is also silent, for any length of time, and is left alone. A
+walsender in an unknown state is left alone for `unknown_seconds`.
 
-An error of the connection is kept until the consumer has taken everything that was received before it: those
-messages are good, and complete transactions among them need not be sent again.
+**An error of the connection** is raised only after the consumer has taken all messages received before. These
+messages are valid, and the complete transactions among them need not be sent again.
+
+**Nudge.** An idle server rarely reports how far it has read, and its log may end exactly at the position to
+reach. `Nudge` first requests a keepalive, then writes a message into the log.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-replication.html (Standby status update).
-
-Makes an idle stream reach a wanted position: by asking, then by a message of our own in the log.
-
-The server says how far it has read only now and then, and on an idle server its log may end exactly where it
-is wanted to pass.
 """
 
 from __future__ import annotations
@@ -51,18 +49,14 @@ if TYPE_CHECKING:
 
 _FIRST_SECONDS: Final = 0.01
 _DOUBLINGS: Final = 16
-"""Bound of the growth of waits: a server that decodes for hours is pushed a million times."""
+"""Bound on the growth of waits: a server that decodes for hours is pushed a million times."""
 
 
 class Nudge:
-    """What was done so far to make one session's stream go on.
+    """A counter of the requests that make one session's idle stream advance.
 
-    The first waits are short. A server with nothing to send answers in a millisecond, and a job that finds
-    nothing to do ends that much earlier.
-
-    Args:
-        source: the server.
-        receiver: of the stream.
+    The first waits are short. A server with nothing to send answers in a millisecond, and a job without work
+    ends sooner.
     """
 
     def __init__(self, source: SourceSettings, receiver: Receiver) -> None:
@@ -72,14 +66,14 @@ class Nudge:
 
     @property
     def patience(self) -> float:
-        """Seconds to wait for something to come before the next push."""
+        """Seconds to wait for input before the next push."""
         return min(self._source.timing.target_poll, _FIRST_SECONDS * 2.0 ** min(self._pushes, _DOUBLINGS))
 
     def push(self) -> None:
-        """Ask for a keepalive; at the third time write a message, once.
+        """Request a keepalive; at the third push also write a message, once.
 
         Raises:
-            SmeltError: the server cannot be asked.
+            SmeltError: the server is unreachable or refuses the message.
         """
         self._pushes += 1
         if self._pushes == 3:  # asked twice in vain
@@ -90,14 +84,14 @@ class Nudge:
 
 
 _FULL_SECONDS: Final = 0.2
-"""Until a full queue is looked at again; who takes from it wakes us sooner."""
+"""Longest sleep before a full queue is checked again; the consumer wakes the thread sooner."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """Messages in order, their bytes, and the keepalive that followed all of them, if one did.
+    """Messages in order, their bytes, and the keepalive after all of them, if any.
 
-    `reply_requested`: the server waits for a confirmation, for instance before it shuts down.
+    `reply_requested`: the server waits for a confirmation, for instance before a shutdown.
     """
 
     blocks: list[Block]
@@ -107,17 +101,18 @@ class Batch:
 
 
 class Receiver:
-    """Receives on a thread, from `start` to `stop`.
+    """A thread that receives messages, from `start` to `stop`.
 
     Args:
-        connection: with the stream started; owned from here on, closed at the end.
+        connection: connection with a started stream; owned by the receiver and closed at the end.
         capacity: bytes of messages that may wait in the queue.
         durable: position up to which everything is durable at the start.
         feedback_seconds: longest silence towards the server.
-        silence_seconds: longest silence of the server that is not looked into; it is asked after a third.
-        line: what the walsender does; the silence of one that has nothing to do must be the line's. Called
-            on the receiver's thread.
-        unknown_seconds: longest silence while nobody can ask what the walsender does.
+        silence_seconds: longest silence of the server without a check of `line`; the receiver requests an
+            answer after a third of this time.
+        line: returns the state of the walsender; the silence of an idle walsender means a dead connection.
+            Called on the receiver's thread.
+        unknown_seconds: longest silence while the walsender's state is unknown.
     """
 
     def __init__(
@@ -162,10 +157,10 @@ class Receiver:
         self._thread.start()
 
     def take(self, *, most: int, timeout: float) -> Batch | None:
-        """The next messages, about `most` bytes of them; None when nothing came in time.
+        """Return the next messages, about `most` bytes; None if nothing arrives in time.
 
         Raises:
-            SmeltError: what ended the stream, once everything received before it was taken.
+            SmeltError: the error that ended the stream, after everything received before was taken.
         """
         with self._changed:
             self._changed.wait_for(lambda: bool(self._queue) or self._error is not None, timeout)
@@ -187,14 +182,14 @@ class Receiver:
         return batch
 
     def confirm(self, durable: Lsn, *, at_once: bool = False) -> None:
-        """Everything before this position is durable; the slot may move there with the next feedback."""
+        """Record that everything before this position is durable; the next feedback moves the slot here."""
         self._durable = durable
         if at_once:
             self._report = True
             self._wake()
 
     def ask(self) -> None:
-        """Ask the server for a keepalive now."""
+        """Request a keepalive from the server now."""
         self._ask = self._report = True
         self._wake()
 
@@ -240,10 +235,10 @@ class Receiver:
                 self._clear_wake()
 
     def _watch(self) -> bool:
-        """Check whether to ask the server for a sign of life.
+        """Check whether to request an answer from the server.
 
         Raises:
-            TransientError: the server gave none, and has nothing else to do, or cannot be asked for too long.
+            TransientError: the server gave no answer and is idle, or its state is unknown for too long.
         """
         silent = self._connection.silent_for
         if silent < self._silence_seconds:

@@ -1,21 +1,18 @@
-"""One stream of the log: start it, take what has arrived, send status feedback.
+"""Start one stream of the log, drain arrived messages, send status feedback.
 
-The stream is protocol version 1 with `messages`, which every server from 14 on offers.
+The stream uses protocol version 1 with `messages`, offered by every server from 14 on.
 
-Being woken per message costs both ends more than the messages themselves. So the socket wakes us by the
-batch: `SO_RCVLOWAT` lets `poll` sleep until a quarter of a megabyte has come; if nothing has woken us after
-20 ms, whatever is there is taken, so a few bytes never wait longer. libpq reads at most as much as its input
-buffer holds, 16 KiB at first; one large result before the stream makes it grow once, after which a wake-up is
-one `recv`.
+**Wake-ups by the batch.** A wake-up per message costs both ends more than the messages themselves.
+`SO_RCVLOWAT` lets `poll` sleep until a quarter of a megabyte has arrived. After 20 ms without a wake-up any
+input is read, so a few bytes never wait longer.
 
-With TLS, bytes may wait inside the TLS library while the socket has none. Therefore input is consumed until
-several attempts have brought nothing before each `poll`, and a `poll` under TLS is short.
+**TLS.** Bytes may wait inside the TLS library while the socket has none. Therefore each `poll` follows
+several attempts that brought nothing, and a `poll` under TLS is short.
 
-What comes may not be from a PostgreSQL. libpq itself gives a connection up where a length is less than that
-of its own field, or more than 30,000 for a kind of message that is never long. Data of a COPY may be long:
-libpq takes up to 2 GiB there. It asks memory for them at once, which is used only as the bytes come. What is
-left are messages of a right length that say something impossible. They are refused here (`read_keepalive`) or
-by `bronze.pgoutput`.
+**The peer may not be a PostgreSQL.** libpq itself gives up a connection on a length below the length field's
+size, and on a length above 30,000 for a kind of message that is never long. COPY data may be long: libpq
+accepts up to 2 GiB and requests the memory at once, but uses memory only as the bytes arrive.
+`read_keepalive` and `bronze.pgoutput` refuse messages of a valid length with impossible content.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-replication.html.
 """
@@ -52,23 +49,23 @@ _TLS_POLL_SECONDS: Final = 0.1
 _TLS_ATTEMPTS: Final = 4
 _INPUT_BUFFER: Final = 1024 * 1024
 _DRAIN_BYTES: Final = 1024 * 1024
-"""How much is taken before the caller looks at its clock again."""
+"""Bytes to read before the caller checks its clock again."""
 
 _XLOGDATA: Final = struct.Struct(">cQQq")
 _KEEPALIVE: Final = struct.Struct(">cQq?")
 _STATUS: Final = struct.Struct(">cQQQq?")
 
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
-"""PostgreSQL counts microseconds from here."""
+"""Zero of PostgreSQL's microsecond clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keepalive:
-    """The server says that everything before `wal_end` has been sent.
+    """A message of the server: everything before `wal_end` has been sent.
 
     Attributes:
-        wal_end: exclusive end of what the server has decoded and, where it concerns us, sent.
-        clock: the server's clock when it said so.
+        wal_end: exclusive end of the log that the server has decoded and, if published, sent.
+        clock: the server's clock when it sent the message.
     """
 
     wal_end: Lsn
@@ -77,13 +74,13 @@ class Keepalive:
 
 @dataclass(slots=True)
 class Drained:
-    """What one look at the connection brought, in order.
+    """The messages of one drain, in order.
 
     Attributes:
         block: XLogData messages with their 25-byte header.
         keepalive: the newest keepalive, if it came after all of them.
-        reply_requested: the server wants feedback at once.
-        received: newest WAL position seen; 0 where none was.
+        reply_requested: whether the server wants feedback at once.
+        received: newest WAL position seen; 0 without any.
     """
 
     block: Block
@@ -93,10 +90,10 @@ class Drained:
 
 
 def read_keepalive(data: bytes) -> Keepalive:
-    """A message that is too short for a change. Pure.
+    """Parse a message that is too short for a change. Pure.
 
     Raises:
-        DefiniteError: ``stream-malformed``: it is no keepalive either, or says what cannot be.
+        DefiniteError: ``stream-malformed``: the message is no keepalive either, or has an impossible value.
     """
     if len(data) != _KEEPALIVE.size or data[:1] != b"k":
         malformed(f"a message of {len(data)} bytes is neither a change nor a keepalive", None)
@@ -110,7 +107,7 @@ def read_keepalive(data: bytes) -> Keepalive:
 
 
 class ReplicationStream:
-    """The stream of the source's slot, on a connection of its own. Not safe to share: one thread owns it."""
+    """The stream of the source's slot, on a separate connection owned by one thread. Not thread-safe."""
 
     def __init__(
         self, source: SourceSettings, *, application_name: str, stop: threading.Event | None = None
@@ -130,19 +127,19 @@ class ReplicationStream:
 
     @property
     def silent_for(self) -> float:
-        """Seconds since a byte came, as far as `wait` and `drain` have looked."""
+        """Seconds since the last byte, as seen by `wait` and `drain`."""
         return time.monotonic() - self._heard
 
     def heard(self) -> None:
-        """Count the silence from now: nothing was listened to until now."""
+        """Restart the clock of the silence: nothing was read until now."""
         self._heard = time.monotonic()
 
     def start(self, start_at: Lsn, *, encoding: str | None = None) -> None:
-        """START_REPLICATION of the source's slot at a position.
+        """Send START_REPLICATION for the source's slot at a position.
 
         Args:
-            start_at: where to.
-            encoding: of the texts that are sent; UTF-8 without it.
+            start_at: LSN at which the stream starts.
+            encoding: encoding of the texts that the server sends; None means UTF-8.
 
         Raises:
             SmeltError: the slot is missing, in use, invalidated …, or the connection broke.
@@ -163,11 +160,11 @@ class ReplicationStream:
         self._set_low_water(_WAKE_BYTES)
 
     def wait(self, seconds: float, wake: int) -> None:
-        """Sleep until a batch has come, a few bytes have waited long enough, or the time is over.
+        """Sleep until a batch has arrived, a few bytes have waited long enough, or the time is over.
 
         Args:
-            seconds: at most so long.
-            wake: a file descriptor that ends the sleep when it can be read.
+            seconds: longest time to sleep.
+            wake: a file descriptor that ends the sleep when it becomes readable.
         """
         poll = select.poll()
         poll.register(self._pgconn.socket, select.POLLIN)
@@ -184,7 +181,7 @@ class ReplicationStream:
             self.heard()
 
     def drain(self) -> Drained:
-        """Take what has arrived, up to about a megabyte, without waiting.
+        """Read all arrived input, up to about a megabyte, without waiting.
 
         Raises:
             SmeltError: the stream or the connection ended.
@@ -215,7 +212,7 @@ class ReplicationStream:
                 self._ended = self._connection.ended()
                 if not messages:
                     raise self._ended
-                break  # what came before the end is taken first
+                break  # return the messages before the end first
         if messages or keepalive is not None:
             self.heard()
         # Joined at once: a queue of single messages would hold many times their bytes.
@@ -228,10 +225,10 @@ class ReplicationStream:
         return drained
 
     def wait_for_end(self, seconds: float) -> None:
-        """Receive and forget what comes, until the stream ends or the time is over.
+        """Receive and discard input until the stream ends or the time is over.
 
         Raises:
-            SmeltError: what ended the stream.
+            SmeltError: the error that ended the stream.
         """
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -239,7 +236,7 @@ class ReplicationStream:
             select.select([self._pgconn.socket], [], [], self._source.timing.command_poll)
 
     def feedback(self, *, received: Lsn, durable: Lsn, request_reply: bool = False) -> None:
-        """Send a status update: `received` as written; `durable` as flushed, where the slot moves to.
+        """Send a status update: `received` as written; `durable` as flushed, the LSN to which the slot moves.
 
         Raises:
             SmeltError: the connection broke.
@@ -259,7 +256,7 @@ class ReplicationStream:
             raise self._connection.lost(error) from error
 
     def close(self) -> None:
-        """Close the connection; the slot is free a moment later."""
+        """Close the connection; the slot becomes free a moment later."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

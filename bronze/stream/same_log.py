@@ -1,29 +1,29 @@
 """Compare the server's log up to bronze's position with the log that bronze followed.
 
 **The danger.** A person restores the files of a server: a disk, a volume snapshot, a clone. System identifier
-and timeline stay the same, and the log grows past bronze's position with other transactions. A stream that
+and timeline stay equal, and the log grows past bronze's position with other transactions. A stream that
 starts at bronze's position skips the new transactions before that position, and bronze keeps the old ones.
 LSNs alone do not show the difference.
 
-**Where the histories part.** The slot belongs to the restored files, and a reader confirms no more than
+**The place of the difference.** The slot belongs to the restored files, and a reader confirms no more than
 bronze holds. So a restored log parts from bronze's log after the slot's `confirmed_flush`. A killed reader or
-a crashed server leaves the slot behind bronze, too, but the log after the slot is then the same. PostgreSQL
+a crashed server leaves the slot behind bronze, too, but then the log after the slot is equal. PostgreSQL
 sends that range again on request.
 
 **The comparison.** Bronze records the newest transaction that the server sent (`Position.sent`). A log grows
 at its end alone. So a log with this transaction, at the same LSN and with the same commit time to the
 microsecond, equals bronze's log up to the transaction. Between the transaction and bronze's frontier the
-server sent nothing, so any transaction there is a difference. Three cases:
+server sent nothing, so any transaction in between is a difference. Three cases:
 
 * *The newest transaction lies after the slot*: the stream starts at the transaction, which must come first.
 * *The newest transaction lies before the slot*: both logs are equal up to the slot, and nothing may follow.
-* *The slot stands at bronze's position*: nothing is compared. A log that parts at or after bronze's position
-  has everything that bronze has.
+* *The slot is at bronze's position*: nothing is compared. A log that parts at or after bronze's position has
+  everything that bronze has.
 
 If both histories have no published transaction in the range, bronze lacks nothing and holds nothing wrong.
 
-**A difference is looked at twice.** A server may send one log in two ways where a table joined or left the
-publication. So after a difference the log is compared again by the transactions alone that prove something
+**A difference is checked twice.** A server may send one log in two ways if a table joined or left the
+publication. So after a difference the log is compared again, by conclusive transactions only
 (`bronze.stream.evidence`).
 
 **The evidence lasts.** During the comparison the feedback confirms the slot's own `confirmed_flush` and no
@@ -33,7 +33,7 @@ again, until a person heals the pipeline (`bronze.reader.recovery`).
 **The result holds for the next stream.** One SQL connection reads both walsenders from
 `pg_replication_slots`. A server that stops between the two streams ends this connection.
 
-**Cost.** None after an orderly end, since the slot then stands at bronze's position. Otherwise the server
+**Cost.** None after an orderly end, because the slot is then at bronze's position. Otherwise the server
 decodes its log from `restart_lsn` once more and sends one transaction again. Memory holds one batch.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-logical-replication.html and
@@ -63,18 +63,18 @@ _SLICE_BYTES: Final = 4 << 20
 
 
 class LogComparison:
-    """Compares transactions that a server sends again with bronze's newest transaction. Pure.
+    """A comparison of resent transactions with bronze's newest transaction. Pure.
 
     Args:
-        position: of bronze.
-        sent: the newest transaction of bronze, of those that are compared.
+        position: bronze's position when the session starts.
+        sent: bronze's newest transaction among the compared transactions.
         confirmed: the slot's place, at or before the position.
-        where: the server, for messages.
-        counts: OIDs of the tables whose transactions are compared, as are the transaction `sent` and messages
-            after bronze's newest transaction; None: all transactions are.
+        where: address of the server, for messages.
+        counts: OIDs of the tables whose transactions are compared, besides the transaction `sent` and
+            messages after bronze's newest transaction; None: all transactions are compared.
 
     Attributes:
-        start: where the stream is to start.
+        start: LSN at which the stream must start.
         end: bronze's position.
         reached: LSN up to which the log was compared.
         complete: whether the log was compared up to bronze's position.
@@ -126,7 +126,7 @@ class LogComparison:
             self.reached = max(self.reached, batch.keepalive.wal_end)
 
     def _counted(self, frames: Frames, transactions: Transactions) -> NDArray[np.bool_]:
-        """Check which transactions a slice shows to count, by number; the first may have begun before it."""
+        """Check, by number, which transactions count in a slice; the first may begin before the slice."""
         if self._counts is None:
             return np.arange(len(transactions.commit_lsn)) > 0
         counted = np.zeros(len(transactions.commit_lsn), np.bool_)
@@ -141,7 +141,7 @@ class LogComparison:
         with_message = transactions.number[frames.types == MESSAGE]
         newest = ZERO if self._position.sent is None else self._position.sent.lsn
         counted[with_message] |= transactions.commit_lsn[with_message] > newest
-        # The transaction that must come counts whatever it holds: a message of ours, say.
+        # The expected transaction counts whatever it holds, for example a heartbeat.
         counted[1:] |= transactions.commit_lsn[1:] == int(self._sent.lsn)
         return counted
 

@@ -1,30 +1,27 @@
-"""From messages to commits: one replication session, from its start to its end.
+"""Run one replication session from its start to its end: decode messages, write rows, commit, confirm.
 
-**Stages.** Three work at the same time: the receiver's thread takes messages off the connection, this thread
-decodes, and a writer thread makes parquet files and commits. Each hand-over is bounded, so a slow stage slows
-the ones before it, down to the server.
+**Stages.** Three stages run in parallel: the receiver's thread reads messages off the connection, the calling
+thread decodes, and a writer thread writes parquet files and commits. Each hand-over is bounded, so a slow
+stage slows the stages before, down to the server.
 
-**What is committed** is always whole transactions. Rows of complete transactions collect until
-`flush_interval` or `flush_bytes`; then one commit takes them with the newest position. Rows of a transaction
-that is still open are kept apart. When they grow large, everything complete is committed first. Then the
-open transaction's rows go to files early, which the commit at its own end will name. So memory does not
+**Only whole transactions are committed.** Rows of complete transactions collect until `flush_interval` or
+`flush_bytes`; then one commit adds the rows with the newest position. Rows of an open transaction are kept
+apart. When these grow large, the session first commits everything complete, then writes the open
+transaction's rows to files early. The commit at the transaction's end names these files. So memory does not
 depend on the size of a transaction.
 
-**When the slot is confirmed**: by `_commit` alone, after the sink says that its commit is durable. Writes and
-commits are handed over before it is known how those before them ended. After one that failed none is run
-(`bronze.stream.session`), and the sink refuses the rest of the session as well. The next session begins
-where bronze ends.
+**The slot is confirmed** by `_commit` alone, after the sink's commit is durable. Writes and commits are
+submitted before the outcome of earlier writes and commits is known. After a failure no later task runs
+(`InOrder`), and the sink refuses the rest of the session as well. The next session begins where bronze ends.
 
-Positions without rows: `_keepalive`. Tables that go by another name for a while: `_record_shapes`.
+**InOrder.** A commit depends on the writes before: the commit names their files and moves the position past
+their rows. So neither a commit nor any other submitted task may run after a failed write. The writer thread
+refuses every task after a failure, with the failure as the cause. A new session begins with a new thread.
+
+Positions without rows: `_keepalive`. Temporarily renamed tables: `_record_shapes`.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-replication.html (XLogData, Primary
 keepalive message, Standby status update).
-
-Effects one after another on a thread of their own, where the first failure is the last effect.
-
-A commit speaks for the writes before it: it names their files and moves the position past their rows. So it
-must not run after one of them failed, nor may anything that was handed over meanwhile. The thread refuses
-every task after a failure, each with that failure as the cause; a new session begins with a new thread.
 """
 
 from __future__ import annotations
@@ -59,15 +56,15 @@ if TYPE_CHECKING:
 
 
 class RefusedError(RuntimeError):
-    """A task was not run, because one before it failed."""
+    """A task did not run, because an earlier task failed."""
 
 
 class InOrder:
-    """Runs tasks in order until one fails.
+    """A thread that runs tasks in order until a task fails.
 
     Args:
-        name: of the thread.
-        pending: tasks that may wait; who hands over one more waits with it.
+        name: name prefix of the thread.
+        pending: number of tasks that may wait; `submit` blocks beyond this number.
     """
 
     def __init__(self, name: str, *, pending: int) -> None:
@@ -77,27 +74,27 @@ class InOrder:
         self._failure: BaseException | None = None
 
     def submit(self, task: Callable[[], None]) -> None:
-        """Hand over a task.
+        """Submit a task to the thread.
 
         Raises:
-            BaseException: the failure of an earlier one; the task is not run then.
+            BaseException: the failure of an earlier task; the new task does not run then.
         """
         while len(self._tasks) >= self._pending:
             self._tasks.popleft().result()
         self._tasks.append(self._thread.submit(self._run, task))
 
     def raise_failure(self) -> None:
-        """Raise the failure of a task that is over."""
+        """Raise the failure of a finished task."""
         while self._tasks and self._tasks[0].done():
             self._tasks.popleft().result()
 
     def finish(self) -> None:
-        """Wait for all tasks; raises as `submit`."""
+        """Wait for all tasks; raise as `submit` does."""
         while self._tasks:
             self._tasks.popleft().result()
 
     def close(self) -> None:
-        """End the thread after its present task."""
+        """End the thread after its current task."""
         self._thread.shutdown(wait=True, cancel_futures=True)
 
     def _run(self, task: Callable[[], None]) -> None:
@@ -111,24 +108,25 @@ class InOrder:
 
 
 FEED_BYTES: Final = 4 * 1024 * 1024
-"""Message bytes decoded at a time: enough for work by columns to pay, little enough for memory."""
+"""Message bytes decoded per step: enough to make work by columns pay, few enough for memory."""
 WRITE_BYTES: Final = 4 * 1024 * 1024
-"""Arrow bytes written at a time; one row group."""
+"""Arrow bytes written per call; one row group."""
 _PENDING_WRITES: Final = 2
 _LONGEST_WAIT: Final = 0.5
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
 class Stream:
-    """Decodes, writes and commits what a receiver brings.
+    """A session that decodes, writes and commits the messages of a receiver.
 
     Args:
-        receiver: started.
-        decoder: of this session.
-        position: what the sink holds.
-        landing: where rows go.
-        settings: pace of commits.
-        ask: called with the tables that got a gap: a run that waits for all tables waits for their snapshots.
+        receiver: a receiver that was started.
+        decoder: the decoder of this session.
+        position: the position that the sink holds.
+        landing: the destination of the rows.
+        settings: pace of the commits.
+        ask: called with the tables that got a gap; a run that waits for all tables then waits for the tables'
+            snapshots.
     """
 
     def __init__(
@@ -163,32 +161,32 @@ class Stream:
 
     @property
     def durable(self) -> Position:
-        """The newest position that a commit holds."""
+        """The newest committed position."""
         return self._durable
 
     @property
     def newest(self) -> Position:
-        """The newest position that was decoded."""
+        """The newest decoded position."""
         return self._newest
 
     def step(self, *, target: Lsn | None = None, patience: float = _LONGEST_WAIT) -> bool:
-        """Take what has come, if anything, and commit what is due.
+        """Process the received messages, if any, and commit if a commit is due.
 
         Args:
-            target: a frontier that somebody waits for: commit as soon as it can be reached.
-            patience: longest wait for something to come, in seconds.
+            target: a frontier that a caller waits for: commit as soon as the frontier can be reached.
+            patience: longest wait for messages, in seconds.
 
         Returns:
-            Whether anything came.
+            Whether any message arrived.
 
         Raises:
-            SmeltError: the connection ended, the stream is malformed, the lake cannot be written.
+            SmeltError: the connection ended, the stream is malformed, or the lake cannot be written.
         """
         self._writer.raise_failure()
         try:
             batch = self._receiver.take(most=FEED_BYTES, timeout=min(patience, self._until_due()))
         except DefiniteError:
-            # A person may give up the slot because of it, and what came before would not come again.
+            # A person may drop the slot because of this error, and the server would not resend these rows.
             self.finish()
             raise
         if batch is not None:
@@ -198,7 +196,7 @@ class Stream:
         return batch is not None
 
     def flush(self) -> None:
-        """Commit everything complete, with its position. Nothing happens where there is nothing new."""
+        """Commit everything complete with its position; do nothing without a new position."""
         if self._newest == self._committing:
             return
         self._write(self._complete)
@@ -210,7 +208,7 @@ class Stream:
         self._last_commit = time.monotonic()
 
     def finish(self) -> None:
-        """Commit everything complete, and wait until it is durable.
+        """Commit everything complete, and wait until the commit is durable.
 
         Raises:
             SmeltError: the lake cannot be written.
@@ -220,7 +218,7 @@ class Stream:
         self._writer.finish()
 
     def close(self) -> None:
-        """End the writer thread after its present task. What is not committed is given up."""
+        """End the writer thread after its current task, and discard uncommitted rows."""
         self._writer.close()
         self._landing.sink.discard()
 
@@ -258,36 +256,37 @@ class Stream:
             self._keepalive(batch.keepalive, urgent=batch.reply_requested)
 
     def _keepalive(self, keepalive: Keepalive, *, urgent: bool) -> None:
-        """The server says that everything before W was sent, and no transaction is open.
+        """Advance the position by a keepalive outside transactions: the server has sent everything before W.
 
-        That is a position as good as a commit's: (W - 1, W). It rides along with the next commit. With
-        nothing else to commit, marks alone are committed at heartbeat pace, so that an idle table beside a
-        busy one does not hold WAL back. When the server asks for an answer (it does so before it can shut
-        down), they are committed at once.
+        The position (W - 1, W) is as good as a commit's position, and the next commit includes it. Without
+        rows to commit, the session commits marks alone at heartbeat pace. So an idle table next to a busy
+        table does not hold back WAL. If the server requests an answer (as before a shutdown), the session
+        commits the marks at once.
         """
         self._advance(Lsn(keepalive.wal_end - 1), keepalive.wal_end, keepalive.clock)
         self._urgent |= urgent
 
     def _record_shapes(self, relations: Sequence[Relation]) -> None:
-        """Make shapes durable; also that rows of one cannot follow those before (`bronze.store.gaps`).
+        """Record shapes durably, and open gaps where rows cannot follow earlier rows (`bronze.store.gaps`).
 
-        Before any row of it is durable: silver never sees one without knowing that a copy is to come.
+        Both happen before any row of a shape is durable, so silver never sees such rows without the pending
+        copy.
 
-        **A table that goes by another name for a while** was renamed, moved to another schema, or its name
-        was given to another table. It is still published, for the publication knows it by its oid. Its
-        changes of that time are left out, or come under the other name. If it is back before anybody looks at
-        the catalog, nothing there tells of it. The stream alone does. So each name under which the relation
-        was copied gets a gap at the first such change. So does a name under which another relation than the
-        one that was copied is announced.
+        **A temporarily renamed table** was renamed, moved to another schema, or lost its name to another
+        table. The publication still carries the table by oid. Meanwhile the table's changes are left out, or
+        arrive under the other name. If the table returns before the next catalog poll, the catalog shows no
+        trace, and only the stream does. So each name under which the relation was copied gets a gap at the
+        first such change. A name under which a relation other than the copied relation is announced gets a
+        gap, too.
 
-        That is durable before the position moves past the change. A snapshot after it heals the gap, if the
-        name is ever carried again; until then no cut names it. A table that is renamed for good has such a
-        gap, too, which costs one commit.
+        The gap is durable before the position moves past the change. A later snapshot heals the gap if the
+        name is ever carried again; until then no cut contains the table. A permanently renamed table also
+        gets such a gap, for the price of one commit.
         """
         shapes = self._landing.shapes
         shapes.record(relations)
         for relation in relations:
-            # Asked also of a shape that is known: the session that recorded it may have ended before this.
+            # Also for a known shape: the session that recorded the shape may have ended before the gap.
             before = shapes.before(relation)
             if _breaks(before, relation):
                 self._resnapshot(relation.table, relation.from_lsn)
@@ -298,20 +297,20 @@ class Stream:
                 self._resnapshot(relation.table, relation.from_lsn)
 
     def _note_partitions(self, partitions: Sequence[StreamedPart]) -> None:
-        """Make durable, before their rows, which partitions no look had seen; a look is to decide at once."""
+        """Record durably, before their rows, partitions unseen by catalog polls; request a poll at once."""
         new = self._landing.sink.tables.note_streamed(partitions) if self._landing.resnapshots else []
         if new:
             self._ask(new)
 
     def _resnapshot(self, table: TableName, lsn: Lsn) -> None:
-        """From this transaction on only a new snapshot knows a table, if snapshots are wanted at all."""
+        """Open a gap at this transaction, if snapshots are enabled: only a new snapshot has the table."""
         if self._landing.resnapshots:
             self._open_gap(table, lsn)
 
     def _miss(self, names: Iterable[TableName], relation_id: int, lsn: Lsn) -> None:
-        """From this transaction on changes of a relation no longer come under these names of it.
+        """Open a gap for each name whose changes of a relation no longer arrive, from this transaction on.
 
-        Where another relation is what was copied under one of them, they are no longer missing there.
+        A name is skipped if another relation was copied under the name: the changes are not missing there.
         """
         for table in names:
             copied = self._landing.sink.tables.looked(table)
@@ -323,7 +322,7 @@ class Stream:
         self._ask([table])
 
     def _only_new(self, changes: pa.Table, complete: int) -> tuple[pa.Table, int]:
-        """Leave out what bronze holds. PostgreSQL does not send it again, but nothing here relies on that."""
+        """Drop rows that bronze holds already, although PostgreSQL does not resend such rows."""
         frontier = int(self._start.frontier)
         if changes.num_rows == 0 or changes["commit_lsn"][0].as_py() > frontier:
             return changes, complete
@@ -331,7 +330,7 @@ class Stream:
         return changes.slice(known), max(complete - known, 0)
 
     def _end_transactions(self, rows: pa.Table) -> None:
-        """Take the rows that end the open transaction, if there was one, and whole transactions after it."""
+        """Add the rows that end the open transaction, if any, and the whole transactions after them."""
         if not self._uncommitted_rows:
             self._waiting_since = time.monotonic()
         self._uncommitted_rows += self._open_rows + rows.num_rows
@@ -360,7 +359,7 @@ class Stream:
         return target is not None and self._committing.frontier < target <= self._newest.frontier
 
     def _until_due(self) -> float:
-        """Seconds until the next commit by the clock."""
+        """Return the seconds until the next commit by the clock."""
         if self._newest == self._committing:
             return _LONGEST_WAIT
         if self._urgent:
@@ -377,12 +376,12 @@ class Stream:
             self._writer.submit(lambda: self._write_group(table))
 
     def _write_group(self, rows: pa.Table) -> None:
-        """In the writer thread."""
+        """Write one row group, on the writer thread."""
         self._landing.sink.write(rows)
         release()
 
     def _commit(self, position: Position, rows: int, *, urgent: bool) -> None:
-        """In the writer thread, after the writes before it."""
+        """Commit and confirm a position, on the writer thread after all earlier writes."""
         self._landing.reached("parts-written")
         self._durable = self._landing.sink.commit(position)
         self._landing.reached("committed")
@@ -413,7 +412,7 @@ class _Rows:
 
 
 def _breaks(before: Sequence[Relation], relation: Relation) -> bool:
-    """As `breaks_with`; what no rule foresaw breaks, too, for a snapshot is right whatever the shapes."""
+    """Call `breaks_with`; an unforeseen error counts as True, because a snapshot is always right."""
     try:
         return breaks_with(before, relation)
     except Exception:

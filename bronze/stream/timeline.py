@@ -1,13 +1,13 @@
-"""Whether the server's history is the one that bronze followed: timelines and where they part.
+"""Check by timelines that the server's history is the history that bronze followed.
 
-Each promotion of a standby, and each recovery to a point in time, begins a new timeline at some LSN. Up to
-there the histories are one; after it the same LSN means something else. A promoted standby that had
-everything bronze has (a failover slot of PostgreSQL 17 sees to that) is simply followed. One that lagged
-behind, or a server restored to an older state, lacks changes that bronze holds. LSNs alone do not show it
-once its log has grown past bronze's end.
+Each promotion of a standby, and each recovery to a point in time, begins a new timeline at some LSN. Both
+histories are equal up to this LSN; beyond, equal LSNs mean different changes. A promoted standby with all of
+bronze's changes (a failover slot of PostgreSQL 17 guarantees this) is simply followed. A standby that lagged
+behind, or a server restored to an older state, lacks changes that bronze holds. LSNs alone do not show the
+difference once the server's log has grown past bronze's end.
 
-Bronze keeps its timeline as a mark (`TIMELINE_APP`) on `bronze.changes`. Where the server's is another, the
-server's own history file tells the LSN at which it left bronze's.
+Bronze records its timeline as a mark (`TIMELINE_APP`) on `bronze.changes`. If the server's timeline differs,
+the server's own history file names the LSN at which the server left bronze's timeline.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/continuous-archiving.html (Timelines).
 """
@@ -38,14 +38,14 @@ _LINE: Final = re.compile(r"^\s*(\d+)\s+([0-9A-Fa-f]+/[0-9A-Fa-f]+)", re.MULTILI
 def check_timeline(
     source: SourceSettings, uri: str, timeline: int, position: Position, *, application_name: str
 ) -> None:
-    """Check that the server's history holds all that bronze holds.
+    """Check that the server's history has all changes that bronze holds.
 
     Args:
-        source: whose server.
+        source: settings of the server's connection.
         uri: location of `bronze.changes`.
-        timeline: of the server now.
-        position: what bronze holds.
-        application_name: of the connection that asks for the history.
+        timeline: the server's current timeline.
+        position: bronze's position in the stream.
+        application_name: name of the connection that reads the history.
 
     Raises:
         DefiniteError: ``server-behind``: the histories parted before bronze's end.
@@ -59,13 +59,13 @@ def check_timeline(
 
 
 def is_followed(uri: str, server: ServerIdentity) -> bool:
-    """Check whether bronze has followed this server since its start."""
+    """Check whether bronze has followed this server since the server's start."""
     changes = delta.open_existing(uri)
     return all(transaction_version(changes, mark.app_id) == mark.version for mark in _marks(server))
 
 
 def record_server(uri: str, server: ServerIdentity) -> None:
-    """Make durable which server bronze follows now.
+    """Record durably which server bronze follows now.
 
     Raises:
         DeltaError, OSError: the lake cannot be written.
@@ -78,11 +78,11 @@ def _marks(server: ServerIdentity) -> list[Transaction]:
 
 
 def parting(history: str, timeline: int) -> Lsn | None:
-    """The LSN at which a history left a timeline; None where it never was on it. Pure.
+    """Return the LSN at which a history left a timeline; None if the history never was on it. Pure.
 
     Args:
         history: a timeline's history file: lines of parent timeline, LSN, reason.
-        timeline: an ancestor.
+        timeline: number of an ancestor timeline.
     """
     points = {int(number): Lsn.parse(lsn) for number, lsn in _LINE.findall(history)}
     return points.get(timeline)
