@@ -1,9 +1,9 @@
-"""Growing pauses between attempts: each twice as long as the one before, up to a longest.
+"""Growing pauses between attempts: each pause is twice as long as the pause before, up to a bound.
 
-A lasting cause is tried ever more rarely; the end of a temporary cause is noticed within minutes.
+A lasting cause is retried ever more rarely; the end of a temporary cause is noticed within minutes.
 
-`Backoff` is the rule, for one line of attempts; `Pauses` keeps a line for each table, document or part of the
-work that failed, so that the others go on meanwhile.
+`Backoff` is the rule for a single row of attempts. `Pauses` keeps a row for each table, document or part of
+the work that failed, while the rest of the work continues.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _T = TypeVar("_T")
 
 
 class Backoff:
-    """The pauses of one line of attempts.
+    """The pauses of a single row of attempts.
 
     Args:
-        first: seconds of the first pause.
-        longest: seconds of the longest pause.
-        least: the smallest share of a pause that is waited for. The rest is jitter, so that clients of one
-            server do not come back all at once.
+        first: seconds of the first pause, before jitter.
+        longest: seconds of the longest pause, before jitter.
+        least: smallest share of a pause to wait. The rest is jitter, so that the clients of one server do not
+            all reconnect at the same moment.
     """
 
     def __init__(self, first: float, longest: float, *, least: float = 0.5) -> None:
@@ -40,28 +40,28 @@ class Backoff:
         self._least = least
 
     def seconds(self) -> float:
-        """Return how long to wait after an attempt that failed."""
+        """Return the seconds to wait after a failed attempt."""
         seconds = self._next * random.uniform(self._least, 1.0)  # noqa: S311 - no secret
         self._next = min(2 * self._next, self._longest)
         return seconds
 
     def pause(self, stop: threading.Event) -> bool:
-        """Wait after an attempt that failed; return whether `stop` was set meanwhile."""
+        """Wait after a failed attempt; return whether `stop` was set meanwhile."""
         return stop.wait(self.seconds())
 
     def worked(self) -> None:
-        """Begin with the first pause again: the purpose of the attempts is reached, not only begun."""
+        """Begin with the first pause again. Call after an attempt has done its work, not after its start."""
         self._next = self._first
 
 
 class Pauses(Generic[_Key]):
-    """Which keys failed at their last attempt, and until when each of them rests.
+    """The keys whose last attempt failed, and the pause of each key.
 
     Args:
         first: seconds of the first pause, by default `FIRST_SECONDS`.
         longest: seconds of the longest pause.
-        share: the part of a pause after which it is over: below 1, so that a periodic poll that comes at the
-            end of a pause finds it over.
+        share: share of a pause after which the pause is over. A share below 1 lets a periodic poll at the end
+            of a pause find the pause over.
     """
 
     def __init__(
@@ -73,15 +73,15 @@ class Pauses(Generic[_Key]):
         self._failed: dict[_Key, tuple[Backoff, float]] = {}
 
     def __contains__(self, key: _Key) -> bool:
-        """Check whether the last attempt failed, be its pause over or not."""
+        """Check whether the last attempt for `key` failed, even if the pause is over."""
         return key in self._failed
 
     def __iter__(self) -> Iterator[_Key]:
-        """Give all keys whose last attempt failed."""
+        """Iterate over all keys whose last attempt failed."""
         return iter(tuple(self._failed))
 
     def failed(self, key: _Key) -> float:
-        """Begin the next pause of a key whose attempt failed; return its seconds."""
+        """Begin the next pause after a failed attempt; return the seconds of the pause."""
         if key in self._failed:
             backoff, _ = self._failed[key]
         else:
@@ -92,24 +92,26 @@ class Pauses(Generic[_Key]):
         return seconds
 
     def rests(self, key: _Key) -> bool:
-        """Check whether the pause of a key is not over yet."""
+        """Check whether the pause of `key` still lasts."""
         return key in self._failed and time.monotonic() < self._failed[key][1]
 
     def passed(self, key: _Key) -> bool:
-        """Forget the failures of a key that went through, or is gone; return whether there was any."""
+        """Remove the failures of a key that worked or no longer exists; return whether any existed."""
         return self._failed.pop(key, None) is not None
 
 
 def tried_again(
     error: type[Exception], *, attempts: int, first: float, longest: float
 ) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
-    """A decorator: call again after an error of this kind; the error of the last attempt is raised.
+    """Return a decorator that calls a function again after an error of one kind.
+
+    The error of the last attempt is raised.
 
     Args:
-        error: the kind; any other is raised at once.
-        attempts: calls at most.
-        first: seconds of the first pause.
-        longest: seconds of the longest.
+        error: the kind to retry; every other error is raised at once.
+        attempts: number of calls at most.
+        first: seconds of the first pause, before jitter.
+        longest: seconds of the longest pause, before jitter.
     """
 
     def decorated(call: Callable[_P, _T]) -> Callable[_P, _T]:

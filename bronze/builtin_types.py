@@ -1,8 +1,8 @@
-"""PostgreSQL's built-in types by oid, for a column whose type the catalog no longer shows.
+"""PostgreSQL's built-in types by OID, for a column whose type the catalog no longer shows.
 
-A stream that lags behind DDL announces types that pg_attribute has already lost: ``integer`` of a column
-that is ``bigint`` by now. Built-in oids never change, so their names need no catalog. Facts from
-pg_type.dat; a test compares them with servers.
+A stream that lags behind DDL announces types that pg_attribute has already lost: ``integer`` for a column
+that is ``bigint`` by now. The OIDs of built-in types never change, so their names need no catalog. The facts
+come from pg_type.dat; a test compares them with servers.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ _RANGES: Final = {
 }
 _SEMICOLON: Final = "box"  # the one built-in type whose arrays are not delimited by commas
 MOST_DIGITS: Final = 38
-"""Digits of the widest decimal that Spark and Parquet have."""
+"""Number of digits of the widest decimal that Spark and Parquet have."""
 MOST_SCALE: Final = 18
-"""Digits after the point of a decimal that stands for a numeric of unknown digits; 20 stand before it."""
+"""Digits after the point of a decimal for a numeric of unknown precision; 20 remain before the point."""
 _LENGTH_HEADER: Final = 4  # VARHDRSZ, which typmods of numeric, varchar and bpchar carry on top
 
 
@@ -86,7 +86,7 @@ _SPELLINGS: Final = {name: spelling for name, (_, _, spelling) in _BASE.items() 
 
 
 def builtin_type(oid: int, typmod: int = -1) -> PgType:
-    """The built-in type of that oid; a base type without a name where it is none we know."""
+    """Return the built-in type with this OID; for an unknown OID, a base type without a name."""
     if oid in _ELEMENTS:
         element = builtin_type(_ELEMENTS[oid], typmod)
         delimiter = ";" if element.name == _SEMICOLON else ","
@@ -98,7 +98,7 @@ def builtin_type(oid: int, typmod: int = -1) -> PgType:
 
 
 def format_type(type_: PgType) -> str:
-    """What PostgreSQL's ``format_type`` says of a type of this module, as in ``numeric(12,2)[]``."""
+    """Return the text of PostgreSQL's ``format_type`` for a type of this module: ``numeric(12,2)[]``."""
     if type_.kind == "array" and type_.element is not None:
         return f"{format_type(type_.element)}[]"
     if not type_.name:
@@ -128,13 +128,13 @@ def _modifier(type_: PgType) -> str:
 
 
 def numeric_modifier(typmod: int) -> tuple[int, int]:
-    """Precision and scale in a numeric's typmod, which packs both (the scale signed, in 11 bits)."""
+    """Return precision and scale of a numeric's typmod, which packs both (the scale signed, in 11 bits)."""
     packed = typmod - _LENGTH_HEADER
     return packed >> 16 & 0xFFFF, ((packed & 0x7FF) ^ 0x400) - 0x400
 
 
 def decimal_of(typmod: int) -> tuple[int, int]:
-    """Return precision and scale of the decimal that holds a numeric, or most of its values.
+    """Return precision and scale of the decimal that holds all values of a numeric, or most of them.
 
     A numeric without precision, or with more digits than a decimal has, becomes a decimal with at most
     `MOST_SCALE` digits after the point (`holds_every_digit`).
@@ -152,10 +152,10 @@ def holds_every_digit(typmod: int) -> bool:
 
 
 def _digits(typmod: int) -> tuple[int, int] | None:
-    """Return how many digits a numeric may have, and how many of these stand after the point; None: any.
+    """Return the greatest number of a numeric's digits, in all and after the point; None means any number.
 
-    A negative scale means zeros before the point, a scale above the precision zeros after the point; both
-    are digits.
+    A negative scale means zeros before the point. A scale above the precision means zeros after the point.
+    Both kinds of zeros count as digits.
     """
     if typmod < 0:
         return None

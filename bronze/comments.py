@@ -1,7 +1,7 @@
-"""Comments that a table and its columns have at the source (COMMENT ON), as values. Pure.
+"""Comments of a table and its columns at the source (COMMENT ON), as values. Pure.
 
-They belong to no position in the log: PostgreSQL writes them to its catalog, and the stream says nothing of
-them. So they are kept apart from shapes (`bronze.store.comments`).
+A comment has no position in the log: PostgreSQL writes comments to its catalog, and the stream never carries
+them. Bronze therefore stores comments apart from shapes (`bronze.store.comments`).
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LONGEST: Final = 4000
-"""Characters of a comment that are kept: each version of a table's log repeats all of them."""
+"""Greatest length of a stored comment in characters: each version of a table's log repeats all comments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comments:
-    """What a look at the catalog saw.
+    """The comments of one table at the time of one catalog poll.
 
     Attributes:
-        relation_id: pg_class.oid.
-        table: the table's own comment; None where it has none.
-        columns: by attnum, of the columns that are read; those without a comment are left out.
-        former: comments that the table had before, as far as bronze has seen them.
+        relation_id: pg_class.oid of the table.
+        table: the table's own comment; None without a comment.
+        columns: comments by attnum, of replicated columns only; a column without a comment has no entry.
+        former: earlier comments of the table, as far as bronze has seen them.
     """
 
     relation_id: int
@@ -34,23 +34,23 @@ class Comments:
     former: frozenset[str] = field(default=frozenset(), compare=False)
 
     def __bool__(self) -> bool:
-        """Whether there is any comment."""
+        """Check whether the table or any column has a comment."""
         return self.table is not None or bool(self.columns)
 
     def to_json(self) -> str:
-        """Compact JSON, without what was before; equal values give equal text."""
+        """Return compact JSON without `former`; equal values give equal text."""
         columns = {str(attnum): text for attnum, text in sorted(self.columns.items())}
         plain = {"relation_id": self.relation_id, "table": self.table, "columns": columns}
         return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The inverse of `to_json`."""
+        """Return the value from `to_json`'s text."""
         plain: dict[str, Any] = json.loads(text)
         columns = {int(attnum): comment for attnum, comment in plain["columns"].items()}
         return cls(plain["relation_id"], plain["table"], columns)
 
 
 def bounded(text: str) -> str:
-    """A comment of at most `LONGEST` characters; where some are left out, it ends with an ellipsis."""
+    """Return a comment of at most `LONGEST` characters; a shortened comment ends with an ellipsis."""
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -1,21 +1,19 @@
-"""Doors: the named places through which what bronze does to lake and server leaves the process.
+"""Effects: every call that bronze makes to the lake's storage or to the server passes `perform`.
 
-Each effect is a call of `perform`, with the door's name, the place it concerns and the effect itself:
+`perform` gets the kind of the effect, the place of the effect, and the call itself. The kinds are
 
-* on the lake: a file made, written, closed, flushed, removed; a table opened, made, looked at again,
-  committed to, cleaned;
-* on the source: a connection made, a statement run on it, rows of a COPY received;
-* on the replication connection: a command, the stream started, a look at what has come, feedback sent.
+* on the lake: create, write, close, flush, remove a file; open, create, refresh, commit to, clean a table;
+* on the source: connect, run a statement, receive rows of a COPY;
+* on the replication connection: run a command, start the stream, receive, send feedback.
 
-Nothing else in bronze calls the storage or the server, but to cancel or end what is given up.
+Bronze calls the storage and the server nowhere else, except to cancel or end a call that bronze gives up.
 
-So whoever stands at the doors sees all that happens, in order, and can make any one of it fail. Tests do:
-each effect fails once, before and after it came about (`tests/bronze/faults.py`,
-`tests/bronze/enumerated.py`). Without a guard a door is one comparison; effects are of megabytes or of
-milliseconds, never of one message.
+A guard therefore sees all effects in order and can make each of them fail. Tests let each effect fail once,
+before and after the call (`tests/bronze/faults.py`, `tests/bronze/enumerated.py`). Without a guard `perform`
+costs one comparison; an effect takes megabytes or milliseconds and is never a single message.
 
-A guard calls the effect and returns its answer, or raises instead of it or after it. Raising after it is the
-case that is forgotten most: the store did what it was asked to, and its answer was lost.
+A guard runs the effect and returns its result, or raises instead of the effect or after the effect. An error
+after the effect is the case that code forgets most: the store did its work, and the answer was lost.
 """
 
 from __future__ import annotations
@@ -31,10 +29,10 @@ _T = TypeVar("_T")
 
 
 class Effect(StrEnum):
-    """What is done to the lake, and to the source.
+    """The kinds of effects on the lake and on the source.
 
-    At a door of the source the place is the backend's process id; before there is one, the application's
-    name. Feedback has the confirmed LSN after it.
+    The place of an effect on the source is the backend's process id; before the connection exists, the
+    application's name. The place of `FEEDBACK` also names the confirmed LSN.
     """
 
     OPEN_PART = "open part"
@@ -61,22 +59,22 @@ class Effect(StrEnum):
 
 
 class Guard(Protocol):
-    """Stands at all doors."""
+    """A function that runs every effect of the process."""
 
     def __call__(self, door: Effect, where: str, effect: Callable[[], Any]) -> Any:
-        """Let an effect happen, or not; returns what it returns."""
+        """Run an effect and return its result, or raise."""
 
 
 _guards: list[Guard] = []
 
 
 def perform(door: Effect, where: str, effect: Callable[[], _T]) -> _T:
-    """Have an effect on the lake or the source.
+    """Run an effect on the lake or the source, through the guard if the process has a guard.
 
     Args:
-        door: what kind.
-        where: file or table; backend.
-        effect: does it.
+        door: the kind of the effect.
+        where: the file, the table or the backend.
+        effect: the call that has the effect.
     """
     if not _guards:
         return effect()
@@ -86,7 +84,7 @@ def perform(door: Effect, where: str, effect: Callable[[], _T]) -> _T:
 
 @contextmanager
 def guarded(guard: Guard) -> Iterator[None]:
-    """Put a guard at all doors of this process, for a block."""
+    """Let a guard run all effects of this process during a block."""
     _guards.append(guard)
     try:
         yield

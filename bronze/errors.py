@@ -1,4 +1,4 @@
-"""Errors that a person reads: what happened, where, and what to do.
+"""Errors for people: each error states the event, the place and the remedy.
 
 Hierarchy::
 
@@ -6,12 +6,12 @@ Hierarchy::
      ├─ ConfigurationError     a file that a user edits is wrong (file and line are in `where`)
      ├─ TransientError         heals by itself: network, restart, lock; retried with backoff
      └─ DefiniteError          needs a person: a lost slot, a missing privilege, another pipeline's lake
-         └─ TableError         stops one table alone; the others go on; recorded in control.errors
+         └─ TableError         stops one table alone; all other tables continue; recorded in control.errors
 
 `code` is a stable slug. ``docs/errors/<code>.md`` explains the error at length; `smelt explain-error` prints
-that page.
+the page.
 
-A message never contains a password: messages name a server by `bronze.postgres.conninfo.address_of`.
+No message contains a password: messages name a server by `bronze.postgres.conninfo.address_of`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 def causes(error: BaseException, *, hidden: bool = False) -> Iterator[BaseException]:
-    """An error and those that it came from, nearest first.
+    """Yield an error, then the causes, nearest first.
 
     Args:
-        error: the first one.
-        hidden: also through ``raise … from None``, which says that the reader need not know what was before.
+        error: the error at which the chain starts.
+        hidden: follow also ``raise … from None``, which hides the earlier error from people.
     """
     seen: set[int] = set()
     one: BaseException | None = error
@@ -40,7 +40,7 @@ def causes(error: BaseException, *, hidden: bool = False) -> Iterator[BaseExcept
 
 
 class SmeltError(Exception):
-    """What happened, where (table, slot, LSN, file:line) and the remedy."""
+    """An error with place (table, slot, LSN, file:line) and remedy."""
 
     def __init__(
         self, message: str, *, code: str, where: str | None = None, remedy: str | None = None
@@ -58,34 +58,34 @@ class SmeltError(Exception):
         return "\n".join(parts)
 
     def in_a_line(self) -> str:
-        """What happened and the remedy, for a line of progress."""
+        """Return message and remedy as one line of progress."""
         return f"{self.message}; remedy: {self.remedy}" if self.remedy else self.message
 
 
 class ConfigurationError(SmeltError):
-    """A pipeline, document or expectation file, or a command line, that cannot be right."""
+    """An invalid pipeline, document or expectation file, or an invalid command line."""
 
 
 class TransientError(SmeltError):
-    """Expected to heal by itself; the caller retries with backoff and jitter."""
+    """An error that is expected to heal by itself; the caller retries with backoff and jitter."""
 
 
 class DefiniteError(SmeltError):
-    """Will not heal by itself; retrying is no use until a person has done what `remedy` says."""
+    """An error that does not heal by itself; a retry is useless until a person has followed `remedy`."""
 
 
 def resnapshot_remedy(table: TableName | str, purpose: str = "resnapshot the table") -> str:
-    """The remedy that ends in a new snapshot of one table.
+    """Return a remedy that ends in a new snapshot of one table.
 
     Args:
-        table: its name, or a placeholder that the caller fills in.
-        purpose: what the command is for; stands before it.
+        table: the table's name, or a placeholder that the caller replaces.
+        purpose: the purpose of the command; the text before the command.
     """
     return f"{purpose}: smelt snapshot FILE {table}"
 
 
 class TableError(DefiniteError):
-    """A definite error of one table: that table stops, the others go on."""
+    """A definite error of a single table; all other tables continue."""
 
     def __init__(
         self,

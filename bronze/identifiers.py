@@ -1,7 +1,7 @@
 """Names of tables, and the one function that quotes identifiers for PostgreSQL.
 
-Every identifier that reaches SQL was parsed into a value first and is quoted here (PostgreSQL) or in
-`silver.sql` (Spark). So names of any spelling pass, and none can be read as SQL.
+Every identifier that reaches SQL was first parsed into a value. This module quotes identifiers for
+PostgreSQL, `silver.sql` for Spark. Names of any spelling therefore work, and no name can act as SQL.
 """
 
 from __future__ import annotations
@@ -15,43 +15,43 @@ _PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^".\s]+))\s*')
 
 
 def quote_identifier(name: str) -> str:
-    """Quote for PostgreSQL, always: ``a"b`` becomes ``"a""b"``."""
+    """Return a name in PostgreSQL's quotes, also where SQL needs none: ``a"b`` becomes ``"a""b"``."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def quote_literal(text: str) -> str:
-    """A string literal for PostgreSQL under ``standard_conforming_strings = on``."""
+    """Return a string literal for PostgreSQL under ``standard_conforming_strings = on``."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def folded(name: str) -> str:
-    """Return a form that names share if Spark or Delta takes them for one name.
+    """Return a form in which two names are equal if Spark or Delta regards both as equal.
 
-    Spark compares letter by letter, as Java's `equalsIgnoreCase`: there a long s is an s, and a dotless i an
-    i. Delta compares names in small letters, in which a dotted capital I is two characters.
+    Spark compares letter by letter like Java's `equalsIgnoreCase`: a long s equals an s, a dotless i equals
+    an i. Delta compares lower-case names, and the lower case of a dotted capital I is two characters.
     """
     return "".join(map(_folded, name.lower().replace("i\u0307", "i")))
 
 
 def _folded(letter: str) -> str:
-    """Return the small letter of the large one; letters without one of either are as they are."""
+    """Return the lower case of a letter's upper case; a letter without either stays unchanged."""
     large = next((form for form in (letter.upper(), letter.title()) if len(form) == 1), letter)
     return large.lower()[0]
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class TableName:
-    """A table of the source: schema and name, as PostgreSQL stores them (case kept)."""
+    """A table of the source: schema and name as PostgreSQL stores them, with their case."""
 
     schema: str
     name: str
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``schema.table``; either part may be quoted as in SQL. Unquoted parts keep their case.
+        """Parse ``schema.table``; SQL quotes are allowed around each part. Unquoted parts keep their case.
 
         Raises:
-            ValueError: not exactly two parts.
+            ValueError: the text has not exactly two parts.
         """
         parts: list[str] = []
         position = 0
@@ -70,24 +70,24 @@ class TableName:
         return cls(*parts)
 
     def __str__(self) -> str:
-        """``schema.table``; a schema with a point or a quote in its name is quoted: no two are alike."""
+        """Return ``schema.table``; a schema with a point or a quote is quoted: all texts differ."""
         plain = not {".", '"'} & set(self.schema)
         return f"{self.schema if plain else quote_identifier(self.schema)}.{self.name}"
 
     @property
     def quoted(self) -> str:
-        """The name as PostgreSQL SQL."""
+        """The quoted name for PostgreSQL's SQL."""
         return f"{quote_identifier(self.schema)}.{quote_identifier(self.name)}"
 
     @property
     def silver_name(self) -> str:
-        """Name of its silver table: bare for ``public``, else ``<schema>__<table>``."""
+        """Name of the table in silver: bare for ``public``, otherwise ``<schema>__<table>``."""
         return self.name if self.schema == "public" else f"{self.schema}__{self.name}"
 
     def matches(self, pattern: str) -> bool:
-        """Whether a pattern of the pipeline file (``public.*``, ``sales.order_?``) selects this table.
+        """Check whether a pattern of the pipeline file (``public.*``, ``sales.order_?``) selects this table.
 
-        Shell wildcards, matched part by part, case-sensitive; quotes around a part are taken off.
+        Shell wildcards match part by part and respect case; quotes around a part are removed.
         """
         schema, dot, name = pattern.partition(".")
         return (
@@ -98,10 +98,10 @@ class TableName:
 
 
 def pattern_of(schema: str, name: str | None = None) -> str:
-    """The pattern of the pipeline file that selects this table, or all of the schema.
+    """Return a pattern of the pipeline file that selects this table, or all tables of the schema.
 
-    Signs of patterns stand for themselves in brackets. A point in a schema's name would end it, so any sign
-    is matched there.
+    Brackets make a wildcard match itself. A point in the schema's name would end the schema, so the pattern
+    has ``?`` (any character) at the point's place.
     """
     return f"{_literally(schema).replace('.', '?')}.{'*' if name is None else _literally(name)}"
 

@@ -1,7 +1,7 @@
 """Log sequence numbers: positions in PostgreSQL's write-ahead log.
 
-An LSN is a 64-bit byte position; PostgreSQL prints it as two hexadecimal halves, ``16/B374D848``. Tables hold
-it as BIGINT so that it orders and subtracts; people read it in PostgreSQL's spelling. Source: PostgreSQL
+An LSN is a 64-bit byte position; PostgreSQL prints an LSN as two hexadecimal halves, ``16/B374D848``. Tables
+store an LSN as BIGINT, for comparison and subtraction; people read PostgreSQL's spelling. Source: PostgreSQL
 docs, "pg_lsn Type".
 """
 
@@ -11,16 +11,16 @@ from typing import Final, Self
 
 
 class Lsn(int):
-    """A position in the write-ahead log, in bytes from its start. Prints as PostgreSQL does."""
+    """A position in the write-ahead log, in bytes from the log's start; prints as in PostgreSQL."""
 
     __slots__ = ()
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read PostgreSQL's spelling ``X/Y`` (hexadecimal), or a plain decimal as the Delta tables hold it.
+        """Parse PostgreSQL's spelling ``X/Y`` (hexadecimal), or a decimal number as the Delta tables hold.
 
         Raises:
-            ValueError: the text is neither.
+            ValueError: the text has neither spelling.
         """
         high, slash, low = text.strip().partition("/")
         try:
@@ -42,4 +42,4 @@ ZERO: Final = Lsn(0)
 """The invalid LSN, before every change (InvalidXLogRecPtr)."""
 
 LAST: Final = Lsn(2**63 - 1)
-"""Behind every change that a BIGINT can name."""
+"""The greatest LSN that a BIGINT holds, after every change."""

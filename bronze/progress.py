@@ -1,4 +1,4 @@
-"""What the reader is doing, for those who watch: counters that any thread may read at any time."""
+"""The reader's counters, which any thread may read at any time."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class TableProgress:
     """The snapshot of one table.
 
     Attributes:
-        rows_estimate: from the server's statistics; 0 if unknown.
-        bytes: of text that the server sent.
-        chunks: ranges of the table, of which `chunks_done` are written.
-        started: seconds since 1970.
-        done: it is complete in bronze.
-        failed: it has ended and is not complete. A new attempt begins a new entry.
+        rows_estimate: estimate by the server's statistics; 0 if unknown.
+        bytes: bytes of text that the server sent.
+        chunks: number of key ranges; `chunks_done` of them are written.
+        started: start of the snapshot, in seconds since 1970.
+        done: whether the table is complete in bronze.
+        failed: whether the snapshot ended incomplete. A new attempt begins a new entry.
     """
 
     rows: int = 0
@@ -40,19 +40,19 @@ class TableProgress:
 
 @dataclass(slots=True)
 class ProgressState:
-    """One look at the reader.
+    """The reader's state at one moment.
 
     Attributes:
         phase: ``starting``, ``streaming``, ``waiting`` (for the server, after a fault), ``stopped``.
-        said: what it waits for, for people.
-        copies_wait: for what copies of tables wait, or why they are tried again; empty while they get on.
+        said: the reason of the wait, for people.
+        copies_wait: the reason why copies of tables wait or are retried; empty while copies proceed.
         received: newest WAL position that arrived.
-        durable: bronze holds everything before it.
-        changes: rows committed to bronze since the start, without snapshots.
-        commits: Delta commits since the start.
-        connections: streams opened since the start.
+        durable: bronze holds every change before this position.
+        changes: rows committed to bronze since the start, without rows of snapshots.
+        commits: number of Delta commits since the start.
+        connections: number of streams opened since the start.
         copied: rows of snapshots since the start.
-        snapshots: by table name: those under way, and those that ended since the others of them began.
+        snapshots: by table name; all snapshots since the last moment without a running snapshot.
     """
 
     phase: str = "starting"
@@ -69,14 +69,14 @@ class ProgressState:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotView:
-    """How far the snapshots are, all tables together.
+    """The progress of all snapshots together.
 
     Attributes:
-        rows: copied.
-        bytes: of text copied.
-        fraction: between 0 and 1; by estimated rows, else by chunks.
-        seconds_left: at the pace so far; None while that says nothing yet.
-        tables: not complete yet.
+        rows: number of rows copied so far.
+        bytes: bytes of text copied so far.
+        fraction: between 0 and 1; by estimated rows, otherwise by chunks.
+        seconds_left: remaining time at the present pace; None before the pace is known.
+        tables: names of the incomplete tables.
     """
 
     rows: int
@@ -87,12 +87,12 @@ class SnapshotView:
 
 
 def is_under_way(state: Mapping[str, Any]) -> bool:
-    """Whether the snapshot of a table, one of `Progress.read`'s ``snapshots``, has begun and not ended."""
+    """Check whether a table's snapshot, an entry of `Progress.read`'s ``snapshots``, has not ended yet."""
     return not (state["done"] or state.get("failed"))
 
 
 def snapshot_view(snapshots: Mapping[str, Mapping[str, Any]], now: float) -> SnapshotView | None:
-    """How far snapshots are, from `Progress.read`'s ``snapshots``; None where none is under way. Pure."""
+    """Return the progress of `Progress.read`'s ``snapshots``; None if no snapshot is under way. Pure."""
     waiting = tuple(sorted(name for name, state in snapshots.items() if is_under_way(state)))
     if not waiting:
         return None
@@ -120,7 +120,7 @@ _FIELDS_OF_TABLE: Final = tuple(each.name for each in fields(TableProgress))
 
 
 class Growth:
-    """Whether a reader gets on: what it told, compared with the most that it, or one before it, told."""
+    """A check whether the reader proceeds: its counters against the greatest so far, restarts included."""
 
     def __init__(self) -> None:
         self._durable = -1
@@ -129,13 +129,13 @@ class Growth:
         self._stuck_since: float | None = None
 
     def streamed(self, counters: Mapping[str, Any]) -> bool:
-        """Whether bronze holds more of the stream than ever before, from `Progress.read`'s counters."""
+        """Check whether `Progress.read`'s counters show more of the stream in bronze than ever before."""
         grown = bool(counters["durable"] > self._durable)
         self._durable = max(self._durable, counters["durable"])
         return grown
 
     def copied(self, counters: Mapping[str, Any]) -> bool:
-        """Whether more rows of some table were copied than ever before, or a table is complete."""
+        """Check whether some table has more copied rows than ever before, or became complete."""
         grown = False
         for name, state in counters["snapshots"].items():
             if state["rows"] > self._rows.get(name, 0) or (state["done"] and name not in self._done):
@@ -146,7 +146,7 @@ class Growth:
         return grown
 
     def stuck(self, counters: Mapping[str, Any]) -> float:
-        """Seconds since the first of the calls that follow each other while nothing grows."""
+        """Return the seconds since the last growth; call once for each report of counters."""
         grown = [self.streamed(counters), self.copied(counters)]
         if any(grown) or self._stuck_since is None:
             self._stuck_since = time.monotonic()
@@ -154,7 +154,7 @@ class Growth:
 
 
 class Progress:
-    """The reader's counters. All methods may be called from any thread."""
+    """The reader's counters. Any thread may call any method."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -167,25 +167,25 @@ class Progress:
                 setattr(self._state, name, value)
 
     def connected(self, durable: Lsn) -> None:
-        """A stream is open."""
+        """Record an opened stream."""
         with self._lock:
             self._state.phase, self._state.said, self._state.durable = "streaming", "", durable
             self._state.connections += 1
 
     def received(self, position: Lsn) -> None:
-        """Messages arrived."""
+        """Record the position of messages that arrived."""
         with self._lock:
             self._state.received = max(self._state.received, position)
 
     def committed(self, changes: int, durable: Lsn) -> None:
-        """A Delta commit is durable."""
+        """Record a durable Delta commit."""
         with self._lock:
             self._state.changes += changes
             self._state.commits += 1
             self._state.durable = durable
 
     def copied(self, table: str, rows: int, size: int = 0) -> None:
-        """Rows of a snapshot were written, of so many bytes of text."""
+        """Record written rows of a snapshot and the bytes of their text."""
         with self._lock:
             progress = self._state.snapshots.setdefault(table, TableProgress())
             progress.rows += rows
@@ -193,43 +193,43 @@ class Progress:
             self._state.copied += rows
 
     def chunk_copied(self, table: str) -> None:
-        """A chunk of a snapshot is complete."""
+        """Record a complete chunk of a snapshot."""
         with self._lock:
             self._state.snapshots.setdefault(table, TableProgress()).chunks_done += 1
             self._state.copies_wait = ""
 
     def copying(self, table: str, rows_estimate: int, chunks: int = 1) -> None:
-        """The snapshot of a table begins."""
+        """Record the start of a table's snapshot."""
         with self._lock:
             self._state.snapshots[table] = TableProgress(rows_estimate=rows_estimate, chunks=chunks)
 
     def copy_done(self, table: str) -> None:
-        """The snapshot of a table is complete in bronze."""
+        """Record that a table's snapshot is complete in bronze."""
         with self._lock:
             self._state.snapshots.setdefault(table, TableProgress()).done = True
 
     def copy_failed(self, table: str) -> None:
-        """The snapshot of a table has ended and is not complete."""
+        """Record that a table's snapshot ended incomplete."""
         with self._lock:
             if table in self._state.snapshots:
                 self._state.snapshots[table].failed = True
 
     def copies_ended(self) -> None:
-        """No snapshot is under way: what is not complete has failed."""
+        """Record that no snapshot runs any more: every incomplete snapshot has failed."""
         with self._lock:
             for progress in self._state.snapshots.values():
                 progress.failed = not progress.done
 
     def read(self) -> dict[str, Any]:
-        """All fields as plain values that JSON can hold; LSNs as numbers."""
+        """Return all fields as plain values for JSON, LSNs as numbers."""
         with self._lock:
             return self._read()
 
     def report(self) -> dict[str, Any]:
-        """As `read`, for whoever is told all; snapshots that have ended are forgotten with the last of them.
+        """Return the same values as `read`; once all snapshots have ended, forget their entries.
 
-        So each of them is reported as ended once, and a reader of thousands of tables has nothing to tell of
-        them for the rest of its life.
+        Each snapshot is therefore reported as ended once. A reader of thousands of tables does not repeat
+        them in every later report.
         """
         with self._lock:
             values = self._read()

@@ -1,4 +1,4 @@
-"""What a column that got another type has of its old one: the text of its values, or their kind."""
+"""Checks of a column's old and new type: whether old values keep their text, and types their kind."""
 
 from __future__ import annotations
 
@@ -18,28 +18,24 @@ _KINDS: Final = (
     frozenset({"bit", "varbit"}),
     frozenset({"int4", "oid", "regclass", "regproc", "regprocedure", "regrole", "regtype", "regnamespace"}),
 )
-"""Types that ALTER COLUMN TYPE may put for each other without a rewrite.
+"""Types that ALTER COLUMN TYPE may exchange for each other without a rewrite of the table.
 
-Those of casts without a function, and timestamps under UTC:
+The exchanges are casts without a function, and timestamps under UTC:
 https://www.postgresql.org/docs/current/sql-altertable.html (Notes) and
 https://www.postgresql.org/docs/current/catalog-pg-cast.html.
 """
 
 
 def same_text(before: PgType, now: PgType, *, inside: bool = False) -> bool:
-    """Whether a value that was not rewritten prints the same text under both types, which reads as the same.
+    """Check whether a value that was not rewritten has equal text, with equal meaning, under both types.
 
-    The decimal that a numeric is read as may only become wider. Inside of an array or a composite the decimal
-    must stay, and so must the names of a composite's attributes.
+    The decimal for a numeric may only become wider. Inside of an array or a composite the decimal must stay,
+    and so must the names of a composite's attributes.
 
-    A stored enum names its label by oid, and a stored composite its attributes by attnum. So a label must be
-    the same text under the same oid, whatever labels came beside it, and attributes the same attnums. Where a
-    shape was recorded without these numbers, names alone are compared.
-
-    Args:
-        before: the type of then.
-        now: the type of now.
-        inside: they are of an element, an attribute or a bound.
+    PostgreSQL stores an enum's value as the label's OID and a composite's attributes by attnum. So each label
+    must keep text and OID, even if labels were added, and each attribute must keep name and attnum. If a
+    shape was recorded without these numbers, only the names are compared. `inside` means that both types
+    belong to an element, an attribute or a bound.
     """
     if before.oid != now.oid:
         return {before.name, now.name} <= SAME_TEXT
@@ -61,10 +57,10 @@ def same_text(before: PgType, now: PgType, *, inside: bool = False) -> bool:
 
 
 def kindred(one: PgType, other: PgType) -> bool:
-    """Whether a column may have been of both types without a rewrite in between: the same, or of one kind.
+    """Check whether a column may have had both types without a rewrite: equal types, or one kind.
 
-    A domain is of its base type's kind, and an array of its elements'. Of three types of which one is kindred
-    to both others, these are kindred too.
+    A domain has the kind of its base type, an array the kind of its elements. The relation is transitive: two
+    types that are kindred to a third type are kindred to each other.
     """
     while one.kind == "domain" and one.element is not None:
         one = one.element
@@ -76,13 +72,13 @@ def kindred(one: PgType, other: PgType) -> bool:
 
 
 def _labels(one: PgType, other: PgType) -> set[tuple[int, str]]:
-    """Return the labels of an enum with their oids; without them where one of both does not know them."""
+    """Return an enum's labels with their OIDs; without OIDs if either type lacks them."""
     known = bool(one.numbers and other.numbers)
     return set(zip(one.numbers if known else [0] * len(one.labels), one.labels, strict=True))
 
 
 def _same_fields(before: PgType, now: PgType) -> bool:
-    """Check whether a composite has the same attributes; another one may have the name of a dropped one."""
+    """Check whether a composite kept its attributes; a new attribute may reuse a dropped name."""
     same = not (before.fields and before.numbers and now.numbers) or before.numbers == now.numbers
     return same and [name for name, _ in before.fields] == [name for name, _ in now.fields]
 
@@ -90,8 +86,8 @@ def _same_fields(before: PgType, now: PgType) -> bool:
 def _reads_on(before: int, now: int, *, inside: bool) -> bool:
     """Check whether PostgreSQL rewrote no value of a numeric, and its decimal stayed or is widened in place.
 
-    PostgreSQL rewrites no value where the precision is gone, or grew while the scale stayed. A decimal is
-    widened where it loses digits neither before nor after the point.
+    PostgreSQL rewrites no value if the precision was removed, or grew while the scale stayed. A decimal is
+    widened if it loses no digit before or after the point.
     """
     if before < 0:
         return False

@@ -1,8 +1,8 @@
-"""The shape of a table at one time: columns, types, key. Pure values, shared by catalog, stream and silver.
+"""The shape of a table at one time: columns, types, key. Pure values for catalog, stream and silver.
 
-`PgType` is a tree, because an array of a domain over a composite is common enough. It is resolved from
-pg_type once, by the reader, and travels as JSON in `bronze.relations.columns.type_tree`, so that silver never
-asks PostgreSQL.
+`PgType` is a tree, because an array of a domain over a composite is common enough. The reader resolves the
+tree from pg_type once and writes it as JSON to `bronze.relations.columns.type_tree`, so that silver never
+queries PostgreSQL.
 """
 
 from __future__ import annotations
@@ -23,29 +23,27 @@ TypeKind: TypeAlias = Literal["base", "array", "composite", "domain", "enum", "r
 
 
 BY_KEY: Final = "k"
-"""See `Relation.replica_identity`; none of PostgreSQL's own letters."""
+"""A value of `Relation.replica_identity`, in addition to PostgreSQL's own letters."""
 
 
 @dataclass(frozen=True, slots=True)
 class PgType:
-    """A PostgreSQL type with everything that decides how its text is read.
+    """A PostgreSQL type with all facts that decide the meaning of a value's text.
 
     Attributes:
         kind: pg_type.typtype in words; a true array (typelem with an array type) is ``array``.
         name: pg_type.typname (``int4``, ``numeric``, ``mood``).
         schema: pg_type's namespace (``pg_catalog`` for built-in types).
-        oid: pg_type.oid.
-        typmod: pg_attribute.atttypmod, or the domain's typtypmod; -1 where none. For numeric it encodes
-            precision and scale.
-        element: of an array: its element; of a domain: its base type; of a range or multirange: its subtype.
-        fields: of a composite, in attribute order, dropped ones left out.
-        labels: of an enum, in sort order.
+        typmod: pg_attribute.atttypmod, or the domain's typtypmod; -1 without a modifier. For numeric the
+            typmod encodes precision and scale.
+        element: an array's element, a domain's base type, or the subtype of a range or multirange.
+        fields: a composite's attributes in attribute order, without dropped attributes.
+        labels: an enum's labels in sort order.
         delimiter: of an array: the element type's typdelim.
-        numbers: what a rename leaves as it is: of an enum the pg_enum.oid of each label, of a composite the
-            attnum of each attribute. Empty in a shape that was recorded before they were kept.
-        collation: of a base type, where it is used: the name of a collation that is not deterministic; of
-            citext: how the database makes small letters, where that is not letter by letter
-            (`bronze.catalog.collations.CASING`).
+        numbers: numbers that survive a rename: pg_enum.oid of each label, attnum of each composite attribute.
+            Empty in a shape from before deltasmelt recorded them.
+        collation: of a base type in use: the name of a collation that is not deterministic; of citext: the
+            database's lower-casing, unless letter by letter (`bronze.catalog.collations.CASING`).
     """
 
     kind: TypeKind
@@ -61,14 +59,14 @@ class PgType:
     collation: str = ""
 
     def parts(self) -> Iterator[PgType]:
-        """Give the type itself and all that it is made of."""
+        """Yield the type itself and all types inside."""
         yield self
         for part in (self.element, *(type_ for _, type_ in self.fields)):
             if part is not None:
                 yield from part.parts()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; what has its default is left out."""
+        """Return plain values for JSON, without fields that have their default."""
         plain: dict[str, Any] = {"kind": self.kind, "name": self.name, "oid": self.oid}
         if self.schema != "pg_catalog":
             plain["schema"] = self.schema
@@ -89,12 +87,12 @@ class PgType:
         return plain
 
     def to_json(self) -> str:
-        """Compact JSON, keys in a fixed order, so that equal types give equal text."""
+        """Return compact JSON with keys in a fixed order; equal types give equal text."""
         return json.dumps(self.to_dict(), separators=(",", ":"))
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
+        """Return the type from `to_dict`'s values."""
         element = plain.get("element")
         return cls(
             kind=plain["kind"],
@@ -112,21 +110,21 @@ class PgType:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The inverse of `to_json`."""
+        """Return the type from `to_json`'s text."""
         return cls.from_dict(json.loads(text))
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a relation as pgoutput announces it.
+    """One column of a relation as pgoutput announces the column.
 
     Attributes:
-        attnum: pg_attribute.attnum, which survives a rename; None where the catalog no longer had it.
-        type_text: format_type()'s text, e.g. ``numeric(12,2)``.
-        in_identity: whether the replica identity covers it (pgoutput's key flag).
-        missing: text of the value that rows from before the column have in it, without an event
-            (pg_attribute.attmissingval); None where none is known. No part of what makes two shapes differ:
-            it belongs to the column for ever, but the catalog forgets it when the table is rewritten.
+        attnum: pg_attribute.attnum, which survives a rename; None if the catalog had lost the column.
+        type_text: text of ``format_type()``, e.g. ``numeric(12,2)``.
+        in_identity: whether the replica identity covers the column (pgoutput's key flag).
+        missing: text of the value in rows older than the column, which cause no event
+            (pg_attribute.attmissingval); None if unknown. Comparison of shapes ignores `missing`: the value
+            belongs to the column for ever, but the catalog loses it when the table is rewritten.
     """
 
     name: str
@@ -143,19 +141,19 @@ class Relation:
     """One version of a table's shape; a row of `bronze.relations`.
 
     Attributes:
-        relation_id: pg_class.oid.
-        key: columns that identify a row for silver; empty when the table has none.
-        replica_identity: pg_class.relreplident: d(efault) n(othing) f(ull) i(ndex); `BY_KEY` for a
-            partitioned table with REPLICA IDENTITY FULL whose partitions may log less, so that of an old
-            tuple the key counts alone (`bronze.catalog.keys`).
+        relation_id: pg_class.oid of the table.
+        key: columns that identify a row for silver; empty without a key.
+        replica_identity: pg_class.relreplident: d(efault) n(othing) f(ull) i(ndex). `BY_KEY` means a
+            partitioned table with REPLICA IDENTITY FULL whose partitions may log less: only the key of an old
+            tuple counts (`bronze.catalog.keys`).
         from_lsn: first commit LSN that this version describes.
         after_lsn: in the transaction with that commit LSN, the version describes changes after this LSN; ZERO
-            where it describes all of them.
-        key_unique: whether the source itself lets no two rows have one key.
-        partitioned: a root of partitions, as the catalog says; not kept in the lake.
-        follows_old: whether the transaction's changes before it may hold old tuples; not kept either.
-        comments: of the table and its columns now, whichever version this is; None where nothing is known of
-            them. They are kept apart (`bronze.store.comments`), and make no two shapes differ.
+            means all changes.
+        key_unique: whether the source itself prevents two rows with equal keys.
+        partitioned: whether the catalog shows a partitioned root; not stored in the lake.
+        follows_old: whether earlier changes of the transaction may hold old tuples; not stored in the lake.
+        comments: present comments of table and columns, for any version; None if unknown. Bronze stores
+            comments apart (`bronze.store.comments`), and comparison of shapes ignores them.
     """
 
     relation_id: int
@@ -172,15 +170,15 @@ class Relation:
 
     @property
     def place(self) -> tuple[Lsn, Lsn]:
-        """Where the version begins: it describes changes whose (commit LSN, LSN) is greater."""
+        """Start of the version: the version describes changes whose (commit LSN, LSN) is greater."""
         return self.from_lsn, self.after_lsn
 
     @property
     def fold_key(self) -> tuple[str, ...]:
-        """Columns by which an old tuple names its row: the key, or the identity where it does not cover it.
+        """Columns by which an old tuple names a row: the key, or an identity that lacks key columns.
 
-        Both identify a row of the source; but of a changed or deleted row PostgreSQL sends the identity
-        alone.
+        Key and identity both identify a row of the source. For a changed or deleted row PostgreSQL sends the
+        identity alone.
         """
         identity = tuple(column.name for column in self.columns if column.in_identity)
         if self.replica_identity == "f" or set(self.key) <= set(identity) or not identity:
@@ -188,15 +186,15 @@ class Relation:
         return identity
 
     def redefinable(self) -> set[int]:
-        """Return the OIDs of the enums and composites that its columns are made of."""
+        """Return the OIDs of all enums and composites in the columns' types."""
         parts = (part for column in self.columns for part in column.type.parts())
         return {part.oid for part in parts if part.kind in {"enum", "composite"}}
 
     def column(self, name: str) -> Column:
-        """The column of that name.
+        """Return the column with this name.
 
         Raises:
-            KeyError: there is none.
+            KeyError: no column has this name.
         """
         for column in self.columns:
             if column.name == name:
@@ -205,14 +203,14 @@ class Relation:
 
 
 def same_shape(one: Relation, other: Relation) -> bool:
-    """Whether two versions differ in nothing but where they begin."""
+    """Check whether two versions are equal apart from their start."""
     return replace(one, from_lsn=other.from_lsn, after_lsn=other.after_lsn) == other
 
 
 def as_recorded(relation: Relation, known: Relation) -> Relation:
-    """Return a shape without what a recorded version of the table knows nothing of (`PgType.numbers`).
+    """Return a shape without facts absent from a recorded version of the table (`PgType.numbers`).
 
-    An older deltasmelt recorded less. The shape is no news because of that.
+    An older deltasmelt recorded fewer facts. The additional facts make no new version.
     """
     before = {column.attnum: column.type for column in known.columns}
     columns = (
@@ -225,7 +223,7 @@ def as_recorded(relation: Relation, known: Relation) -> Relation:
 
 
 def as_recorded_type(type_: PgType, known: PgType) -> PgType:
-    """Return a type without the numbers that a recorded one lacks; see `as_recorded`."""
+    """Return a type without numbers absent from a recorded type; see `as_recorded`."""
     element = type_.element
     if element is not None and known.element is not None:
         element = as_recorded_type(element, known.element)
