@@ -1,4 +1,4 @@
-"""Collations of columns: which order text by code points, as silver and gold do, and which do not."""
+"""Collations of columns: whether a collation orders text by code points, as silver and gold do."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ CASING: Final = """(
                  coalesce(to_jsonb(d) ->> 'datlocale', d.datctype) AS locale
           FROM pg_database d WHERE d.datname = current_database()) AS own
 )"""
-"""How the database's lower() differs from taking each letter to its plain small letter; else NULL.
+"""SQL for the way in which the database's lower() differs from plain lower case, letter by letter; else NULL.
 
-``ascii``: letters of ASCII alone; ``full``: by Unicode's full rules; else a locale with rules of its own.
-PostgreSQL 14 does not name the provider, and 17 renamed the locale; both are read by name from JSON.
+``ascii``: lower() changes only letters of ASCII; ``full``: Unicode's full rules; otherwise the name of a
+locale with special rules. PostgreSQL 14 has no column for the provider, and PostgreSQL 17 renamed the
+locale's column; the query therefore reads both columns by name from JSON.
 """
 
 _OTHER_ORDERS: Final = """
@@ -48,6 +49,6 @@ _OTHER_ORDERS: Final = """
 def other_orders(
     connection: psycopg.Connection[Any], oids: Collection[int]
 ) -> dict[tuple[TableName, str], str]:
-    """Return the columns of these tables whose collation orders text otherwise, with its name."""
+    """Return the columns whose collation does not order by code points, each with the collation."""
     rows = connection.execute(_OTHER_ORDERS, {"oids": list(oids)})
     return {(TableName(schema, table), column): collation for schema, table, column, collation in rows}

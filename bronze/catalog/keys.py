@@ -1,18 +1,20 @@
-"""Which columns identify a row, and whether PostgreSQL delivers them. Pure: values in, a decision out.
+"""The choice of a row's key, checked against the columns that PostgreSQL delivers. Pure.
 
-**Why a key.** Silver folds by a row key. The key must be in every old tuple, or a DELETE or a key change
-cannot be attributed to a row. What an old tuple holds is the table's replica identity: nothing, the primary
-key, a chosen unique index, or the full row. Once a table without a usable identity is published, PostgreSQL
-refuses the application's own UPDATEs and DELETEs on it. So a table is only taken with a key that its identity
-covers. Everything else is an error of that table, with the statement that cures it.
+**Why a key.** Silver folds by a row key. Every old tuple must contain the key; otherwise a DELETE or a key
+change cannot be assigned to a row. The table's replica identity decides the contents of an old tuple:
+nothing, the primary key, a chosen unique index, or the full row. For a published table without a usable
+identity PostgreSQL refuses the application's own UPDATEs and DELETEs. The reader therefore carries a table
+only with a key that the identity covers. Everything else is an error of the table, with the statement that
+cures the error.
 
 **Which key.** In this order: the override of the pipeline file, the primary key, the replica identity index.
-`_own_key` says when the index comes first.
+`_own_key` explains when the index comes first.
 
-**Generated columns** are computed by the server and come with changes only where a publication of PostgreSQL
-18 says so (`Generated`).
+**Generated columns** are computed by the server. The stream carries generated columns only from a publication
+of PostgreSQL 18 that includes generated columns (`Generated`).
 
-**Partitioned tables.** The stream speaks of the root, and the leaves decide what is logged (`_partial`).
+**Partitioned tables.** The stream names the root, but the leaves decide the contents of old tuples
+(`_partial`).
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/logical-replication-publication.html and
 https://www.postgresql.org/docs/current/sql-altertable.html (REPLICA IDENTITY).
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _SHOWN: Final = 10
-"""Partitions that a message names; its remedy has all of them."""
+"""Greatest number of partitions that a message names; the remedy names all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,9 @@ class UniqueIndex:
 
     Attributes:
         columns: key columns in the index's order, without INCLUDE columns.
-        plain: valid, not partial, without expressions.
-        immediate: not deferrable.
-        identity: chosen by REPLICA IDENTITY USING INDEX.
+        plain: whether the index is valid, not partial and without expressions.
+        immediate: whether the constraint is not deferrable.
+        identity: whether REPLICA IDENTITY USING INDEX chose the index.
     """
 
     name: str
@@ -54,31 +56,33 @@ class UniqueIndex:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What old tuples of a table (or of one partition) hold.
+    """The columns in old tuples of a table, or of one partition.
 
     Attributes:
         mode: pg_class.relreplident: d(efault) n(othing) f(ull) i(ndex).
-        columns: of the identity; empty for ``n``, for ``d`` without a usable primary key, and for ``f``.
+        columns: columns of the identity; empty for ``n``, for ``d`` without a usable primary key, and for
+            ``f``.
     """
 
     mode: str
     columns: tuple[str, ...] = ()
 
     def covers(self, columns: Sequence[str]) -> bool:
-        """Whether an old tuple holds all of these columns."""
+        """Check whether an old tuple contains all of these columns."""
         return self.mode == "f" or (bool(columns) and set(columns) <= set(self.columns))
 
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """Generated columns of a table that its publication does not send.
+    """Generated columns of a table that the publication does not send.
 
-    One that does not come cannot be a key. From PostgreSQL 18 on it may not even be in the replica identity
-    (in REPLICA IDENTITY FULL every column is): published, the table's UPDATEs and DELETEs would fail.
+    A column that the publication does not send cannot be in a key. From PostgreSQL 18 on such a column must
+    not be in the replica identity either (REPLICA IDENTITY FULL contains every column): once the table is
+    published, UPDATEs and DELETEs would fail.
 
     Attributes:
-        columns: their names, and whether the publication of this server could be told to send them.
-        refused: the server lets nobody change a published table with one in its replica identity.
+        columns: the names, each with whether a publication of this server could send the column.
+        refused: whether the server refuses writes to a published table with an unsent column in its identity.
     """
 
     columns: Mapping[str, bool] = field(default_factory=dict)
@@ -87,11 +91,11 @@ class Generated:
 
 @dataclass(frozen=True, slots=True)
 class KeyChoice:
-    """The row key of a table, and what is wrong with it.
+    """The row key of a table, and the problems with it.
 
     Attributes:
-        guarded: a unique index of the table, of a root over all its partitions, lets no two rows have the
-            key, not even inside a transaction.
+        guarded: whether a unique index prevents two rows with equal keys, even inside a transaction. The
+            index belongs to the table; for a partitioned root, to all partitions together.
     """
 
     key: tuple[str, ...]
@@ -100,9 +104,9 @@ class KeyChoice:
 
 
 def identity_of(mode: str, indexes: Sequence[UniqueIndex]) -> Identity:
-    """The identity that PostgreSQL derives from relreplident and the indexes.
+    """Return the identity that PostgreSQL derives from relreplident and the indexes.
 
-    A deferrable primary key is no replica identity: PostgreSQL skips it (RelationGetIndexList).
+    A deferrable primary key is no replica identity: PostgreSQL skips the index (RelationGetIndexList).
     """
     usable = [index for index in indexes if index.plain and index.immediate]
     chosen = [
@@ -114,16 +118,17 @@ def identity_of(mode: str, indexes: Sequence[UniqueIndex]) -> Identity:
 def refuses_updates(
     table: TableName, identity: Identity, leaves: Mapping[TableName, Identity], generated: Generated
 ) -> bool:
-    """Check whether PostgreSQL refuses UPDATEs and DELETEs of a table as soon as it is published.
+    """Check whether PostgreSQL refuses UPDATEs and DELETEs of a table as soon as the table is published.
 
-    Partitions count by their own identities; without one, the table is not carried anyway.
+    Each partition counts by its own identity. The reader never carries a table with a partition without an
+    identity.
     """
     bare = any(its.mode != "f" and not its.columns for its in (leaves or {table: identity}).values())
     return bare or (generated.refused and bool(_holding(generated, table, identity, leaves)))
 
 
 def key_override(table: TableName, keys: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """The columns that the pipeline file names as this table's key; empty where it names none.
+    """Return the key columns that the pipeline file names for this table; empty without an override.
 
     Raises:
         ConfigurationError: a table of `keys` is not spelt as schema.table.
@@ -153,16 +158,12 @@ def choose_key(
     partitions: Mapping[TableName, Identity] | None = None,
     generated: Generated | None = None,
 ) -> KeyChoice:
-    """Decide on the key of one table.
+    """Choose the key of one table.
 
-    Args:
-        table: its name.
-        columns: its columns that are published, with whether each is NOT NULL.
-        indexes: its unique indexes.
-        identity: its own replica identity.
-        override: key columns of the pipeline file.
-        partitions: identities of the leaf partitions; they, not the root's, decide what is logged.
-        generated: its generated columns that are not published.
+    `columns` are the published columns, each with whether the column is NOT NULL; `generated` are the
+    generated columns that are not published. `override` has the key columns of the pipeline file.
+    `partitions` has the identities of the leaf partitions: the leaves, not the root, decide the contents of
+    old tuples.
     """
     hidden = generated or Generated()
     unknown = [name for name in override if name not in columns]
@@ -194,9 +195,10 @@ def choose_key(
 
 
 def _own_key(indexes: Sequence[UniqueIndex], identity: Identity) -> tuple[str, ...]:
-    """The primary key, or the identity index where a DELETE does not deliver the primary key.
+    """Return the primary key, or the identity index if a DELETE does not deliver the primary key.
 
-    That is so with ``REPLICA IDENTITY USING INDEX`` on another index, which identifies rows just as well.
+    With ``REPLICA IDENTITY USING INDEX`` on another index a DELETE delivers the columns of this index, and
+    the index identifies rows just as well.
     """
     primary = next((index.columns for index in indexes if index.primary), ())
     if identity.mode == "i" and identity.columns and not identity.covers(primary):
@@ -244,7 +246,7 @@ def _no_key(table: TableName, columns: Mapping[str, bool], indexes: Sequence[Uni
 def _holding(
     hidden: Generated, table: TableName, identity: Identity, leaves: Mapping[TableName, Identity]
 ) -> list[TableName]:
-    """The table, or partitions of it, whose identity holds a generated column that is not sent."""
+    """Return the table, or the partitions, whose identity contains a generated column that is not sent."""
     return [
         holder
         for holder, its in (leaves or {table: identity}).items()
@@ -287,7 +289,7 @@ def _generated_identity(
 
 
 def _sent(names: Sequence[str], hidden: Generated) -> str:
-    """The cure by the publication, where there is one."""
+    """Return the remedy that lets the publication send the columns; empty if the server cannot send them."""
     if not all(hidden.columns[name] for name in names):
         return ""
     return "ALTER PUBLICATION … SET (publish_generated_columns = stored); or "
@@ -299,7 +301,7 @@ def _other_identity(
     columns: Mapping[str, bool],
     indexes: Sequence[UniqueIndex],
 ) -> str:
-    """The cure by an index over published columns, of which one is still to be made where there is none."""
+    """Return the remedy by an index over other columns; without such an index, first the index itself."""
     published = [index for index in indexes if set(index.columns) <= columns.keys()]
     cures = [_index_cure(holder, key, columns, published) for holder in holders]
     return " ".join(cure for cure in cures if cure) or (
@@ -317,7 +319,7 @@ def _uncovered(
     columns: Mapping[str, bool],
     indexes: Sequence[UniqueIndex],
 ) -> TableError:
-    """Old tuples of `holder` (the table, or one of its partitions) lack key columns."""
+    """Return the error that old tuples of `holder` (the table, or a partition) lack key columns."""
     which = "the table" if holder == table else f"its partition {holder}"
     primary = next((index for index in indexes if index.primary), None)
     match identity.mode:
@@ -337,17 +339,17 @@ def _uncovered(
 
 
 def _partial(table: TableName, key: Sequence[str], leaves: Sequence[TableName]) -> TableError:
-    """Rows have to be identified by their content, which some leaves do not log.
+    """Return the error that only the content identifies rows, but some leaves do not log the content.
 
-    What is logged of an old row is the leaf's replica identity. What the stream says of it ('K' or 'O', the
-    flags of the columns) is the root's, for the changes are published under its name. So of a root with
-    REPLICA IDENTITY FULL an 'O' may hold a key among NULLs that are none, and no change says which leaf it is
-    of.
+    The leaf's replica identity decides the logged columns of an old row. The root's replica identity decides
+    how the stream describes the old row ('K' or 'O', the flags of the columns), because changes are published
+    under the root's name. An 'O' of a root with REPLICA IDENTITY FULL may therefore contain the key among
+    NULLs for unlogged columns, and no change names the leaf.
 
-    Where a unique index of the root guards the key (`KeyChoice.guarded`), that does no harm. No key ever
-    holds two rows, so the key tells the row, and nothing but the key is taken from an old tuple; leaves may
-    differ, come and change. Where none does, a row is identified by its whole content alone, and every leaf
-    has to log it.
+    With a unique index of the root over the key (`KeyChoice.guarded`) the NULLs do no harm. No two rows ever
+    have equal keys, so the key identifies the row, and silver reads only the key of an old tuple. Leaves may
+    differ, be added and change. Without this index only the whole content identifies a row, and every leaf
+    must log the whole row.
     """
     named = _list([str(leaf) for leaf in leaves[:_SHOWN]]) + (" …" if len(leaves) > _SHOWN else "")
     return TableError(
@@ -360,7 +362,7 @@ def _partial(table: TableName, key: Sequence[str], leaves: Sequence[TableName]) 
 
 
 def _full(leaves: Sequence[TableName]) -> str:
-    """The cure of leaves that log too little: one statement for each."""
+    """Return the remedy for leaves that log too little: one statement for each leaf."""
     return " ".join(f"ALTER TABLE {leaf.quoted} REPLICA IDENTITY FULL;" for leaf in leaves)
 
 
@@ -374,7 +376,7 @@ def _identity_cure(
 def _index_cure(
     holder: TableName, key: Sequence[str], columns: Mapping[str, bool], indexes: Sequence[UniqueIndex]
 ) -> str | None:
-    """The statement that makes an index with the key's columns the identity; None where there is no such."""
+    """Return the statement that makes an index with the key's columns the identity; None without an index."""
     primary = next((index for index in indexes if index.primary and index.immediate), None)
     if primary is not None and set(key) <= set(primary.columns):
         return f"ALTER TABLE {holder.quoted} REPLICA IDENTITY DEFAULT;"
@@ -385,7 +387,7 @@ def _index_cure(
 
 
 def _candidate(columns: Mapping[str, bool], indexes: Sequence[UniqueIndex]) -> UniqueIndex | None:
-    """An index that REPLICA IDENTITY USING INDEX accepts: unique, plain, immediate, every column NOT NULL."""
+    """Return an index for REPLICA IDENTITY USING INDEX: unique, plain, immediate, all columns NOT NULL."""
     fit = [
         index
         for index in indexes

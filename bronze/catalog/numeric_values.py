@@ -1,7 +1,7 @@
-"""How many digits the values of numeric columns have: one query a table, within a bound.
+"""Count the digits of values in numeric columns: one query for each table, within bounds.
 
-Rows are read up to a number. A larger table is sampled by blocks, so that new rows count as old ones do. The
-server gives up after some seconds, and then nothing is known.
+The query reads at most a fixed number of rows. A larger table is sampled by blocks, so that new rows count
+like old rows. The server cancels the query after some seconds; then nothing is known of the values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.shapes import PgType
 
 MOST_ROWS: Final = 100_000
-"""Rows that are read of a table at most."""
+"""Greatest number of rows that the query reads of a table."""
 _SECONDS: Final = 3
 _NOT_COUNTED: Final = (
     psycopg.errors.InsufficientPrivilege,
@@ -30,14 +30,14 @@ _NOT_COUNTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class NumericValues:
-    """What the rows of a table show of one column.
+    """Counts over the values of one column.
 
     Attributes:
-        values: how many are not NULL.
-        unfit: how many of these the decimal does not hold.
-        special: how many of these are NaN or infinity, which no decimal holds.
+        values: number of values that are not NULL.
+        unfit: number of values that the decimal does not hold.
+        special: number of NaN and infinite values, which no decimal holds.
         whole: digits before the point of the largest number.
-        scale: digits after the point that some number needs.
+        scale: greatest number of digits after the point that a value needs.
     """
 
     values: int
@@ -49,12 +49,12 @@ class NumericValues:
 
 @dataclass(frozen=True, slots=True)
 class CountedTable:
-    """What was read of a table.
+    """Counts over the rows of one table.
 
     Attributes:
-        rows: how many.
-        complete: these are all rows.
-        columns: by name.
+        rows: number of rows that were read.
+        complete: whether the query read all rows.
+        columns: the counts by column name.
     """
 
     rows: int
@@ -63,7 +63,7 @@ class CountedTable:
 
 
 def is_numeric(type_: PgType) -> bool:
-    """Check whether a column holds one numeric, also by way of domains."""
+    """Check whether a column holds a single numeric, possibly through domains."""
     while type_.kind == "domain" and type_.element is not None:
         type_ = type_.element
     return type_.kind == "base" and type_.name == "numeric"
@@ -72,11 +72,11 @@ def is_numeric(type_: PgType) -> bool:
 def count_values(
     connection: psycopg.Connection[Any], table: SourceTable, decimals: Mapping[str, tuple[int, int]]
 ) -> CountedTable | None:
-    """Return what the rows show of some columns; None where the server refused or did not finish.
+    """Return counts over the values of some columns; None if the server refused or did not finish.
 
     Args:
-        connection: in autocommit mode, or in a transaction.
-        table: which.
+        connection: a connection in autocommit mode, or inside a transaction.
+        table: the table whose rows are read.
         decimals: precision and scale of the decimal that each column becomes.
     """
     estimate = table.rows_estimate or 0

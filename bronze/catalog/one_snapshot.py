@@ -1,16 +1,16 @@
-"""One state of the catalog for several queries, and what fails in it: for a moment, or for good.
+"""One state of the catalog for several queries; failures in that state are temporary or permanent.
 
-A transaction's snapshot holds for rows of the catalog alone. The server's own functions look types, labels
-and indexes up as they are now: ``format_type``, and the output of a column's default. They fail where those
-are gone. There are two reasons:
+A transaction's snapshot covers only the rows of the catalog. The server's own functions (``format_type``, the
+output of a column's default) read types, labels and indexes in their present state. The functions fail if
+these objects no longer exist, for one of two reasons:
 
-* somebody dropped them after the snapshot was taken. A newer snapshot sees that change whole, so another try
-  is right, and the error is one that heals (``concurrent-change``);
-* the catalog is damaged: the label of an enum was deleted from pg_enum by hand, and a default still has it;
-  or the library of an extension is gone, whose function prints a default. Each try fails, with any SQLSTATE
-  that such a function gives, and a query for all tables fails for all of them. So the reader asks in ever
-  smaller groups (`in_parts`), each group in a savepoint. A table that fails alike in two snapshots fails for
-  good. Errors of the session, and of load, are no table's (`may_be_damage`): the reader raises them.
+* A session dropped the objects after the snapshot was taken. A newer snapshot shows this change completely,
+  so a retry is right, and the error heals by itself (``concurrent-change``).
+* The catalog is damaged. An enum's label was deleted from pg_enum by hand, and a default still uses the
+  label; or the library of an extension is missing, whose function prints a default. Each attempt fails, with
+  any SQLSTATE of such a function, and a query for all tables fails as a whole. The reader therefore queries
+  ever smaller groups (`in_parts`), each group in a savepoint. A table that fails alike in two snapshots fails
+  permanently. Errors of the session and of load belong to no table (`may_be_damage`); the reader raises them.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ _VANISHED: Final = (
     psycopg.errors.UndefinedObject,
     psycopg.errors.UndefinedTable,
 )
-"""Errors that a dropped object gives, in queries of the catalog that name only what each server has."""
+"""Errors after an object was dropped, in catalog queries that name only objects of every server."""
 
 _OF_SESSION: Final = ("08", "25", "40", "53", "55P03", "57")
-"""How SQLSTATEs begin that no table causes: a lost connection, a lack of resources, a lock, a timeout."""
+"""Prefixes of SQLSTATEs that no table causes: a lost connection, a lack of resources, a lock, a timeout."""
 
 
 def is_idle(connection: psycopg.Connection[Any]) -> bool:
-    """Return whether a connection is in no transaction: each `one_snapshot` is a newer one then."""
+    """Check whether a connection is outside a transaction, so that each `one_snapshot` is newer."""
     return connection.info.transaction_status == TransactionStatus.IDLE
 
 
 @contextmanager
 def one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """All statements of the block see one state of the catalog; inside a transaction, that transaction's.
+    """Run all statements of the block in one snapshot; inside a transaction, in the transaction's snapshot.
 
     Raises:
-        psycopg.errors.SerializationFailure: something vanished meanwhile, or is damaged.
+        psycopg.errors.SerializationFailure: an object was dropped meanwhile, or is damaged.
     """
     try:
         if not is_idle(connection):
@@ -63,22 +63,23 @@ def one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[None]:
 
 
 def may_be_damage(error: psycopg.DatabaseError) -> bool:
-    """Check whether a query of the catalog may have failed at a single table's description. Pure."""
+    """Check whether a catalog query may have failed at a single table's description. Pure."""
     if isinstance(error, psycopg.errors.SerializationFailure):  # as `one_snapshot` raises what vanished
         return True
     return error.sqlstate is not None and not error.sqlstate.startswith(_OF_SESSION)
 
 
 class DamagedError(Exception):
-    """What the catalog says of a table fails at the server, in two snapshots alike."""
+    """The failure of a catalog query for a single table, alike in two snapshots."""
 
 
 def or_damaged(connection: psycopg.Connection[Any], read: Callable[[], Read]) -> Read:
-    """Return what `read` reads in a snapshot of its own; in a newer one, where the first try failed.
+    """Return the result of `read` in a snapshot; after a failure, in a newer snapshot.
 
     Raises:
-        DamagedError: both tries failed alike. No psycopg.Error: it is one table's, and no session's.
-        psycopg.DatabaseError: they failed otherwise, or the snapshot is the caller's.
+        DamagedError: both attempts failed alike. The error is no psycopg.Error: it concerns one table and not
+            the session.
+        psycopg.DatabaseError: the attempts failed differently, or the snapshot belongs to the caller.
     """
     try:
         return read()
@@ -97,12 +98,12 @@ def or_damaged(connection: psycopg.Connection[Any], read: Callable[[], Read]) ->
 def in_parts(
     connection: psycopg.Connection[Any], rows: Sequence[Row], read: Callable[[Sequence[Row]], list[Read]]
 ) -> tuple[list[Read], list[tuple[Row, str]]]:
-    """Read rows together, and where that fails in halves: what was read, and each row that fails by itself.
+    """Read rows together, after a failure in halves; return the results, and each row that fails alone.
 
     Args:
-        connection: inside the transaction whose snapshot is to be used.
-        rows: what to read.
-        read: reads some of them.
+        connection: inside the transaction whose snapshot the reads use.
+        rows: the rows to read, possibly none.
+        read: the function that reads some of the rows.
     """
     try:
         with connection.transaction():  # a savepoint: what fails leaves the snapshot as it was

@@ -1,8 +1,8 @@
-"""What keeps a table from being taken, apart from its key. Pure: facts in, errors out.
+"""Reasons other than the key why the reader cannot carry a table. Pure: facts in, errors out.
 
-Each is an error of one table, with the statement that cures it. They are found before anything is published
-or copied, because later they would be silent. Row-level security filters a snapshot, a row filter the stream.
-Two columns that differ only in case are one column to Spark.
+Each reason is an error of a single table, with the statement that cures the error. The reader checks before
+it publishes or copies a table, because later the harm would be silent. Row-level security filters a snapshot,
+a row filter the stream. Spark regards two columns that differ only in case as a single column.
 """
 
 from __future__ import annotations
@@ -34,16 +34,13 @@ RESERVED_COLUMNS: Final = frozenset(
 
 _SHOWN: Final = 5
 _LONGEST_WORDS: Final = 500
-"""Characters of an error that nobody foresaw."""
+"""Greatest length in characters of an unforeseen error's text."""
 
 
 def unreadable(table: TableName, what: str, error: Exception) -> TableError:
-    """A table that stops for a reason that no rule knows.
+    """Return the error of a table that stops for a reason that no rule knows.
 
-    Args:
-        table: which.
-        what: could not be read.
-        error: what nobody foresaw; its words become the message's.
+    `what` names the object that could not be read; the text of `error` becomes part of the message.
     """
     if isinstance(error, DamagedError):
         return damaged(table, str(error), what)
@@ -58,12 +55,9 @@ def unreadable(table: TableName, what: str, error: Exception) -> TableError:
 
 
 def damaged(table: TableName, why: str, what: str = "") -> TableError:
-    """Return the error of a table whose description fails at the server, each time alike.
+    """Return the error of a table whose catalog description fails at the server in every attempt.
 
-    Args:
-        table: which.
-        why: the server's words.
-        what: could not be read for that reason.
+    `why` is the server's message; `what` names the object that therefore could not be read.
     """
     said = f"the server cannot print what its catalog says of the table: {why}"
     return TableError(
@@ -77,7 +71,7 @@ def damaged(table: TableName, why: str, what: str = "") -> TableError:
 
 
 def without_name(found: Unnamed) -> TableError:
-    """Return the error of a table that cannot be asked for (`bronze.postgres.unnamed`)."""
+    """Return the error of a table whose name no query can contain (`bronze.postgres.unnamed`)."""
     return TableError(
         found.table,
         f"the name {found.name}, of the table, its schema, a column, an index or a partition, cannot be "
@@ -89,7 +83,7 @@ def without_name(found: Unnamed) -> TableError:
 
 
 def table_problems(facts: TableFacts, publication: Publication | None) -> list[TableError]:
-    """Everything that keeps the table from being taken; its key is `bronze.catalog.keys`' matter."""
+    """Return all reasons why the table cannot be carried, except the key (`bronze.catalog.keys`)."""
     return [
         *_privileges(facts),
         *_row_security(facts),
@@ -102,11 +96,12 @@ def table_problems(facts: TableFacts, publication: Publication | None) -> list[T
 def of_identity(
     problems: Sequence[TableError], facts: TableFacts, publication: Publication | None
 ) -> list[TableError]:
-    """Return problems of a table's key, the first with what the publication does to the application's writes.
+    """Return a table's key problems; add to the first how the publication affects the application's writes.
 
     PostgreSQL refuses each UPDATE and DELETE of a table that is published without a replica identity. The
-    reader takes such a table out where it may (`bronze.setup.publication`). A publication of all tables or of
-    a whole schema gives no single table up; the old rows of that table must then be logged in full.
+    reader removes such a table from the publication if allowed (`bronze.setup.publication`). A single table
+    cannot leave a publication of all tables or of a whole schema; the table's old rows must then be logged in
+    full.
     """
     if not problems or not facts.refuses_updates:
         return list(problems)
@@ -122,7 +117,7 @@ def of_identity(
 
 
 def _why_stays(facts: TableFacts, publication: Publication) -> tuple[str, str]:
-    """Say why the reader cannot take a table out of the publication, and the SQL that helps; else nothing."""
+    """Return why the reader cannot remove a table from the publication, and the SQL that helps; or "", ""."""
     table = facts.relation.table
     if not publication.may_lose(table):
         whole = "all tables" if publication.all_tables else f"schema {table.schema} as a whole"
@@ -140,7 +135,7 @@ def _why_stays(facts: TableFacts, publication: Publication) -> tuple[str, str]:
 
 
 def with_name_clashes(tables: Sequence[SourceTable]) -> list[SourceTable]:
-    """The same tables; those that want one silver name carry a problem."""
+    """Return the tables; tables that need an equal silver name get a problem."""
     wanting: dict[str, list[SourceTable]] = defaultdict(list)
     for table in tables:
         wanting[table.table.silver_name].append(table)
@@ -253,7 +248,7 @@ def _publication(facts: TableFacts, publication: Publication | None) -> Iterator
 
 
 def _unpublished(facts: TableFacts, publication: Publication | None) -> Iterator[TableError]:
-    """A table that the publication lacks, where we may not add it. That must not stop the other tables."""
+    """Yield the error of a table that the reader must not add to the publication; other tables continue."""
     table = facts.relation.table
     if facts.manage:
         if not facts.owned:

@@ -1,4 +1,4 @@
-"""A publication as it is: its members, their columns and row filters, the operations that it carries."""
+"""The present state of a publication: members, columns, row filters, and published operations."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ if TYPE_CHECKING:
 
 
 SINCE_GENERATED: Final = 180000
-"""Version that may publish generated columns, and that refuses changes where it should but does not."""
+"""First version that may publish generated columns, and refuses writes if a needed column is unpublished."""
 
 
 NOT_PRINTED: Final = "(…)"
-"""A row filter that nobody asked for: the server prints each by functions, which may fail."""
+"""Text of a row filter that was not requested: the server prints filters by functions, and these may fail."""
 
 OPERATIONS: Final = ("insert", "update", "delete", "truncate")
 
 MADE: Final = "made by deltasmelt"
-"""How the comment of a publication begins that deltasmelt made: it may lose tables, and be dropped."""
+"""Prefix of the comment on a publication that deltasmelt created and may therefore shrink or drop."""
 
 
 def is_made_by_us(comment: str | None) -> bool:
-    """Check whether a publication's comment says that deltasmelt made it. Pure."""
+    """Check whether a publication's comment names deltasmelt as creator. Pure."""
     return comment is not None and (comment == MADE or comment.startswith(f"{MADE}:"))
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """How a publication carries one table.
+    """The membership of a table in a publication.
 
     Attributes:
-        columns: attnums of its column list; None where all columns are published.
-        row_filter: its WHERE clause, or `NOT_PRINTED`; None where there is none.
+        columns: attnums of the column list; None means all columns.
+        row_filter: the WHERE clause, or `NOT_PRINTED`; None without a filter.
     """
 
     columns: frozenset[int] | None = None
@@ -48,13 +48,14 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A publication as the catalog has it.
+    """A publication in the catalog.
 
     Attributes:
-        owner: role that owns it; `owned` tells whether we may act as that role.
-        made: deltasmelt made it. Any other may feed other subscribers too.
-        operations: those of insert, update, delete, truncate that it publishes.
-        generated: whether stored generated columns are published where no column list speaks (PostgreSQL 18).
+        owner: role that owns the publication; `owned`: whether our role may act as the owner.
+        made: whether deltasmelt created the publication. Any other publication may feed other subscribers
+            too.
+        operations: published operations among insert, update, delete, truncate.
+        generated: whether stored generated columns are published without a column list (PostgreSQL 18).
         lists_generated: whether a column list may name generated columns (PostgreSQL 18).
     """
 
@@ -72,20 +73,20 @@ class Publication:
 
     @property
     def carries_updates(self) -> bool:
-        """Whether PostgreSQL asks for a replica identity of each table that it carries."""
+        """Whether PostgreSQL requires a replica identity of each published table."""
         return not self.operations.isdisjoint({"update", "delete"})
 
     @property
     def ours(self) -> bool:
-        """Whether deltasmelt made it, and this role may change it."""
+        """Whether deltasmelt created the publication and our role may change it."""
         return self.owned and self.made
 
     def may_lose(self, table: TableName) -> bool:
-        """Whether `table` can be taken out: it is named itself, and in no other way."""
+        """Check whether `table` can be removed: published by name, not through a schema or all tables."""
         return table in self.members and not self.all_tables and table.schema not in self.schemas
 
     def member(self, table: TableName) -> Member | None:
-        """How it carries `table`; None where it does not."""
+        """Return the membership of `table`; None if the publication lacks the table."""
         direct = self.members.get(table)
         if direct is not None:
             return direct
@@ -93,7 +94,7 @@ class Publication:
 
 
 def is_published(attnum: int, generated: str, publication: Publication | None, member: Member | None) -> bool:
-    """Check whether pgoutput sends a column; PostgreSQL 18 sends generated ones if so published."""
+    """Check whether pgoutput sends a column; PostgreSQL 18 sends published generated columns."""
     if member is not None and member.columns is not None:
         listed = attnum in member.columns
         return listed and (not generated or (publication is not None and publication.lists_generated))
@@ -105,12 +106,12 @@ def is_published(attnum: int, generated: str, publication: Publication | None, m
 def read_publication(
     connection: psycopg.Connection[Any], name: str, printed: Collection[int] = ()
 ) -> Publication | None:
-    """Return the publication of that name in the connected database, or None.
+    """Return the publication with this name in the connected database, or None.
 
     Args:
-        connection: idle or inside a transaction.
-        name: of the publication.
-        printed: pg_class.oid of tables whose row filter is to be printed.
+        connection: idle, or inside a transaction.
+        name: name of the publication to read.
+        printed: pg_class.oid of the tables whose row filter the server prints.
     """
     version = connection.info.server_version
     generated = "p.pubgencols::text = 's'" if version >= SINCE_GENERATED else "false"

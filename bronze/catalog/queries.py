@@ -1,16 +1,15 @@
-r"""What pg_catalog says of tables: one query for each kind of fact, one row type for each query.
+r"""Queries of pg_catalog about tables: one query for each kind of fact, one row type for each query.
 
-Nothing is decided here; `bronze.catalog.select` puts the facts together.
+The queries decide nothing; `bronze.catalog.select` combines the facts.
 
-Comments of tables and columns, asked of pg_description: one round trip for all tables together.
+One query reads the comments of all tables and columns from pg_description. A character that UTF-8 lacks, or
+bytes that are no text, must not fail the whole query. The query therefore returns comments as bytes in the
+database's own encoding. For a comment that cannot be converted, bronze writes the bytes as ``\xNN``.
 
-A character that UTF-8 lacks, or bytes that are no text, must not refuse the whole answer. So comments come as
-bytes of the database's own encoding. One that cannot be converted has its bytes written as ``\xNN``.
+The server validates even these bytes. A single comment in a foreign encoding, as a template database may
+bring, makes the server refuse the query. Comments hold up no rows, so the reader continues without comments.
 
-The server checks what it gives out as such bytes, too. One comment that is not of the database's encoding, as
-templates of another one bring, refuses the query. Comments stop no rows, so nothing is known of any then.
-
-What `bronze.drift.storage` compares, asked of pg_catalog: two round trips for all tables together.
+Two queries for all tables together read the facts that `bronze.drift.storage` compares.
 """
 
 from __future__ import annotations
@@ -41,17 +40,17 @@ _QUERY: Final = """
 """
 _LOGGER = logging.getLogger("deltasmelt.reader")
 _REFUSED: Final[set[str]] = set()
-"""Databases of which it was said that they refuse."""
+"""Databases whose refusal was already logged as a warning."""
 
 
 def comments_of(
     connection: psycopg.Connection[Any], columns: Mapping[int, Collection[int]]
 ) -> dict[int, Comments] | None:
-    """The comments that tables have now, by OID; of a root of partitions its own. None: the server refuses.
+    """Return the present comments of tables, by OID; of a root, not of the leaves. None: the server refuses.
 
     Args:
-        connection: idle, or inside the transaction whose snapshot is to be used.
-        columns: attnums of the columns that are read, of each table by OID; comments of others are not told.
+        connection: idle, or inside the transaction whose snapshot the query uses.
+        columns: by table OID, the attnums of the replicated columns; comments of other columns are left out.
     """
     wanted = {"oids": list(columns), "longest": LONGEST + 1}
     try:
@@ -128,13 +127,13 @@ def storage_of(
     types: Mapping[int, Mapping[int, str]],
     defined: Mapping[int, Mapping[int, Mapping[str, int]]],
 ) -> dict[int, Storage]:
-    """What the catalog says of these tables now, by OID.
+    """Return the present storage facts of these tables, by OID.
 
     Args:
-        connection: inside the transaction whose snapshot is to be used.
-        publication: its name.
-        types: JSON of the type of each published column, by attnum, of each table, by OID.
-        defined: traces of these types, likewise.
+        connection: inside the transaction whose snapshot the queries use.
+        publication: name of the pipeline's own publication.
+        types: by table OID and attnum, the JSON of each published column's type.
+        defined: by table OID and attnum, the traces of each column's type.
     """
     wanted = {"oids": list(types), "publication": publication}
     parts: dict[int, dict[int, Part]] = defaultdict(dict)
@@ -202,9 +201,9 @@ _COLUMNS_QUERY: Final = f"""{TREE},
     WHERE a.attrelid = ANY (%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
     ORDER BY a.attrelid, a.attnum
 """
-"""A column's `missing` is an array with one element, which prints as array text: read back as text[], it
-gives the text that the type's own output function gives. Not so for a type that parts elements by another
-sign than a comma. A root of partitions has none itself; its partitions got the same.
+"""A column's `missing` value is an array with one element, printed as array text. Read as text[], the array
+gives the text of the type's own output function, unless the type separates elements by another character than
+a comma. A partitioned root has no `missing` value; all its partitions got an equal value.
 """
 _INDEXES_QUERY: Final = """
     SELECT i.indrelid,
@@ -259,7 +258,7 @@ _ESTIMATED_QUERY: Final = """
 
 
 class RelationRow(NamedTuple):
-    """A row of pg_class with what our role may do to it; `role` is that role."""
+    """A row of pg_class with the privileges of our role, which `role` names."""
 
     oid: int
     schema: str
@@ -277,12 +276,12 @@ class RelationRow(NamedTuple):
 
     @property
     def table(self) -> TableName:
-        """Its name."""
+        """The name of the relation."""
         return TableName(self.schema, self.name)
 
     @property
     def why_skipped(self) -> str | None:
-        """Why it is no table that the stream names; None where it is."""
+        """The reason why the stream never names this relation; None for a table of the stream."""
         if self.is_partition:
             return "a partition is replicated through the root of its table: name the root"
         if self.persistence == "u":
@@ -299,8 +298,8 @@ class RelationRow(NamedTuple):
 class ColumnRow(NamedTuple):
     """A row of pg_attribute; `generated` is empty, ``s``(tored) or ``v``(irtual).
 
-    `missing` is what rows from before the column have in it, as text, where the catalog says so. `collation`
-    is the name of a collation that is not deterministic.
+    `missing` is the text of the column's value in rows older than the column, if the catalog has the value.
+    `collation` is the name of a collation that is not deterministic.
     """
 
     relation: int
@@ -316,7 +315,7 @@ class ColumnRow(NamedTuple):
 
 
 class Size(NamedTuple):
-    """How big a table is: rows by the last ANALYZE (or 0), bytes on disk, pages of the main fork."""
+    """The size of a table: rows by the last ANALYZE (or 0), bytes on disk, pages of the main fork."""
 
     rows: int = 0
     bytes: int = 0
@@ -326,19 +325,19 @@ class Size(NamedTuple):
 def relation_rows(
     connection: psycopg.Connection[Any], oids: Collection[int] | None = None, *, unnamed: Collection[int] = ()
 ) -> list[RelationRow]:
-    """Every table, view and foreign table but the system's and extensions', in name order; or some of them.
+    """Return all tables, views and foreign tables, in name order, without the system's and extensions'.
 
     Args:
-        connection: inside a transaction or not.
-        oids: of the only ones.
-        unnamed: oids of those that are left out (`bronze.postgres.unnamed`).
+        connection: a connection inside or outside of a transaction.
+        oids: the only relations to return; None means all relations.
+        unnamed: OIDs of relations to leave out (`bronze.postgres.unnamed`).
     """
     wanted = {"oids": None if oids is None else list(oids), "unnamed": list(unnamed)}
     return [RelationRow(*row) for row in connection.execute(_RELATIONS_QUERY, wanted)]
 
 
 def tables_of(connection: psycopg.Connection[Any]) -> set[TableName]:
-    """Every table and root of partitions there is, selected or not; but those without a name to be said."""
+    """Return all tables and partitioned roots, selected or not, except tables with an unconvertible name."""
     rows = connection.execute(
         "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
         "WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND c.oid <> ALL (%s::oid[])",
@@ -352,10 +351,7 @@ def columns_of(
 ) -> dict[int, list[ColumnRow]]:
     """Return live columns of these tables, in attnum order.
 
-    Args:
-        connection: inside a transaction or not.
-        oids: of the tables.
-        printed: also `type_text` and `missing`, which the server prints by functions of each type.
+    `printed` also reads `type_text` and `missing`, which the server prints by functions of each type.
     """
     columns: dict[int, list[ColumnRow]] = defaultdict(list)
     for row in connection.execute(_COLUMNS_QUERY, {"oids": list(oids), "printed": printed}):
@@ -366,7 +362,7 @@ def columns_of(
 def unique_indexes_of(
     connection: psycopg.Connection[Any], oids: Sequence[int]
 ) -> dict[int, list[UniqueIndex]]:
-    """Unique indexes of these tables, in name order."""
+    """Return the unique indexes of these tables, in name order."""
     indexes: dict[int, list[UniqueIndex]] = defaultdict(list)
     for relation, name, columns, primary, identity, immediate, plain in connection.execute(
         _INDEXES_QUERY, {"oids": list(oids)}
@@ -380,7 +376,7 @@ def unique_indexes_of(
 
 
 def partitions_of(connection: psycopg.Connection[Any], roots: Sequence[int]) -> dict[int, list[Partition]]:
-    """Leaf partitions of these roots, in name order, each with its own replica identity."""
+    """Return the leaf partitions of these roots, in name order, each with the leaf's replica identity."""
     partitions: dict[int, list[Partition]] = defaultdict(list)
     if not roots:
         return partitions
@@ -405,10 +401,10 @@ def partitions_of(connection: psycopg.Connection[Any], roots: Sequence[int]) -> 
 def sizes_of(
     connection: psycopg.Connection[Any], parts: Mapping[int, Sequence[int]], *, measure: bool
 ) -> dict[int, Size]:
-    """Size of each table, which is the sum of its `parts` (itself, or its leaf partitions), by OID.
+    """Return the size of each table, by OID: the sum over its `parts` (itself, or its leaf partitions).
 
-    Measuring takes a lock that waits for a session that rewrites the table; after two seconds the estimates
-    of the last ANALYZE serve instead. The connection is inside a transaction.
+    Measuring takes a lock, which waits for a session that rewrites the table. After two seconds the function
+    returns the estimates of the last ANALYZE instead. The connection is inside a transaction.
     """
     wanted = {"oids": [oid for oids in parts.values() for oid in oids]}
     rows: list[tuple[Any, ...]] | None = None

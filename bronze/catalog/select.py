@@ -1,15 +1,15 @@
-"""The source's tables: which are selected, their shapes and keys, and what keeps one from being taken.
+"""The source's tables: the selection, shapes and keys, and the reasons why a table cannot be carried.
 
-Everything is read set-based, one round trip for each kind of fact, in one REPEATABLE READ transaction so
-that the facts fit together. Columns are those that pgoutput announces: dropped and unpublished generated
-ones are left out, column lists of the publication hold, order is by attnum.
+Set-based queries read all tables in one round trip for each kind of fact, in one REPEATABLE READ transaction,
+so that the facts are consistent. The columns are the columns that pgoutput announces: without dropped columns
+and unpublished generated columns, after column lists, ordered by attnum.
 
-Partitioned tables are one table, their root: the stream names the root (``publish_via_partition_root``). But
-what an old tuple holds is decided by each leaf's own replica identity, which ``ALTER TABLE … REPLICA
-IDENTITY`` on the root does not touch. So the leaves are checked too. Children of table inheritance are tables
-of their own.
+A partitioned table is a single table, the root: the stream names the root (``publish_via_partition_root``).
+But each leaf's own replica identity decides the contents of an old tuple, and ``ALTER TABLE … REPLICA
+IDENTITY`` on the root does not change the leaves. The leaves are therefore checked too. A child of table
+inheritance is a separate table.
 
-A problem stops its table alone (`SourceTable.problem`); nothing here raises for the state of a single table.
+A problem stops a single table (`SourceTable.problem`); no function raises for the state of a single table.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """Facts of all relations that are being described, by OID."""
+    """Facts of all relations to describe, by OID."""
 
     columns: Mapping[int, Sequence[ColumnRow]]
     indexes: Mapping[int, Sequence[UniqueIndex]]
@@ -91,20 +91,20 @@ def select_tables(
     sizes: bool = True,
     storage: bool = False,
 ) -> list[SourceTable]:
-    """The tables that the patterns select, in name order, each with its problems.
+    """Return the tables that the patterns select, in name order, each with problems.
 
-    Views, materialized views, foreign, unlogged and temporary tables, partitions, and what belongs to the
-    system or an extension are not selected; `skipped_relations` names them.
+    Not selected are views, materialized views, foreign, unlogged and temporary tables, partitions, and
+    objects of the system or of an extension; `skipped_relations` names them.
 
     Args:
-        connection: idle, or inside a transaction whose snapshot is to be used.
+        connection: idle, or inside the transaction whose snapshot the queries use.
         source: patterns, key overrides and publication.
-        sizes: also measure the tables; without it the estimates of the last ANALYZE serve.
-        storage: also read what `bronze.drift.storage` compares, and comments.
+        sizes: whether to measure the tables; otherwise the estimates of the last ANALYZE serve.
+        storage: whether to read comments and the facts that `bronze.drift.storage` compares.
 
     Raises:
-        ConfigurationError: `source.keys` names something that is no table name.
-        psycopg.errors.SerializationFailure: the catalog changes meanwhile; another look sees all of it.
+        ConfigurationError: a table in `source.keys` has an invalid name.
+        psycopg.errors.SerializationFailure: the catalog changes meanwhile; a retry reads the new state.
     """
 
     def read(rows: Sequence[RelationRow]) -> list[SourceTable]:
@@ -133,7 +133,7 @@ def _selected(
     source: SourceSettings,
     read: Callable[[Sequence[RelationRow]], tuple[list[SourceTable], list[tuple[RelationRow, str]]]],
 ) -> tuple[list[SourceTable], list[tuple[RelationRow, str]]]:
-    """Read the tables of one snapshot; those that `read` failed at have their problem, and come twice."""
+    """Read the tables in one snapshot; a failed table is in both results: with a problem, and as failed."""
     with one_snapshot(connection):
         unnamed = unnamed_tables(connection)
         rows = [
@@ -153,7 +153,7 @@ def _selected(
 
 
 def _described(row: RelationRow, context: _Context, size: Size) -> SourceTable:
-    """A table; where no rule knows what the catalog says of it, that is its problem, and no other's."""
+    """Return a table; an unforeseen failure becomes a problem of this table alone."""
     try:
         return _source_table(row, context, size)
     except SmeltError:
@@ -167,10 +167,10 @@ def _described(row: RelationRow, context: _Context, size: Size) -> SourceTable:
 def _damaged(
     connection: psycopg.Connection[Any], source: SourceSettings, failed: Sequence[tuple[RelationRow, str]]
 ) -> list[SourceTable]:
-    """Return tables that the server cannot print: what else is known of them, and no shape.
+    """Return the tables that the server cannot print, with all remaining facts and without a shape.
 
-    Whether the publication makes the application's UPDATEs fail is among the rest: the reader takes such a
-    table out all the same.
+    The remaining facts include whether the publication makes the application's UPDATEs fail: the reader
+    removes even a damaged table from the publication.
     """
     problems = {row: damaged(row.table, why) for row, why in failed}
     bare = {row: _undescribed(row.oid, row.kind, problem) for row, problem in problems.items()}
@@ -193,9 +193,10 @@ def _undescribed(oid: int, kind: str, problem: TableError) -> SourceTable:
 
 
 def skipped_relations(connection: psycopg.Connection[Any], source: SourceSettings) -> list[SkippedRelation]:
-    """What the patterns match without selecting it, with the reason.
+    """Return the relations that the patterns match but do not select, with reasons.
 
-    Partitions are named only where a pattern without wildcards names them: their rows are not missing.
+    Partitions appear only if a pattern without wildcards names a partition: rows of partitions are not
+    missing.
     """
     exact = [pattern for pattern in source.tables if not any(sign in pattern for sign in "*?[")]
     skipped = []
@@ -214,17 +215,17 @@ def describe_relation(
     keys: Mapping[str, Sequence[str]],
     publication: str | None = None,
 ) -> Relation | None:
-    """The shape of one table now, or None when there is no such table (any more).
+    """Return the present shape of one table, or None if the table does not exist (any more).
 
     Args:
-        connection: idle or inside a transaction.
-        relation_id: pg_class.oid.
+        connection: idle, or inside a transaction.
+        relation_id: pg_class.oid of the table to describe.
         keys: key overrides of the pipeline file.
-        publication: whose column list and generated columns hold; without it every column but the generated
-            ones.
+        publication: name of the publication whose column lists and generated columns apply; None means every
+            column except generated columns.
 
     Raises:
-        DamagedError: the server cannot print what its catalog says of the table.
+        DamagedError: the server cannot print the catalog's description of the table.
     """
     found = or_damaged(connection, lambda: describe_relations(connection, [relation_id], keys, publication))
     return found.get(relation_id)
@@ -236,13 +237,9 @@ def describe_relations(
     keys: Mapping[str, Sequence[str]],
     publication: str | None = None,
 ) -> dict[int, Relation]:
-    """Return the shapes of tables now, by pg_class.oid; without those that are no tables (any more).
+    """Return the present shapes of tables, by pg_class.oid; without OIDs that are no tables (any more).
 
-    Args:
-        connection: as `describe_relation`.
-        relation_ids: by pg_class.oid.
-        keys: as `describe_relation`.
-        publication: as `describe_relation`.
+    The arguments have the meaning of `describe_relation`'s.
     """
     with one_snapshot(connection):
         named = set(relation_ids) - set(unnamed_tables(connection))

@@ -1,4 +1,4 @@
-"""A table of the source, as the catalog describes it: values that queries fill and rules judge."""
+"""A table of the source in the catalog: values that queries fill and rules judge."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Partition:
     """A leaf partition.
 
     Attributes:
-        selectable: we have SELECT on it; `schema_usable`: USAGE on its schema. A copy reads each leaf by its
-            own name, to which grants on the root do not reach.
+        selectable: whether our role has SELECT on the partition; `schema_usable`: USAGE on its schema. A copy
+            reads each leaf by its own name, and grants on the root do not extend to leaves.
     """
 
     oid: int
@@ -36,19 +36,19 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """What the catalog says of one selected table.
+    """The catalog's facts about one selected table.
 
     Attributes:
-        role: the role we are connected as.
-        owner: the role that owns the table; `owned`: we may act as that role.
-        manage: the pipeline may change the publication.
-        publication: its name.
-        selectable: we have SELECT on it; `schema_usable`: USAGE on its schema.
-        row_security: policies apply to our role.
+        role: our role, the role of the connection.
+        owner: the role that owns the table; `owned`: whether our role may act as the owner.
+        manage: whether the pipeline may change the publication.
+        publication: the name of the publication.
+        selectable: whether our role has SELECT on the table; `schema_usable`: USAGE on its schema.
+        row_security: whether row-level security policies apply to our role.
         unpublished: ordinary columns that the publication's column list leaves out.
-        member: how the publication carries it; None where it does not (yet).
-        partitioned: it is a root of partitions.
-        refuses_updates: PostgreSQL refuses its UPDATEs and DELETEs while a publication carries them.
+        member: the table's membership in the publication; None if not (yet) published.
+        partitioned: whether the table is a partitioned root.
+        refuses_updates: whether PostgreSQL refuses UPDATEs and DELETEs while a publication carries them.
     """
 
     relation: Relation
@@ -73,19 +73,19 @@ class SourceTable:
     """A selected table.
 
     Attributes:
-        relation: its shape now; `from_lsn` is ZERO.
-        kind: pg_class.relkind: ``r`` table, ``p`` root of partitions.
-        rows_estimate: from the last ANALYZE; 0 where there was none.
-        bytes: on disk, with out-of-line values, all partitions together.
-        pages: of the main fork, all partitions together.
-        problems: everything that keeps it from being taken.
+        relation: the present shape of the table; `from_lsn` is ZERO.
+        kind: pg_class.relkind: ``r`` table, ``p`` partitioned root.
+        rows_estimate: rows by the last ANALYZE; 0 without an ANALYZE.
+        bytes: bytes on disk, with out-of-line values, all partitions together.
+        pages: pages of the main fork, all partitions together.
+        problems: all reasons why the table cannot be carried.
         partitions: leaf partitions of a root, in name order.
-        indexes: its unique indexes.
-        owner: role that owns it; `owned` tells whether we may act as that role.
+        indexes: unique indexes of the table.
+        owner: the role that owns the table; `owned`: whether our role may act as the owner.
         unpublished: ordinary columns that the publication's column list leaves out.
-        blocked: the publication makes its UPDATEs and DELETEs fail now.
-        storage: traces of what the log does not tell; None where nobody asked for them.
-        comments: of the table and the columns that are read; None likewise, or where PostgreSQL refuses them.
+        blocked: whether the publication makes UPDATEs and DELETEs of the table fail now.
+        storage: traces of changes that the log does not carry; None if not requested.
+        comments: comments of the table and its replicated columns; None if not requested or refused.
     """
 
     table: TableName
@@ -106,13 +106,13 @@ class SourceTable:
 
     @property
     def problem(self) -> TableError | None:
-        """The first problem; None where the table can be taken."""
+        """The first problem; None for a table that can be carried."""
         return self.problems[0] if self.problems else None
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedRelation:
-    """What a pattern matches, but is not a table to carry by itself."""
+    """A relation that a pattern matches, but not a separate table to carry."""
 
     table: TableName
     reason: str

@@ -1,16 +1,16 @@
-"""Resolves PostgreSQL's types into `PgType` trees: everything that decides how a value's text is read.
+"""Resolve PostgreSQL's types into `PgType` trees with all facts that decide the meaning of a value's text.
 
-One recursive query walks from the wanted types to elements, base types, subtypes and attributes, so that a
-table with forty types costs one round trip. The trees are then built in memory.
+One recursive query follows the requested types to elements, base types, subtypes and attributes; a table with
+forty types costs one round trip. `TypeTrees` then builds the trees in memory.
 
-What is easily got wrong, and how it is decided here:
+Four facts are easily mistaken:
 
-* A true array is a type whose input function is ``array_in``. ``int2vector`` and ``oidvector`` have an
-  element type and the array category too, but print without braces: they are base types.
-* A typmod of a column belongs to the innermost type it modifies: that of ``numeric(10,2)[]`` to the
-  element, that of a domain to its base type. So does a collation.
-* The row type of a table is a composite like any other; its dropped attributes are gone from its text.
-* Types change in place, and nothing in the log tells it. `TypeTrees.written` gives the traces.
+* A true array is a type whose input function is ``array_in``. ``int2vector`` and ``oidvector`` also have an
+  element type and the array category, but print without braces: both are base types.
+* A column's typmod belongs to the innermost type: the typmod of ``numeric(10,2)[]`` to the element, the
+  typmod of a domain to the base type. So does a collation.
+* The row type of a table is an ordinary composite; the text of a value does not contain dropped attributes.
+* Types change in place, and no log entry reports the change. `TypeTrees.written` returns the traces.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ _TYPES_QUERY: Final = f"""
 
 @dataclass(frozen=True, slots=True)
 class _TypeRow:
-    """A row of pg_type with what hangs on it."""
+    """A row of pg_type with the rows that depend on the type."""
 
     oid: int
     name: str
@@ -121,19 +121,19 @@ class _TypeRow:
 
 
 class TypeTrees:
-    """The types reached from a set of OIDs, ready to be asked for with a typmod."""
+    """The types reached from a set of OIDs, each available for any typmod."""
 
     def __init__(self, rows: Mapping[int, _TypeRow]) -> None:
         self._rows = rows
         self._built: dict[tuple[int, int, str], PgType] = {}
 
     def tree(self, oid: int, typmod: int = -1, collation: str = "") -> PgType:
-        """Return the type of that OID, modified by `typmod`.
+        """Return the type with this OID, modified by `typmod`.
 
-        A collation that is not deterministic belongs, as a typmod does, to the innermost type.
+        A collation that is not deterministic belongs to the innermost type, like a typmod.
 
-        A type that was dropped between two queries is a pseudo-type without a name; its column is dropped
-        as well.
+        A type that was dropped between two queries is a pseudo-type without a name; the column was dropped as
+        well.
         """
         built = self._built.get((oid, typmod, collation))
         if built is None:
@@ -167,19 +167,16 @@ class TypeTrees:
         )
 
     def written(self, type_: PgType) -> dict[str, int]:
-        """Return traces that statements on a type, and on all that it is made of, leave in the catalog.
+        """Return the traces that statements on a type, or on its parts, leave in the catalog.
 
-        A label that is renamed, and renamed back, has another xmin in pg_enum. A label that is added leaves
-        the others as they are, with one exception: after some dozen labels BEFORE or AFTER one and the same,
-        PostgreSQL has no number left between two and numbers all labels anew (RenumberEnumType). That looks
-        like a label renamed for a while, so the table is resnapshotted. An attribute of a composite that
-        comes and goes counts in pg_class.relnatts.
-
-        Args:
-            type_: a tree of this object.
+        A label that was renamed and renamed back has a new xmin in pg_enum. Adding a label leaves all
+        existing labels unchanged, with one exception. After some dozen labels BEFORE or AFTER the same label,
+        PostgreSQL has no number left between two labels and renumbers all labels (RenumberEnumType). The
+        renumbering equals a temporary rename in the traces, so the table is resnapshotted. pg_class.relnatts
+        counts every attribute that a composite ever had.
 
         Returns:
-            By the label's oid its xmin; by the composite's relation how many attributes it ever had.
+            The xmin by the label's OID; the number of attributes by the composite's relation.
         """
         found: dict[str, int] = {}
         for part in type_.parts():
@@ -193,7 +190,7 @@ class TypeTrees:
 
 
 def resolve_types(connection: psycopg.Connection[Any], oids: Iterable[int]) -> TypeTrees:
-    """Everything that the types of these OIDs are made of, in one round trip."""
+    """Return the types with these OIDs, with all parts, in one round trip."""
     wanted = sorted(set(oids))
     rows = {}
     for row in connection.execute(_TYPES_QUERY, {"wanted": wanted}) if wanted else ():
