@@ -1,4 +1,4 @@
-"""Findings about failover slots, as far as the primary shows them."""
+"""Findings about failover slots, from the primary alone."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _AT_STANDBY: Final = (
 def failover_findings(
     connection: psycopg.Connection[Any], source: SourceSettings, slot: SlotState | None, service: Service
 ) -> Iterator[Finding]:
-    """Findings about failover, as far as the primary shows it.
+    """Yield findings about failover, from the primary alone.
 
     Args:
-        connection: idle or in a transaction.
-        source: names the slot, and says whether it is to be kept.
-        slot: the pipeline's, where there is one.
-        service: how settings are changed there.
+        connection: idle, or inside a transaction.
+        source: names the slot, and whether standbys synchronize it.
+        slot: the pipeline's slot; None before the slot exists.
+        service: the hosting service, for remedies that change settings.
     """
     subject = f"slot {source.slot}"
     try:
@@ -90,7 +90,7 @@ def failover_findings(
 
 
 def _standbys(connection: psycopg.Connection[Any]) -> tuple[list[str], dict[str, bool]]:
-    """The slots that the setting names, and the physical slots there are: name, whether one is in use."""
+    """Return the slots that the setting names, and all physical slots, each with whether in use."""
     row = connection.execute("SELECT current_setting('synchronized_standby_slots')").fetchone()
     named = [] if row is None else [name.strip().strip('"') for name in row[0].split(",") if name.strip()]
     slots = connection.execute(

@@ -1,4 +1,4 @@
-"""One thing that somebody should know about the source: what `smelt check` prints."""
+"""One finding about the source, as `smelt check` prints the finding."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Finding:
     """A finding.
 
     Attributes:
-        level: ``error`` stops the pipeline or a table, ``warning`` endangers or degrades it, ``info`` is
-            good to know.
-        code: stable slug; ``docs/errors/<code>.md`` explains it.
-        subject: what it is about: a table, a slot, a setting, file:line.
-        remedy: the SQL or setting that cures it.
+        level: ``error`` stops the pipeline or a table, ``warning`` is a danger or a loss of quality, ``info``
+            needs no action.
+        code: stable slug; ``docs/errors/<code>.md`` explains the finding.
+        subject: the object of the finding: a table, a slot, a setting, file:line.
+        remedy: the SQL or the setting that cures the problem.
     """
 
     level: Level
@@ -31,5 +31,5 @@ class Finding:
 
     @classmethod
     def of(cls, error: SmeltError, subject: str | None = None) -> Self:
-        """An error of ours as a finding."""
+        """Return an error of deltasmelt as a finding."""
         return cls("error", error.code, subject or error.where or "", error.message, error.remedy)

@@ -1,9 +1,9 @@
-"""Findings about classic table inheritance: rows that a query of a table shows and that are not the table's.
+"""Findings about classic table inheritance: a query of a parent shows rows that belong to children.
 
-``SELECT … FROM parent`` shows the rows of the parent and of all children (PostgreSQL docs, 5.11). The log and
-a copy name each child by itself, so silver's table of the parent holds the parent's own rows. A child that
-the patterns select is a silver table of its own. The rows of every other child are in no layer; so are the
-rows of a hypertable, which are all in its chunks.
+``SELECT … FROM parent`` returns the rows of the parent and of all children (PostgreSQL docs, 5.11). The log
+and a copy name each child separately, so silver's table of the parent holds only the parent's own rows. A
+child that the patterns select is a separate silver table. The rows of all unselected children are in no
+layer. This includes the rows of a hypertable, because chunks hold all rows of a hypertable.
 """
 
 from __future__ import annotations
@@ -46,12 +46,7 @@ _SHOWN: Final = 5
 def inheritance_findings(
     connection: psycopg.Connection[Any], tables: Sequence[SourceTable]
 ) -> Iterator[Finding]:
-    """Return which selected tables have children whose rows silver's table does not hold.
-
-    Args:
-        connection: idle or in a transaction.
-        tables: the selected tables.
-    """
+    """Yield a finding for each selected table with children, whose rows silver's table does not hold."""
     parents = {table.relation.relation_id: table.table for table in tables if table.kind == "r"}
     selected = {table.table for table in tables}
     children: dict[int, list[TableName]] = defaultdict(list)
@@ -83,7 +78,7 @@ def _some(tables: Sequence[TableName]) -> str:
 
 
 def _patterns(tables: Sequence[TableName]) -> str:
-    """Return patterns that select these tables: names, or one for each schema where names begin alike."""
+    """Return patterns for these tables: the names; of many tables, the common prefix in each schema."""
     if len(tables) <= _SHOWN:
         return ", ".join(map(str, tables))
     by_schema: dict[str, list[str]] = defaultdict(list)

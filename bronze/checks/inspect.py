@@ -1,4 +1,4 @@
-"""Looks at the source and says what would stop or degrade the pipeline, with its cure. Changes nothing."""
+"""Check the source for everything that would stop or degrade the pipeline, with remedies. Changes nothing."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 _LOW_WAL_BYTES: Final = 1 << 30
 _RATE_SECONDS: Final = 0.3
-"""Least time over which the rate of WAL is measured; what is asked meanwhile counts."""
+"""Shortest time over which the rate of WAL is measured; the time of the other queries counts."""
 
 
 def inspect(connection: psycopg.Connection[Any], source: SourceSettings) -> list[Finding]:
-    """Everything worth knowing about the source, most general first.
+    """Return all findings about the source, most general first.
 
     Args:
         connection: idle, in autocommit mode.
-        source: whose server, tables, publication and slot.
+        source: names the server, the tables, the publication and the slot.
 
     Raises:
-        SmeltError: the server failed while being asked.
+        SmeltError: the server failed during a check.
     """
     with translated(source):
         head, begun = primary_log_end(connection), time.monotonic()

@@ -1,11 +1,12 @@
-"""Whether an object store lets a lake be written, tried out: list, put, read and delete a small object.
+"""Trial of an object store for a lake: list, put, read and delete a small object.
 
-A store that takes a put whatever its condition says is the worst of all, for nothing fails there: two writers
-of one Delta table overwrite each other's commits without a word. So the probe also puts what must be refused:
-an object that is there as a new one, and one over content that is not there (``If-Match`` with a wrong tag).
-Leases and Delta's commits stand on these two.
+A store that ignores the condition of a put is the worst kind, because nothing fails: two writers of one Delta
+table overwrite each other's commits silently. Leases and Delta's commits depend on two refusals. The probe
+therefore also sends two puts that the store must refuse: a new object over an existing object, and a put over
+content that does not exist (``If-Match`` with a wrong tag).
 
-The object lies below ``_probe`` of the lake, in a folder that nobody else has, and is removed at the end.
+The object lies below ``_probe`` of the lake, in a folder with a unique name. The probe removes the object at
+the end.
 """
 
 from __future__ import annotations
@@ -31,10 +32,9 @@ _NOT_SERVED: Final = re.compile("501 Not Implemented|NotImplemented")
 
 
 def probe_store(root: str) -> list[Finding]:
-    """What keeps a lake from being written at a place of an object store; nothing where all is well.
+    """Return the reasons why no process can write a lake at this place of an object store; empty if none.
 
-    Args:
-        root: location of the lake, whose options are registered. Nothing is left there.
+    `root` is the location of the lake, whose options are registered. The probe leaves no object behind.
     """
     found: list[Finding] = []
     place = f"{FOLDER}/{uuid.uuid4().hex}"
@@ -56,7 +56,10 @@ def probe_store(root: str) -> list[Finding]:
 
 
 def _conditions(root: str, name: str) -> Iterator[Finding]:
-    """Put the object, then what must be refused; what is not served is a finding, other errors are raised."""
+    """Put the object, then send puts that the store must refuse; yield a finding for each missing refusal.
+
+    An unsupported condition is a finding, too; other errors are raised.
+    """
     body = uuid.uuid4().hex.encode()
     try:
         put = objects.put(root, name, body, over=None)

@@ -1,17 +1,18 @@
-"""Whose server, whose slot, whose lake: the gate of everything that writes, or compares lake and server.
+"""Gate for each command that writes, or compares lake and server: server, slot and lake belong together.
 
-A pipeline file names a server, a slot and a lake, and each may be wrong: a shell with the DSN of another
-stage, a volume that is not mounted, two files with one slot. A mark, a row or a verdict that comes about then
-is wrong for good, since LSNs of two servers cannot be compared. So each command passes `require_own` on its
-first connection, before it writes anything, and before Spark starts.
+A pipeline file names a server, a slot and a lake, and each name may be wrong: a shell with the DSN of another
+stage, a volume that is not mounted, two files with one slot. A mark, a row or a verdict from such a mix is
+wrong permanently, because LSNs of two servers cannot be compared. Each command therefore calls `require_own`
+on its first connection, before the command writes anything, and before Spark starts.
 
-* **Server and database**: the lake's own properties name them (`bronze.store.ownership`).
-* **Slot**: the server names the lake that reads the slot (`bronze.setup.slot_mark`). Where it names none, a
-  lake with a position is compared with the slot by LSN (`bronze.stream.continuity`). A lake without one may
-  take a slot that has sent nothing yet.
+* **Server and database**: the lake's own properties name the server and the database
+  (`bronze.store.ownership`).
+* **Slot**: the server names the lake that reads the slot (`bronze.setup.slot_mark`). If the server names
+  none, a lake with a position is compared with the slot by LSN (`bronze.stream.continuity`). A lake without a
+  position may use a slot that has sent nothing yet.
 
-Nothing is written here, neither to the lake nor to the server. `read_claims` and `refuse_claims` are the two
-halves of the gate, for `smelt status`, which shows the server also while the lake is away.
+The gate writes nothing, neither to the lake nor to the server. `read_claims` and `refuse_claims` are the two
+halves of the gate, for `smelt status`, which shows the server even without the lake.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ FOREIGN_CODES: Final = frozenset(
         "slot-of-another-lake",
     }
 )
-"""Codes of a refusal at the gate; none is recorded in the lake (`bronze.reader.trouble`)."""
+"""Codes of the gate's refusals; no refusal is recorded in the lake (`bronze.reader.trouble`)."""
 
 _CONNECT_SECONDS: Final = "4"
 
 
 @dataclass(frozen=True, slots=True)
 class SlotClaims:
-    """What a server says of the logical slot's reader.
+    """The server's record of the logical slot's reader.
 
     Attributes:
-        lake: id of the lake that reads the slot; None where none is named.
-        sent: transactions that the slot has sent.
+        lake: id of the lake that reads the slot; None without a record.
+        sent: number of transactions that the slot has sent.
     """
 
     lake: str | None
@@ -64,10 +65,10 @@ class SlotClaims:
 
 @dataclass(frozen=True, slots=True)
 class ServerClaims:
-    """All that a server says of itself and a lake is compared with.
+    """All facts of a server that the gate compares with a lake.
 
     Attributes:
-        slot: None where there is no logical slot of that name.
+        slot: None if no logical slot has the pipeline's slot name.
     """
 
     identity: ServerIdentity
@@ -75,17 +76,17 @@ class ServerClaims:
 
 
 def read_claims(connection: psycopg.Connection[Any], source: SourceSettings) -> ServerClaims:
-    """Ask the server who it is, and which lake reads the slot; within `translated`."""
+    """Read the server's identity, and which lake reads the slot; call inside `translated`."""
     return ServerClaims(identify(connection), _slot_claims(connection, source))
 
 
 def refuse_claims(
     claims: ServerClaims, source: SourceSettings, changes: DeltaTable | None, pipeline: str
 ) -> None:
-    """Refuse as `require_own` does, where server and lake have been read already.
+    """Raise like `require_own` for claims and a lake that the caller has read already.
 
     Raises:
-        DefiniteError: as `require_own`.
+        DefiniteError: the same errors as `require_own`.
     """
     if changes is not None:
         refuse_foreign(changes, pipeline, claims.identity)
@@ -100,19 +101,19 @@ def require_own(
     *,
     again: bool = False,
 ) -> None:
-    """Refuse a server, database or slot that is not the one which the lake follows.
+    """Refuse a server, database or slot that the lake does not follow.
 
     Args:
-        connection: in autocommit mode.
+        connection: a connection in autocommit mode.
         source: names the slot and the publication.
-        lake: the pipeline's.
-        pipeline: its name.
-        again: as `require_own_lake`.
+        lake: the lake of the pipeline.
+        pipeline: the name of the pipeline in its file.
+        again: passed on to `require_own_lake`, which explains it.
 
     Raises:
         DefiniteError: ``lake-of-another-pipeline``, ``lake-of-another-server``, ``lake-of-another-database``,
             ``slot-of-another-lake``; as `require_own_lake`.
-        SmeltError: the server cannot be asked, the lake not be read.
+        SmeltError: the server does not answer, or the lake cannot be read.
     """
     with translated(source):
         claims = read_claims(connection, source)
@@ -121,10 +122,10 @@ def require_own(
 
 
 def refuse_others(source: SourceSettings, lake: Lake, pipeline: str) -> None:
-    """Connect, and raise as `require_own` for a command that can begin without the server.
+    """Connect, and raise like `require_own`, for a command that can begin without the server.
 
-    A server that cannot be asked is left to the part of the command that needs the server, which passes the
-    gate itself.
+    A server that does not answer is no error: the part of the command that needs the server passes the gate
+    again.
 
     Raises:
         DefiniteError: one of `FOREIGN_CODES`.
@@ -143,9 +144,9 @@ def require_own_slot(
     """Refuse a logical slot that another lake reads; `slot_problem` judges slots of other kinds.
 
     Args:
-        connection: in autocommit mode.
+        connection: a connection in autocommit mode.
         source: names the slot and the publication.
-        changes: an open `bronze.changes`; None where bronze has not begun.
+        changes: an open `bronze.changes`; None before bronze has begun.
 
     Raises:
         DefiniteError: ``slot-of-another-lake``.

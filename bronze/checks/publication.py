@@ -1,4 +1,4 @@
-"""Findings about the publication: what it lacks, who may cure that, and what it does to the source."""
+"""Findings about the publication: gaps, the privileges to close the gaps, and effects on the source."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _WANTED_ALL_THE_SAME: Final = frozenset(
     {"table-privilege", "schema-privilege", "table-not-published", "publication-partition-root"}
 )
-"""Problems of tables that belong into the publication nevertheless."""
+"""Problems that do not keep a table out of the publication."""
 
 
 def publication_findings(
@@ -32,14 +32,14 @@ def publication_findings(
     may_create: bool,
     role: str,
 ) -> Iterator[Finding]:
-    """Findings about the publication.
+    """Yield findings about the publication.
 
     Args:
-        connection: idle or in a transaction.
-        source: names the publication.
-        tables: the selected tables.
-        may_create: we have CREATE on the database.
-        role: the role we are connected as.
+        connection: idle, or inside a transaction.
+        source: names the publication to check.
+        tables: the tables that the patterns select.
+        may_create: whether our role has CREATE on the database.
+        role: our role, the role of the connection.
     """
     publication = read_publication(connection, source.publication)
     wanted = [

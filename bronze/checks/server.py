@@ -1,7 +1,7 @@
-"""Findings about the server as a whole: version, settings, room for slot and walsender, what the role may.
+"""Findings about the whole server: version, settings, room for slot and walsender, the role's privileges.
 
-One query reads them. `smelt check` prints all; a start of the reader stops at the first error
-(`require_fit`), before it changes anything at the source.
+A single query reads the facts. `smelt check` prints all findings; a start of the reader stops at the first
+error (`require_fit`), before the reader changes anything at the source.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.setup.slot import SlotState
 
 NEWEST_VERSION: Final = 180000
-"""The newest that the tests run with."""
+"""The newest version that the tests run with."""
 
 _CONNECTIONS: Final = 8
-"""That a reader has at once: the session and its walsender, the watch and its look. For copies: one to watch
-locks, a worker and the walsender that exports the snapshot; one more for a question in between."""
+"""Number of the reader's connections at once. Four for the stream: session, walsender, watch, catalog poll.
+Four for copies: the watch over locks, a worker, the walsender that exports the snapshot, and one spare.
+"""
 
 _SHORT_TIMEOUT_MILLISECONDS: Final = 10_000
 _LOGGER = logging.getLogger("deltasmelt.reader")
@@ -71,7 +72,7 @@ _SERVER_QUERY: Final = """
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Settings, room and role; sizes in MB, times in milliseconds, -1 and 0 as PostgreSQL means them."""
+    """Settings, room and role; sizes in MB, times in milliseconds, -1 and 0 with PostgreSQL's meaning."""
 
     database: str
     role: str
@@ -95,24 +96,24 @@ class Server:
 
     @property
     def service(self) -> Service:
-        """Whose server it is."""
+        """The service that hosts the server."""
         return service_of(self.service_roles)
 
 
 def read_server(connection: psycopg.Connection[Any]) -> Server:
-    """Ask the server for all of it."""
+    """Read all facts of the server in one query."""
     row = connection.execute(_SERVER_QUERY, {"roles": list(ROLES)}).fetchone()
     assert row is not None  # noqa: S101 - the role we are connected as exists
     return Server(*row)
 
 
 def server_findings(server: Server, version: int, slot: SlotState | None) -> list[Finding]:
-    """Findings that need no further question. Pure.
+    """Return the findings that need no further query. Pure.
 
     Args:
-        server: as read.
-        version: as a number, e.g. 160014.
-        slot: the pipeline's, where there is one.
+        server: the facts from `read_server`'s query.
+        version: the server's version as a number, e.g. 160014.
+        slot: the pipeline's slot; None before the slot exists.
     """
     return [
         *_identity(server, version),
@@ -125,9 +126,9 @@ def server_findings(server: Server, version: int, slot: SlotState | None) -> lis
 
 
 def role_findings(server: Server, source: SourceSettings) -> Iterator[Finding]:
-    """Whether the role may replicate; tried where there is room.
+    """Yield findings if the role cannot replicate; if a walsender is free, open a replication connection.
 
-    pg_hba.conf, a pooler, or a managed service's own rules show nowhere else.
+    Only this trial shows the effect of pg_hba.conf, of a pooler, or of a managed service's own rules.
     """
     claims = server.replicates or bool(set(server.member_of) & set(server.service.replicators))
     refused = None
@@ -159,15 +160,15 @@ def role_findings(server: Server, source: SourceSettings) -> Iterator[Finding]:
 
 
 def require_fit(connection: psycopg.Connection[Any], source: SourceSettings, *, say: bool) -> None:
-    """Stop a start that cannot succeed before it changes anything; log what endangers it.
+    """Stop a start that cannot succeed before the start changes anything; log all dangers.
 
     Args:
-        connection: in autocommit mode.
-        source: names the slot.
-        say: log warnings too.
+        connection: a connection in autocommit mode.
+        source: names the slot of the pipeline.
+        say: whether warnings are logged too.
 
     Raises:
-        DefiniteError: the first of what `server_findings` calls an error.
+        DefiniteError: the first error among `server_findings`.
     """
     version = connection.info.server_version
     require_support(version, source)
@@ -201,7 +202,10 @@ def _identity(server: Server, version: int) -> Iterator[Finding]:
 
 
 def _messages(server: Server) -> Iterator[Finding]:
-    """Without messages no snapshot and no shape can be placed in the log (`bronze.postgres.heartbeat`)."""
+    """Check the right to write messages: a message places each snapshot and shape in the log.
+
+    See `bronze.postgres.heartbeat`.
+    """
     if server.denied_messages is not None:
         yield Finding(
             level="error",
@@ -254,7 +258,10 @@ def _settings(server: Server) -> Iterator[Finding]:
 
 
 def _encoding(server: Server) -> Iterator[Finding]:
-    """Text travels as UTF-8; what has no counterpart there stops its table (`bronze.stream.encodings`)."""
+    """Check the encoding: text is sent as UTF-8, and inconvertible text stops the table.
+
+    See `bronze.stream.encodings`.
+    """
     if server.encoding == "UTF8":
         return
     what = (
@@ -273,7 +280,7 @@ def _encoding(server: Server) -> Iterator[Finding]:
 
 
 def _room(server: Server, slot: SlotState | None) -> Iterator[Finding]:
-    """The stream needs a slot and a walsender; a snapshot one more of each for as long as it runs."""
+    """Check for free slots and walsenders: stream and running snapshot each need a slot and a walsender."""
     service = server.service
     free = server.slots - server.slots_used
     own = 0 if slot is not None else 1
@@ -305,7 +312,7 @@ def _room(server: Server, slot: SlotState | None) -> Iterator[Finding]:
 
 
 def _connections(server: Server) -> Iterator[Finding]:
-    """Check the limits of connections, which count walsenders, too."""
+    """Check the limits of connections, which include walsenders."""
     for kind, name, limit in (
         ("role", server.role, server.role_limit),
         ("database", server.database, server.database_limit),
@@ -323,7 +330,7 @@ def _connections(server: Server) -> Iterator[Finding]:
 
 
 def forgetting_findings(version: int) -> Iterator[Finding]:
-    """What `smelt check` says of such a server."""
+    """Yield `smelt check`'s finding about a server version that may forget changes."""
     major, minor = divmod(version, 10000)
     if may_forget(version):
         yield Finding(

@@ -1,7 +1,8 @@
-"""How near a slot is to being lost to ``max_slot_wal_keep_size``, or to filling the server's disk. Pure.
+"""The danger that ``max_slot_wal_keep_size`` invalidates a slot, or that a slot fills the disk. Pure.
 
-Without that limit (PostgreSQL's default) a slot is never lost, and holds WAL back until the disk is full,
-which stops the server itself. PostgreSQL tells no free room, so there an absolute amount counts.
+Without this limit (PostgreSQL's default) a slot is never lost, but holds back WAL until the disk is full, and
+a full disk stops the server itself. PostgreSQL does not report free disk space, so without a limit an
+absolute amount counts.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/view-pg-replication-slots.html (wal_status).
 """
@@ -19,23 +20,23 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.setup.slot import SlotState
 
 SHORT_SECONDS: Final = 600.0
-"""Time left below which it is said, longer where copies take longer."""
+"""Remaining time below which the danger is reported; longer while copies take longer."""
 
 _HALF: Final = 0.5
 _CALM: Final = 0.4
-"""Share of the budget below which its half counts as left behind; it goes in steps of 16 MB, a segment."""
+"""Used share of the budget below which `RiskLevel.MUCH` is over; held WAL changes by segments of 16 MB."""
 MUCH_BYTES: Final = 10 << 30
-"""Held WAL that counts as much where there is no limit."""
+"""Held WAL that counts as much without a limit."""
 _MOST_BYTES: Final = 50 << 30
-"""Held WAL without a limit that many a disk does not hold."""
+"""Held WAL without a limit that exceeds many a disk."""
 
 
 class RiskLevel(IntEnum):
-    """How near it is.
+    """The degree of the danger.
 
     MUCH: half of the WAL that the server keeps for slots is used up, and more than every slot holds at times;
     without a limit, `MUCH_BYTES`. SHORT: little time is left; without a limit, five times as much is held.
-    NEXT_CHECKPOINT: it is past the limit, the next checkpoint ends it.
+    NEXT_CHECKPOINT: the slot is past the limit, and the next checkpoint ends the slot.
     """
 
     NONE = 0
@@ -46,11 +47,11 @@ class RiskLevel(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SlotRisk:
-    """What threatens a slot.
+    """The danger for a slot.
 
     Attributes:
-        level: how near it is.
-        said: in words, with the remedy; empty where nothing threatens.
+        level: the degree of the danger.
+        said: the text for people, with the remedy; empty without danger.
     """
 
     level: RiskLevel
@@ -63,15 +64,15 @@ def slot_risk(
     copies_left: float | None,
     budget: WalBudget | None = None,
 ) -> SlotRisk:
-    """What threatens a slot now.
+    """Return the present danger for a slot.
 
     Args:
-        slot: as read.
-        seconds_left: until the log that may still be written is used up, at the present rate; None where that
-            is not known or there is no limit.
-        copies_left: seconds that copies of tables will still take; None where none are under way. They hold
-            no WAL back, but they take from the stream's share of machine and lake.
-        budget: what the slot holds back, and why; None where it was not asked.
+        slot: the slot as last read.
+        seconds_left: seconds until the remaining WAL is used up, at the present rate; None if unknown or
+            without a limit.
+        copies_left: seconds that copies of tables still take; None without running copies. Copies hold back
+            no WAL, but slow down the stream: both share machine and lake.
+        budget: the WAL that the slot holds back, with the cause; None if unread.
     """
     raise_limit = "raise max_slot_wal_keep_size (ALTER SYSTEM …; SELECT pg_reload_conf())"
     if budget is not None and budget.cause:
@@ -94,14 +95,14 @@ def slot_risk(
 
 
 def stays_high(budget: WalBudget | None) -> bool:
-    """Check whether so much is held that `RiskLevel.MUCH`, once reported, is not over."""
+    """Check whether the slot holds so much WAL that a reported `RiskLevel.MUCH` is not over."""
     if budget is None:
         return False
     return budget.used > _CALM if budget.limit is not None else budget.held > MUCH_BYTES * _CALM / _HALF
 
 
 def _by_amount(budget: WalBudget, seconds_left: float | None, raise_limit: str) -> SlotRisk:
-    """Judge what is held, whatever its pace."""
+    """Judge the amount of held WAL, independent of the rate."""
     if budget.limit is None and budget.held >= MUCH_BYTES:
         said = (
             f"{megabytes(budget.held)} of WAL is held back, and only the server's disk limits it: "

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.shapes import PgType
 
 _ONE_BY_ONE: Final = 3
-"""From so many on, what is alike is told together."""
+"""Number of similar problems from which one finding reports all together."""
 
 _SHOWN: Final = 10
 
@@ -35,7 +35,7 @@ _MAPPED: Final = frozenset(
         "jsonpath", "bit", "varbit", "citext", "hstore", "vector",
     }
 )  # fmt: skip
-"""Base types whose Spark type is what one would expect; every other one becomes PostgreSQL's text."""
+"""Base types with the expected Spark type; every other base type becomes PostgreSQL's text."""
 
 _NAMES_OBJECTS: Final = frozenset(
     {
@@ -43,13 +43,13 @@ _NAMES_OBJECTS: Final = frozenset(
         "regproc", "regprocedure", "regrole", "regtype",
     }
 )  # fmt: skip
-"""Types that hold an OID and print the name that the object has now."""
+"""Types that hold an OID and print the object's present name."""
 
 
 def table_findings(
     connection: psycopg.Connection[Any], source: SourceSettings, tables: Sequence[SourceTable]
 ) -> Iterator[Finding]:
-    """Findings about the tables that the patterns select, or do not."""
+    """Yield findings about tables, selected or not."""
     yield from _patterns(connection, source, tables)
     alike = _without_privilege(tables)
     for table in tables:
@@ -66,7 +66,7 @@ def table_findings(
 
 
 def _without_privilege(tables: Sequence[SourceTable]) -> dict[tuple[str, str], list[SourceTable]]:
-    """Tables that lack the same privilege in the same schema: one cure is for all of them."""
+    """Return tables that lack a privilege, by privilege and schema: one remedy cures a whole group."""
     alike: dict[tuple[str, str], list[SourceTable]] = defaultdict(list)
     for table in tables:
         for problem in table.problems:
@@ -94,7 +94,7 @@ def _lacking(problem: TableError, tables: Sequence[SourceTable]) -> Finding:
 
 
 def _skipped(skipped: Sequence[SkippedRelation]) -> Iterator[Finding]:
-    """What is left out, and why; where many have one reason, they are told together."""
+    """Yield skipped relations with reasons; one finding reports many relations with one reason."""
     alike: dict[str, list[SkippedRelation]] = defaultdict(list)
     for each in skipped:
         alike[each.reason].append(each)
@@ -224,7 +224,7 @@ def _types(table: SourceTable) -> Iterator[Finding]:
 
 
 def _unmapped(tree: PgType) -> bool:
-    """Whether the type, or what it is made of, has no counterpart."""
+    """Check whether the type, or a part of the type, has no counterpart in Spark."""
     match tree.kind:
         case "array" | "domain" | "range":
             return tree.element is not None and _unmapped(tree.element)

@@ -1,16 +1,17 @@
-"""How much WAL a slot holds back, why, and how long the server bears that.
+"""The WAL that a slot holds back: how much, the cause, and the time until the server's limit.
 
-Copying tables holds no WAL back, however long it takes: the stream goes on beside it and is confirmed, and
-the temporary slot of a copy is gone before its first row is read (`bronze.snapshot.snapshot`). So no snapshot
-is refused or paced for it. What does hold WAL back is one of three things, and it is named with its figure:
+Copies of tables hold back no WAL, however long they take. The stream continues in parallel with the copy and
+is confirmed. The temporary slot of a copy is dropped before the copy reads its first row
+(`bronze.snapshot.snapshot`). So no snapshot is refused or slowed down because of WAL. Held WAL has one of
+three causes, and the message names the cause with its figure:
 
-* nobody reads the slot;
-* the reader is behind: a slow lake, a busy machine, a large transaction;
-* a transaction is open that has written something: the server keeps all WAL from its beginning, so that it
-  can be decoded when it commits.
+* No process reads the slot.
+* The reader is behind: a slow lake, a busy machine, a large transaction.
+* An open transaction has written something. The server keeps all WAL from the transaction's start, to decode
+  the transaction at its commit.
 
-The limit is ``max_slot_wal_keep_size``. Without one it is the server's disk, whose free room no function of
-PostgreSQL tells. Then only what is held and how fast it grows can be said.
+The limit is ``max_slot_wal_keep_size``. Without a setting the limit is the server's disk, whose free space no
+function of PostgreSQL returns. Then the message contains only the held amount and the rate of growth.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/view-pg-replication-slots.html (safe_wal_size).
 """
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.setup.slot import SlotState
 
 NOTABLE_BYTES: Final = 64 << 20
-"""Held WAL below which nothing is looked for: four segments, as every slot holds now and then."""
+"""Held WAL below which no cause is searched: four segments, as every slot holds at times."""
 
 _LIMIT_QUERY: Final = """
     SELECT max(setting::bigint) FILTER (WHERE name = 'max_slot_wal_keep_size'),
@@ -46,13 +47,13 @@ class WalBudget:
     """WAL in bytes, at one moment.
 
     Attributes:
-        limit: that a slot may hold back; None: as much as the disk takes.
-        held: by this slot.
-        unread: the part of it that no reader has confirmed.
-        left: that may be written until the limit is reached; None where there is none.
-        rate: written in a second; None where it was not measured.
-        reads: somebody reads the slot.
-        transactions: the oldest that are open, where they hold back most of it; else empty.
+        limit: greatest amount that a slot may hold back; None: as much as the disk holds.
+        held: amount that this slot holds back.
+        unread: part of `held` that no reader has confirmed.
+        left: amount until the limit is reached; None without a limit.
+        rate: bytes written in a second; None if not measured.
+        reads: whether a process reads the slot.
+        transactions: the oldest open transactions, if they hold back most of the WAL; otherwise empty.
     """
 
     limit: int | None
@@ -65,7 +66,7 @@ class WalBudget:
 
     @property
     def used(self) -> float:
-        """The share of the limit that is used up; 0 where there is none."""
+        """Used share of the limit; 0 without a limit."""
         if self.limit is None or self.left is None:
             return 0.0
         if self.limit <= 0:  # max_slot_wal_keep_size = 0 is allowed: nothing may be held back
@@ -74,17 +75,17 @@ class WalBudget:
 
     @property
     def tiny(self) -> bool:
-        """Whether the limit is so small that a slot passes it in ordinary running, at each segment or two."""
+        """Whether the limit is so small that a slot exceeds the limit in ordinary operation."""
         return self.limit is not None and self.limit < NOTABLE_BYTES
 
     @property
     def seconds_left(self) -> float | None:
-        """Until the limit is reached at this rate; None where nothing says so."""
+        """Seconds until the limit is reached at this rate; None if unknown."""
         return self.left / self.rate if self.left is not None and self.rate else None
 
     @property
     def cause(self) -> str:
-        """What holds it back, in words; empty where too little is held to tell."""
+        """The cause of held WAL, as text; empty while the slot holds too little WAL."""
         if self.held < NOTABLE_BYTES:
             return ""
         if not self.reads:
@@ -96,7 +97,7 @@ class WalBudget:
 
     @property
     def said(self) -> str:
-        """All of it in one line."""
+        """All facts of the budget as one line of text."""
         parts = [f"{megabytes(self.held)} of WAL held back"]
         if self.limit is None:
             parts.append("no limit but the server's disk, whose room PostgreSQL does not tell")
@@ -114,12 +115,12 @@ class WalBudget:
 def read_budget(
     connection: psycopg.Connection[Any], slot: SlotState, *, rate: float | None = None
 ) -> WalBudget | None:
-    """Ask the server how much this slot holds back; None of a standby, whose slots are its primary's.
+    """Read how much WAL this slot holds back; None from a standby, whose slots belong to its primary.
 
     Args:
-        connection: in autocommit mode.
-        slot: as read a moment ago.
-        rate: bytes of WAL a second, where it was measured.
+        connection: a connection in autocommit mode.
+        slot: the slot, read a moment ago.
+        rate: bytes of WAL in a second; None if not measured.
     """
     head = primary_log_end(connection)
     if head is None:
@@ -144,17 +145,17 @@ def read_budget(
 
 
 def rate_of(before: Lsn, after: Lsn, seconds: float) -> float:
-    """Bytes of WAL written in a second between two looks at its end."""
+    """Return the bytes of WAL per second between two reads of the log's end."""
     return max(after - before, 0) / max(seconds, 0.001)
 
 
 def megabytes(size: float) -> str:
-    """Bytes in MB, as PostgreSQL counts them in its settings."""
+    """Return bytes as text in MB, in the unit of PostgreSQL's settings."""
     return f"{size / (1 << 20):,.0f} MB"
 
 
 def duration(seconds: float) -> str:
-    """A time that is left, as exactly as it is known."""
+    """Return a remaining time as text, as exact as the estimate."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:,.0f} min" if seconds < 7200 else f"{seconds / 3600:,.0f} h"
