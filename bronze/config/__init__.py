@@ -1,5 +1,5 @@
-"""What a user writes: the sections of the pipeline file that every layer reads, and how YAML is read.
+"""The user's configuration: the sections of the pipeline file that every layer reads, and the YAML reader.
 
-In reading order: `sections` (source, snapshot, bronze, lake), `timing` (how long is waited; no key sets it),
+In reading order: `sections` (source, snapshot, bronze, lake), `timing` (waits, which no key sets),
 `yaml_file` (a file, its lines, its ``${ENV}``).
 """

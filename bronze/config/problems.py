@@ -1,4 +1,4 @@
-"""What is wrong with a file that a user wrote: each problem at its line, all of them in one error."""
+"""Problems of a file that a user wrote: each at its line, all in a single error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_PROBLEMS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong at one line."""
+    """A single problem at a line."""
 
     line: int
     message: str
@@ -26,7 +26,7 @@ class Problem:
 def problems_error(
     path: Path, problems: Iterable[Problem], *, code: str, remedy: str | None = None
 ) -> ConfigurationError:
-    """One error for all problems of a file, in order of lines."""
+    """Return a single error for all problems of a file, in order of lines."""
     ordered = sorted(dict.fromkeys(problems), key=lambda problem: problem.line)
     first, *others = ordered[:MAX_PROBLEMS]
     message = "\n".join([first.message, *(f"{path}:{other.line}: {other.message}" for other in others)])

@@ -26,10 +26,10 @@ _BYTES = {"b": 1, "kb": 10**3, "kib": 2**10, "mb": 10**6, "mib": 2**20, "gb": 10
 
 
 def parse_duration(value: object) -> object:
-    """``500ms``, ``30s``, ``5m``, ``2h``, ``7d`` to seconds; a number is taken as seconds.
+    """Return the seconds of ``500ms``, ``30s``, ``5m``, ``2h``, ``7d``; a number means seconds.
 
     Raises:
-        ValueError: text of another form.
+        ValueError: the text has another form.
     """
     if not isinstance(value, str):
         return value
@@ -40,10 +40,10 @@ def parse_duration(value: object) -> object:
 
 
 def parse_size(value: object) -> object:
-    """``64MB``, ``1GiB`` to bytes; a number is taken as bytes.
+    """Return the bytes of ``64MB``, ``1GiB``; a number means bytes.
 
     Raises:
-        ValueError: text of another form.
+        ValueError: the text has another form.
     """
     if not isinstance(value, str):
         return value
@@ -57,7 +57,7 @@ Duration = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
 
 
 def in_the_form(pattern: str, words: str) -> AfterValidator:
-    """A validator of texts that match a pattern as a whole; its message has the words instead."""
+    """Return a validator of texts that match a whole pattern; its message contains `words` instead."""
 
     def check(text: str) -> str:
         if re.fullmatch(pattern, text) is None:
@@ -68,7 +68,7 @@ def in_the_form(pattern: str, words: str) -> AfterValidator:
 
 
 def _port_text(value: object) -> object:
-    """YAML reads a single port as a number."""
+    """Return a port as text: YAML reads a single port as a number."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -77,7 +77,7 @@ Port = Annotated[
     BeforeValidator(_port_text),
     in_the_form(r"[0-9]{1,5}(,[0-9]{1,5})*", "a port, or one for each host: 5432,5433"),
 ]
-"""A port, or one for each of several hosts: ``5432,5433``."""
+"""A port, or a port for each of several hosts: ``5432,5433``."""
 
 ByteSize = Annotated[int, BeforeValidator(parse_size), Field(gt=0)]
 
@@ -89,10 +89,10 @@ class Section(BaseModel):
 
 
 class SourceSettings(Section):
-    """Which server, which tables.
+    """The server and the tables to replicate.
 
-    Either `dsn` (a libpq URI or keyword string) or libpq's own keywords. What neither says, libpq takes from
-    its environment, service file and password file. `host` may name several servers, separated by commas.
+    Either `dsn` (a libpq URI or keyword string) or libpq's own keywords. libpq takes missing values from the
+    environment, the service file and the password file. `host` may name several servers, separated by commas.
     """
 
     dsn: SecretStr | None = None
@@ -124,11 +124,11 @@ class SourceSettings(Section):
 
     @property
     def timing(self) -> Timing:
-        """How long is waited for this server; no key of the file, copied with the rest."""
+        """The waits for this server; no key of the file, but copied with all other values."""
         return self._timing
 
     def with_timing(self, timing: Timing) -> Self:
-        """The same source, other patience."""
+        """Return a copy of the source with other waits."""
         copy = self.model_copy()
         copy._timing = timing  # noqa: SLF001 - our own; the copy is not shared yet
         return copy
@@ -145,20 +145,20 @@ class SourceSettings(Section):
 
 
 def spelt_out(value: object) -> object:
-    """YAML's numbers and booleans in the spelling that Spark and the stores' libraries read."""
+    """Return YAML's numbers and booleans in the spelling for Spark and the stores' libraries."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
 
 
 class LakeSettings(Section):
-    """Where the Delta tables lie: a path or object-store URL; and the catalog that names them, if one does.
+    """The place of the Delta tables: a path or object-store URL, or the catalog that names the tables.
 
     Attributes:
-        options: of the object store, by the names that `bronze.lake.stores` knows, or Hadoop's own for Spark.
-        lease: seconds for which a process keeps a layer of a lake in an object store or a catalog after it
-            was last seen; in a catalog 120, unless it is given.
-        retention: seconds that a cut stays readable after the next one took its place.
+        options: options of the object store, by the names in `bronze.lake.stores`, or Hadoop's own for Spark.
+        lease: seconds after its last renewal for which a process owns a layer of a lake in an object store or
+            a catalog; without a value 120 in a catalog.
+        retention: seconds that a cut stays readable after the next cut replaced it.
     """
 
     path: Annotated[str, Field(min_length=1)] | None = None
@@ -175,12 +175,13 @@ class LakeSettings(Section):
 
 
 class BronzeSettings(Section):
-    """How often the reader commits.
+    """The frequency of the reader's commits.
 
     Attributes:
-        flush_interval: seconds between commits while changes arrive; in an object store other ones, unless
-            they are given (`pipelines.settings`).
-        flush_bytes: WAL message bytes that cause a commit, or a part of one transaction, before the interval.
+        flush_interval: seconds between commits while changes arrive; in an object store another default
+            (`pipelines.settings`).
+        flush_bytes: bytes of WAL messages that cause a commit, or a part of one transaction, before the
+            interval.
         heartbeat: seconds after which an idle reader moves the slot forward.
     """
 
@@ -193,7 +194,7 @@ class SnapshotSettings(Section):
     """The first copy of each table.
 
     Attributes:
-        engine: who copies large tables: the reader's own sessions, or tasks of a Spark session.
+        engine: copies large tables: the reader's own sessions, or tasks of a Spark session.
     """
 
     mode: Literal["initial", "never"] = "initial"

@@ -1,4 +1,4 @@
-"""The name that was meant, where one was misspelt."""
+"""Suggestions for a misspelt name."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that a misspelt one most probably means; None where nothing is near."""
+    """Return the known name that a misspelt name most probably means; None if no name is near."""
     by_lower = {candidate.lower(): candidate for candidate in known}
     found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
     return by_lower[found[0]] if found else None
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: what it may mean, or all that is known."""
+    """Return the end of a message about an unknown name: the nearest known name, or all known names."""
     names = list(known)
     near = nearest(name, names)
     if near is not None:

@@ -1,11 +1,12 @@
-"""How long bronze waits, for what, and why that long: one value, handed in with the source's settings.
+"""All waits of bronze, each with its reason: one value, passed with the source's settings.
 
-No key of a pipeline file sets it (`bronze.config.sections.SourceSettings.timing`): the values follow from how
-PostgreSQL and networks behave, not from a pipeline. Tests hand in one with shorter times.
+No key of a pipeline file sets a wait (`bronze.config.sections.SourceSettings.timing`): the values follow from
+the behaviour of PostgreSQL and networks, not from a pipeline. Tests pass a value with shorter waits.
 
-Here stands every time that two places must agree on or that a test shortens. Times of one algorithm in one
-place stay there: the polls of a socket, what `until_stopped` gives a cancelled statement, the lock under
-which a size is measured. So do thresholds of findings, which wait for nothing.
+This value has every wait that two modules must agree on or that a test shortens. A wait of one algorithm in
+one module stays in the module: the polls of a socket, the time that `until_stopped` gives a cancelled
+statement, the lock under which a size is measured. Thresholds of findings also stay there, because they are
+no waits.
 """
 
 from __future__ import annotations
@@ -14,81 +15,91 @@ from dataclasses import dataclass
 from typing import Final
 
 LEASE_SECONDS: Final = 60.0
-"""How long a lease of a lake in an object store (`bronze.lake.leases`) holds, where nothing else is said."""
+"""Default duration of a lease of a lake in an object store (`bronze.lake.leases`)."""
 LEASE_SECONDS_IN_CATALOGS: Final = 120.0
-"""The same in a catalog, where a statement of Spark renews it, which waits for other statements' tasks."""
+"""Default duration of a lease in a catalog: the Spark statement that renews a lease waits for other tasks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Seconds, each for one kind of wait.
+    """Waits in seconds.
 
     Reader:
-        first_contact: for a server that never answered since the start; later than that it is most likely a
-            wrong address.
-        refused: for a server that let us in before and refuses us now, as while a password is changed. With a
-            target, also for copies that are refused or held up.
-        failing: with a target, through failures that follow each other while nothing gets on.
-        retry_first: after the first failure that heals; most are over at once.
-        retry_longest: after later ones, twice as long each time; a server that is down costs little then.
-        report: between two reports of progress; a person looks at them.
-        target_poll: longest wait for messages while a position is waited for; then the server is asked.
+        first_contact: for a server that never answered since the start; after this time the address is most
+            likely wrong.
+        refused: for a server that admitted the reader before and now refuses, as while a password is changed.
+            With a target, also for copies that are refused or held up.
+        failing: with a target, for a row of failures without progress.
+        retry_first: after the first failure that heals; most such failures end at once.
+        retry_longest: bound of the later pauses, each twice as long; keeps the load low while a server is
+            down.
+        report: between two reports of progress, for people.
+        target_poll: longest wait for messages while the caller waits for a position; then a query to the
+            server follows.
 
-    Looks at tables:
-        look: between two when nothing asks for one. Also the first pause of a table that failed.
-        longest_pause: of a table that fails again and again, twice as long each time.
-        look_answer: for all the server says in one look, locks included; after it the line is taken for dead.
-            Also for each answer to a command that reads the catalog, as of many tables.
-        look_shapes: for shapes of quiet tables that one look records; the next look goes on.
-        shape_lock: while a group of these tables is locked, as by a query, beside any wait for the lock.
-        look_news: between two questions whether something asks for a look; they cost no query.
+    Catalog polls of tables:
+        look: between two polls without a request. Also the first pause of a table that failed.
+        longest_pause: bound of the pauses of a table that fails repeatedly, each twice as long.
+        look_answer: for all answers of the server in one poll, locks included; then the connection counts as
+            dead. Also for each answer to a command that reads the catalog, as of many tables.
+        look_shapes: for shapes of quiet tables that one poll records; the next poll continues.
+        shape_lock: while a group of these tables is locked as by a query, in addition to any wait for the
+            lock.
+        look_news: between two checks whether a poll was requested; the checks cost no query.
         look_marks: between two reads of the marks that other processes set in the lake.
-        look_joining: between two while tables wait for transactions, which may end at any moment.
-        watch: between two queries of the catalog's fingerprint; they are cheap, and silver waits for them.
-        watch_slot: between two reads of the slot's room; its rate shows over some seconds only.
-        watch_answer: for either; a living server answers in milliseconds.
+        look_joining: between two polls while tables wait for transactions, which may end at any moment.
+        watch: between two queries of the catalog's fingerprint; the query is cheap, and silver waits for it.
+        watch_slot: between two reads of the slot's room; only some seconds show the rate.
+        watch_answer: for an answer to a fingerprint or slot query; a living server answers in milliseconds.
 
     Copies:
-        wait_notice: until it is said for which transactions a slot waits, and between two times that it is.
+        wait_notice: until a message names the transactions that a slot waits for, and between two such
+            messages.
         copy_plan: for shapes and sizes of all tables of a group; many partitions take minutes.
-        copy_lookout: for who waits for our locks, or for whom we wait; queries of pg_locks, without a lock.
-        copy_command: for savepoints and the like between two chunks, beside any wait for a lock.
-        copy_poll: for rows, before it is looked whether to stop.
-        copy_silence: without a row, before the server is asked what the backend waits for.
-        executors_silence: of executors, until they count as not to be had. A cluster may take minutes to
-            give one; meanwhile no other table is copied, and while ranges are, the server keeps the snapshot.
+        copy_lookout: for queries of pg_locks about sessions that wait for the copy's locks, and sessions that
+            the copy waits for; the queries take no lock.
+        copy_command: for savepoints and similar commands between two chunks, in addition to any wait for a
+            lock.
+        copy_poll: for rows, between two checks for a stop.
+        copy_silence: without a row, before a query reads the backend's wait event.
+        executors_silence: without an answer of executors, until the reader gives them up. A cluster may take
+            minutes to provide an executor. Meanwhile no other table is copied, and while ranges are, the
+            server keeps the snapshot.
 
     Locks of copies:
-        group_locks: for the locks of a group, all together; what is not had then fails alone.
-        brief_lock: for one of them before the others are tried.
-        partition_lock: for a partition that is locked when it is read, or an index that somebody recreates.
+        group_locks: for all locks of a group together; a table without its lock then fails alone.
+        brief_lock: for one lock before the copy tries the next table.
+        partition_lock: for a partition that is locked during the read, or an index that a session recreates.
 
     Publication:
-        publication_lock: for the publication's own lock, which each statement on it needs.
-        members_lock: for the locks of several tables together; some are held meanwhile.
-        member_lock: for the lock of one table; an autovacuum lets go after deadlock_timeout, one second.
-        members_in_parts: while tables are added in parts at one look; what is left waits for a later one.
+        publication_lock: for the publication's own lock, which each statement on the publication needs.
+        members_lock: for the locks of several tables together; some locks are held meanwhile.
+        member_lock: for the lock of one table; an autovacuum releases its lock after deadlock_timeout, one
+            second.
+        members_in_parts: while tables are added in parts at one poll; a later poll adds the rest.
 
     Slot:
-        slot_release: for the walsender of a reader that was killed, which holds the slot for some seconds.
-        slot_transactions: for running transactions to end while the slot is made.
-        slot_poll: between two looks whether the slot is free.
-        reader_silence: of the reader that a walsender serves, before that is ended; a living one answers
-            every `feedback` seconds.
-        walsender_end: for a walsender to go, after its time is over.
+        slot_release: for the walsender of a killed reader, which holds the slot for some seconds.
+        slot_transactions: for running transactions to end while the slot is created.
+        slot_poll: between two checks whether the slot is free.
+        reader_silence: without an answer of the reader that a walsender serves, before the walsender is
+            ended; a living reader answers every `feedback` seconds.
+        walsender_end: for a walsender to end after its time is over.
 
     Server:
-        answer: for each answer for which nothing else is said; a command of ours takes seconds at most.
+        answer: for each answer without a special wait; a command of deltasmelt takes seconds at most.
         session_settings: for the settings of a new session, two round trips.
-        client_check: between two looks of a working or waiting backend whether we are still there. Without
-            them one whose client was killed while it waits for a lock waits on, with all that it holds.
-        command_poll: for the answer of a walsender, before it is looked whether to give up.
-        cancel: for a server to take a cancel request, over a connection of its own.
+        client_check: between two checks of a working or waiting backend whether the client exists. Without
+            the checks a backend whose client was killed during a wait for a lock waits on, with all its
+            locks.
+        command_poll: for the answer of a walsender, between two checks for a stop.
+        cancel: for a server to accept a cancel request, over a separate connection.
 
     Stream:
-        feedback: between two status updates at most; well within any `wal_sender_timeout` in use.
-        line_silence: of the server, before it is looked at from outside; it is asked after a third.
-        last_words: for the reason why a stream ended that had just been started.
+        feedback: between two status updates at most; well within any usual `wal_sender_timeout`.
+        line_silence: without a message, before another session checks the server; a reply is requested after
+            a third.
+        last_words: for the reason why a stream ended directly after its start.
     """
 
     first_contact: float = 20.0

@@ -1,4 +1,4 @@
-"""A YAML file held against its model: pydantic's errors as problems at their lines, without secrets."""
+"""Check a YAML file against a model: pydantic's errors become problems at their lines, without secrets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def validate(model: type[M], file: YamlFile) -> M:
-    """Read a file's values as `model`.
+    """Return a file's values as `model`.
 
     Raises:
         ConfigurationError: ``file:line: …`` for each problem.
@@ -81,9 +81,10 @@ def _problem(model: type[BaseModel], file: YamlFile, details: ErrorDetails) -> P
 
 
 def _locate(file: YamlFile, loc: Sequence[PathStep]) -> tuple[YamlPath, str | None]:
-    """The part of pydantic's location that the file has, and the first step that it lacks.
+    """Return the part of pydantic's location that the file contains, and the first missing step.
 
-    Pydantic's locations also name union members; ours are written ``<so>``, which no key of ours is.
+    Pydantic's locations also name union members. deltasmelt's tags of union members are in ``<…>``, and no
+    key has this form.
     """
     place: YamlPath = ()
     lacking: str | None = None
@@ -110,7 +111,7 @@ def _without_secrets(message: str, file: YamlFile, place: YamlPath) -> str:
 
 
 def _known_keys(model: type[BaseModel], place: YamlPath) -> list[str]:
-    """Names of the fields of whichever models stand at `place`."""
+    """Return the field names of all models that are possible at `place`."""
     models: list[Any] = [model]
     for step in place:
         models = [inner for outer in models for inner in _descend(outer, step)]
@@ -126,7 +127,7 @@ def _field_names(model: type[BaseModel]) -> list[str]:
 
 
 def _descend(annotation: Any, step: PathStep) -> Iterator[Any]:
-    """Annotations of the value under `step` of a value of `annotation`."""
+    """Yield annotations of the value under `step` of a value of `annotation`."""
     if _is_model(annotation):
         for name, info in annotation.model_fields.items():
             if step == (info.alias or name):
@@ -140,7 +141,7 @@ def _descend(annotation: Any, step: PathStep) -> Iterator[Any]:
 
 
 def _members(annotation: Any) -> Iterator[Any]:
-    """An annotation without Annotated, aliases and Optional; each member of a union."""
+    """Yield an annotation without Annotated, aliases and Optional; each member of a union."""
     if isinstance(annotation, typing.TypeAliasType if hasattr(typing, "TypeAliasType") else ()):
         annotation = annotation.__value__
     origin = typing.get_origin(annotation)

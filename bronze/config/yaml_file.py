@@ -1,18 +1,18 @@
-"""Reading the YAML files that a user edits: YAML 1.2, a line for every node, strict models, helpful errors.
+"""The reader of a user's YAML files: YAML 1.2, a line for every node, strict models, helpful errors.
 
-The file is composed into nodes, and plain values are built from the nodes here, because only nodes know
-their lines. So every later complaint (a wrong type found by pydantic, an unknown column found against the
-catalog) can say ``file:line``. YAML 1.2's core schema decides what a plain word is: ``on``, ``no``, ``yes``
-are text, dates are text. Expanded ``${ENV}`` values stay text, so that a password of digits does not become
-a number; pydantic turns text into numbers where a field wants one.
+The library composes the file into nodes, and this module builds plain values from the nodes, because only
+nodes know their lines. Every later error (a wrong type from pydantic, an unknown column from the catalog) can
+therefore name ``file:line``. YAML 1.2's core schema decides the type of a plain word: ``on``, ``no``, ``yes``
+and dates are text. Expanded ``${ENV}`` values stay text, so that a password of digits does not become a
+number. Pydantic converts text to numbers for fields with numbers.
 
-No value that came from the environment or from a store of secrets appears in a message: where a validator
-repeats it, its ``${…}`` is put in its place. All problems of a file are told at once (up to `MAX_PROBLEMS`),
-as a compiler does.
+No message contains a value from the environment or from a secret store: if a validator repeats such a value,
+the message contains ``${…}`` instead. One error reports all problems of a file (up to `MAX_PROBLEMS`), as a
+compiler does.
 
-A file may come from somebody who means harm. No tag is ever acted upon: one that is not of the core schema is
-refused, also where it would make an object of Python. Size, depth and what aliases multiply are bounded; a
-file beyond a bound is refused with one message, before anything is built of it.
+A file may have a hostile author. No tag has an effect: a tag outside the core schema is refused, even a tag
+that would create a Python object. Size, depth and the multiplication by aliases are bounded. A file beyond a
+bound is refused with one message, before any value is built from the file.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 PathStep: TypeAlias = str | int
 YamlPath: TypeAlias = tuple[PathStep, ...]
 Secrets: TypeAlias = Callable[[str], str]
-"""Gives the value of ``scope/key``; raises `LookupError`, which says why there is none."""
+"""Function that returns the value of ``scope/key``, or raises `LookupError` with the reason."""
 
 MAX_BYTES: Final = 1 << 20
-"""Of a file; reading that much takes some seconds, and what people write has some thousand bytes."""
+"""Greatest size of a file; reading this much takes some seconds, and people write some thousand bytes."""
 MAX_DEPTH: Final = 100
-"""Of collections in collections; thirty nested tables of a document take about that."""
+"""Greatest depth of nested collections; thirty nested tables of a document take about a hundred levels."""
 _MAX_NODES: Final = 100_000
 _MAX_DIGITS: Final = 400
-"""Of a number: more than any number of ours can have, and fewer than Python refuses to read."""
+"""Greatest count of a number's digits: more than a meaningful number has, and fewer than Python refuses."""
 _VARIABLE: Final = re.compile(
     r"\$(?:\$(?=\{)"
     r"|\{secret:(?P<secret>[A-Za-z0-9_.@-]{1,128}/[A-Za-z0-9_.-]{1,128})\}"
@@ -58,7 +58,7 @@ _TAGS: Final = frozenset(
     _TAG + name
     for name in ("str", "int", "float", "bool", "null", "seq", "map", "timestamp", "merge", "value")
 )
-"""Those of the core schema, and those that the library gives to plain words which are text here."""
+"""Tags of the core schema, and tags that the library gives to plain words that are text in this reader."""
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _DECIMAL: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _SPECIAL: Final = {
@@ -70,15 +70,15 @@ _SPECIAL: Final = {
 
 @dataclass(frozen=True, slots=True)
 class YamlFile:
-    """A file's plain values and where each stands.
+    """A file's plain values, each with its line.
 
     Attributes:
-        path: the file as it was named; messages repeat it.
-        data: dicts, lists and scalars.
+        path: the path as the caller named the file; messages repeat it.
+        data: the values as dicts, lists and scalars.
         values: line (from 1) of the value at a path of keys and indexes.
-        keys: line of the key that leads to a path; the item's own line in a list.
-        expanded: at a path, the texts that came from elsewhere, each with what stood there.
-        text: the file's own, before anything is expanded.
+        keys: line of the key that leads to a path; in a list, the line of the item.
+        expanded: at a path, each text from outside of the file, with the placeholder that it replaced.
+        text: the file's own text, before any expansion.
     """
 
     path: Path
@@ -89,7 +89,7 @@ class YamlFile:
     text: str = field(default="", repr=False)
 
     def line(self, path: Sequence[PathStep], *, key: bool = False) -> int:
-        """Line of the value (or key) at `path`; of the nearest thing around it where there is none."""
+        """Return the line of the value (or key) at `path`; if missing, of the nearest node around."""
         place = tuple(path)
         lines = self.keys if key else self.values
         while place:
@@ -100,14 +100,14 @@ class YamlFile:
         return self.values.get((), 1)
 
     def where(self, path: Sequence[PathStep], *, key: bool = False) -> str:
-        """``file:line`` of the value (or key) at `path`."""
+        """Return ``file:line`` of the value (or key) at `path`."""
         return f"{self.path}:{self.line(path, key=key)}"
 
     def at(self, path: Sequence[PathStep]) -> Any:
-        """The value at `path`.
+        """Return the value at `path`.
 
         Raises:
-            LookupError: there is none.
+            LookupError: no value has this path.
         """
         value = self.data
         for step in path:
@@ -116,16 +116,16 @@ class YamlFile:
 
 
 def read_yaml(path: Path, *, expand_env: bool = False, secrets: Secrets | None = None) -> YamlFile:
-    """Read one YAML document.
+    """Read a file with a single YAML document.
 
     Args:
-        path: the file.
+        path: the file to read, as messages name it.
         expand_env: replace ``${NAME}`` and ``${NAME:-default}`` in values; ``$${`` is a literal ``${``.
-        secrets: where ``${secret:scope/key}`` comes from, which is then replaced, too.
+        secrets: the source of ``${secret:scope/key}``, which is then replaced, too.
 
     Raises:
-        ConfigurationError: not readable, not YAML, a key twice, a variable not set; with its line. Or it is
-            larger or deeper than any such file has to be. Or a secret cannot be had.
+        ConfigurationError: the file is not readable, not YAML, has a duplicate key or names an unset
+            variable; with the line. Or the file is too large or too deep. Or a secret cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -153,10 +153,10 @@ def read_yaml(path: Path, *, expand_env: bool = False, secrets: Secrets | None =
 def parse_yaml(
     text: str, path: Path, *, expand_env: bool = False, secrets: Secrets | None = None
 ) -> YamlFile:
-    """As `read_yaml`, from text; `path` is what messages name.
+    """Parse the text of a file like `read_yaml`; messages name `path`.
 
     Raises:
-        ConfigurationError: see `read_yaml`.
+        ConfigurationError: for the reasons of `read_yaml`.
     """
     reader = YAML(typ="safe", pure=True)
     reader.Composer = _BoundedComposer
@@ -204,7 +204,7 @@ def _secret_error(path: Path, line: int, secret: str, why: str) -> Configuration
 
 
 class _BeyondBoundError(Exception):
-    """The file is of a kind that nobody writes; nothing else that is wrong with it is looked for."""
+    """The file is larger than any real file; the reader searches for no further problem."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)
@@ -212,7 +212,7 @@ class _BeyondBoundError(Exception):
 
 
 class _TooDeepError(_BeyondBoundError):
-    """Collections in collections, beyond `MAX_DEPTH`."""
+    """Nested collections deeper than `MAX_DEPTH`."""
 
 
 class _TooManyError(_BeyondBoundError):
@@ -220,7 +220,7 @@ class _TooManyError(_BeyondBoundError):
 
 
 class _BoundedComposer(Composer):
-    """Makes nodes of events, which the library does by recursion, down to a depth."""
+    """Composer of nodes from events with a bounded depth; the library composes by recursion."""
 
     def __init__(self, loader: Any = None) -> None:
         super().__init__(loader=loader)
@@ -228,7 +228,7 @@ class _BoundedComposer(Composer):
         self._depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """As the library's, one level deeper."""
+        """Compose a node like the library, one level deeper."""
         if self._depth > MAX_DEPTH:
             line = self.parser.peek_event().start_mark.line + 1
             raise _TooDeepError(f"nested more than {MAX_DEPTH} levels deep", line)
@@ -240,7 +240,7 @@ class _BoundedComposer(Composer):
 
 
 class _Builder:
-    """Turns nodes into plain values, noting lines and what is wrong."""
+    """Builder of plain values from nodes, with lines and problems."""
 
     def __init__(self, *, expand_env: bool, secrets: Secrets | None) -> None:
         self.values: dict[YamlPath, int] = {}
@@ -248,7 +248,7 @@ class _Builder:
         self.expanded: dict[YamlPath, tuple[tuple[str, str], ...]] = {}
         self.problems: list[Problem] = []
         self.withheld: list[tuple[int, str, str]] = []
-        """Of secrets that cannot be had: line, name and reason."""
+        """Unreadable secrets: line, name and reason."""
         self._secrets = secrets
         self._expand_env = expand_env
         self._open: set[int] = set()
@@ -274,7 +274,7 @@ class _Builder:
             self._open.discard(id(node))
 
     def _is_plain(self, node: Node, line: int) -> bool:
-        """Whether a node's tag says no more than what its text is; another one is a problem."""
+        """Check whether a node's tag is one of `_TAGS`; record any other tag as a problem."""
         tag = str(node.tag)
         if tag in _TAGS:
             return True
@@ -366,7 +366,7 @@ class _Builder:
 
 
 def _plain(text: str) -> Any:
-    """A plain scalar by YAML 1.2's core schema."""
+    """Return a plain scalar by YAML 1.2's core schema."""
     if text in _SPECIAL:
         return _SPECIAL[text]
     if _INTEGER.fullmatch(text):
