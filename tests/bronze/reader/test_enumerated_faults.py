@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.postgres
 
 CHUNKS = 16
-SAMPLE = 7
-START_SAMPLE = 3
+SAMPLE = 4
+START_SAMPLE = 2
 
 
 @pytest.fixture(autouse=True)

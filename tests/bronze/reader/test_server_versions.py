@@ -79,6 +79,11 @@ def test_the_standard_history_and_a_first_start(
     drop_database(other_server, empty)
 
 
+@pytest.mark.parametrize(
+    "other_server",
+    [14, *(pytest.param(major, marks=pytest.mark.torture) for major in (15, 17, 18))],
+    indirect=True,
+)
 def test_shapes_that_change_within_transactions(other_database: str, lake_path: str) -> None:
     source = source_of(other_database, tables=["public.*"], exclude=[f"public.{AWAY}*"])
     execute(source, "CREATE SCHEMA elsewhere")

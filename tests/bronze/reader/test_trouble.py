@@ -78,15 +78,24 @@ def lines(caplog: pytest.LogCaptureFixture) -> int:
 @pytest.mark.parametrize(
     "fault",
     [
-        (Effect.RECEIVE, "", TransientError("could not write: No space left", code="server-resources")),
+        pytest.param(
+            (Effect.RECEIVE, "", TransientError("could not write: No space left", code="server-resources")),
+            marks=pytest.mark.torture,
+        ),
         (Effect.WRITE_PART, "/bronze/changes/", OSError(errno.ENOSPC, "No space left on device")),
-        (Effect.COMMIT, "/bronze/changes", DeltaError("403 Forbidden: AccessDenied")),
+        pytest.param(
+            (Effect.COMMIT, "/bronze/changes", DeltaError("403 Forbidden: AccessDenied")),
+            marks=pytest.mark.torture,
+        ),
         (
             Effect.CONNECT,
             "deltasmelt shop",
             psycopg.OperationalError("FATAL:  sorry, too many clients already"),
         ),
-        (Effect.START_STREAM, "", TransientError("catalog is out of shape", code="server-error")),
+        pytest.param(
+            (Effect.START_STREAM, "", TransientError("catalog is out of shape", code="server-error")),
+            marks=pytest.mark.torture,
+        ),
     ],
     ids=["disk full at the source", "disk full at the lake", "denied", "no free connection", "catalog error"],
 )

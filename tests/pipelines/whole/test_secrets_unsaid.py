@@ -94,7 +94,9 @@ def ask(file: Path, *commands: list[str], code: int) -> list[str]:
 
 @pytest.mark.postgres
 @pytest.mark.process
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [*("variable", "dsn"), *(pytest.param(way, marks=pytest.mark.torture) for way in WAYS[1:3])]
+)
 def test_a_password_is_nowhere(
     way: str, shop: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
