@@ -1,7 +1,7 @@
-"""Tables as they are at one LSN, read in parallel under one exported snapshot.
+"""Copy tables as they are at one LSN, in parallel under one exported snapshot.
 
-In reading order: `snapshot` (the argument, and a round of it), `locks`, `chunks` (ranges of a table),
-`workers`, `ranges` (one of them read), `copy_out` and `copy_text` (what COPY sends), `rows` (of
-`bronze.changes`). Where other processes help: `help`, `elsewhere`, `executors` (tried beforehand),
-`fitness` (what they need), `range_task`.
+In reading order: `snapshot` (the argument, and one round), `locks`, `chunks` (ranges of a table), `workers`,
+`ranges` (read one range), `copy_out` (run COPY and parse its output), `rows` (of `bronze.changes`),
+`table_copy` (progress and outcome). For executors: `help`, `elsewhere`, `executors` (the check beforehand),
+`fitness` (requirements), `range_task`.
 """

@@ -1,4 +1,4 @@
-"""A table cut into ranges of pages, which workers copy independently of each other. Pure."""
+"""Cut a table into ranges of pages, so that workers copy the ranges independently. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.shapes import Relation
 
 _ROWS_PER_PAGE: Final = 50
-"""Taken for a table that was never analysed."""
+"""Assumption for a table without ANALYZE so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class Chunk:
     Attributes:
         number: unique within the table's snapshot, from 0.
         source: the table or leaf to read.
-        first: first page.
-        end: page after the last; None: to the end of the table.
+        first: number of the first page.
+        end: number of the page after the last; None: to the end of the table.
     """
 
     number: int
@@ -34,7 +34,10 @@ class Chunk:
     end: int | None
 
     def query(self, relation: Relation, condition: str = "") -> str:
-        """SELECT of the chunk's rows, or of those that meet a condition, columns in the relation's order."""
+        """Return the SELECT of the chunk's rows, with columns in the relation's order.
+
+        A condition in SQL restricts the rows.
+        """
         columns = ", ".join(quote_identifier(column.name) for column in relation.columns)
         conditions = [f"({condition})"] if condition else []
         if self.first > 0:
@@ -50,8 +53,8 @@ def chunks_of(leaves: Sequence[tuple[TableName, int]], rows: int, chunk_rows: in
 
     Args:
         leaves: the table itself or its leaf partitions, each with its pages.
-        rows: estimate for all together; 0 if unknown.
-        chunk_rows: rows of one chunk.
+        rows: estimate for all leaves together; 0 if unknown.
+        chunk_rows: number of rows of one chunk.
     """
     pages = sum(count for _, count in leaves)
     per_page = rows / pages if rows and pages else _ROWS_PER_PAGE
@@ -60,7 +63,7 @@ def chunks_of(leaves: Sequence[tuple[TableName, int]], rows: int, chunk_rows: in
     for leaf, count in leaves:
         starts = range(0, max(count, 1), step)
         for start in starts:
-            # Open at the end: what the measured size did not know still belongs to the last chunk.
+            # No end page: pages beyond the measured size still belong to the last chunk.
             end = None if start == starts[-1] else start + step
             chunks.append(Chunk(len(chunks), leaf, start, end))
     return chunks

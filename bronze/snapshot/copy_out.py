@@ -1,32 +1,28 @@
-r"""COPY … TO STDOUT as blocks of whole rows, in bounded memory.
+r"""Run COPY … TO STDOUT and parse its output into cells, in bounded memory and without an object per cell.
 
-The server sends one row per message. Rows are collected to blocks of some megabytes and each block is parsed
-at once (`bronze.snapshot.copy_out`). So no row is ever split, however large it is. The format is COPY's own
-text: to print CSV costs the server a quarter more.
+**Blocks.** The server sends one row per message. Rows are collected into blocks of some megabytes, and each
+block is parsed at once. So no row is ever split, however large the row is. The format is COPY's own text: CSV
+costs the server a quarter more. `enlarge_buffer` grows libpq's input buffer, 16 KiB at first, to a batch. So
+libpq reads at once all input that arrived while a block was parsed.
 
-libpq's input buffer, 16 KiB at first, is made to hold a batch (`enlarge_buffer`), so that what came while a
-block was parsed is read at once.
+**Same text as the stream.** Both ways into bronze print a value by its type's output function under the same
+pinned settings. So a snapshot and the stream give the same text for the same value.
 
-Both ways into bronze print a value by its type's output function under the same pinned settings. So a
-snapshot and the stream say the same text for the same value.
+**Text format** (https://www.postgresql.org/docs/current/sql-copy.html, "Text Format"). A tab ends each value
+except a row's last; a line feed ends the last value. Neither byte appears inside a value, because the server
+writes ``\t`` and ``\n`` instead, and doubles a backslash. NULL is ``\N``, a text that no value has. So the
+positions of all tabs and line feeds are the ends of all cells in row order, exactly as bronze stores a row's
+values. The text in between is the value, except for escapes.
+
+**Escapes.** In a run of backslashes the first, third, fifth … are escapes, because an escape precedes its
+byte, and the byte before the run is no escape. So position alone decides. numpy removes the escapes in blocks
+with backslashes other than NULLs.
+
+**UTF-8.** A PostgreSQL sends valid UTF-8; the parser checks each whole block nevertheless. Values end at
+ASCII bytes and lose only ASCII bytes, so a valid block has valid values only.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/sql-copy.html and
 https://www.postgresql.org/docs/current/protocol-flow.html (COPY Operations).
-
-COPY's text format to cells of text, without an object per cell. Pure.
-
-Format (https://www.postgresql.org/docs/current/sql-copy.html, "Text Format"): a tab ends each value but a
-row's last, a line feed that one. Both never stand inside a value, for the server writes them there as ``\t``
-and ``\n``, and a backslash as two. NULL is ``\N``, which no value prints as. So the places of all tabs and
-line feeds are the ends of all cells in row order, just as bronze keeps a row's values. The text between them
-is the value but where it has backslashes.
-
-In a run of backslashes the first, third, fifth … are escapes, for each stands before the byte that it speaks
-of, and what comes before the run is none. So position alone decides, and numpy takes them out, in blocks that
-have any besides NULLs.
-
-A PostgreSQL sends valid UTF-8; that is looked at nevertheless, for the whole block at once. Values end at
-bytes of ASCII and lose bytes of ASCII alone, so each of them is valid where the block is.
 """
 
 from __future__ import annotations
@@ -54,21 +50,21 @@ if TYPE_CHECKING:
 
 _TAB, _LINE_FEED, _BACKSLASH, _N = b"\t\n\\N"
 _SLICE_BYTES: Final = 256 * 1024
-"""ObservedStorage through at a time, so that what is compared stays in the processor's cache."""
+"""Bytes compared at a time, so that the compared bytes stay in the processor's cache."""
 _MEANING: Final = np.arange(256, dtype=np.uint8)
-"""What stands for the byte after an escaping backslash."""
+"""Replacement of the byte after an escaping backslash."""
 _MEANING[list(b"bfnrtv")] = list(b"\b\f\n\r\t\v")
 
 
 def cells_of(block: bytearray) -> pa.StringArray:
-    """The values of whole rows, row after row, NULLs kept.
+    """Return the values of whole rows, row after row, with NULLs.
 
     Args:
-        block: whole rows, UTF-8; its bytes are changed. Below 2 GiB, as a row of COPY is (1 GiB at most).
+        block: whole rows in UTF-8, below 2 GiB (a row of COPY has 1 GiB at most). Modified in place.
 
     Raises:
-        pa.ArrowInvalid: it is no UTF-8.
-        IndexError: it ends in the middle of an escape.
+        pa.ArrowInvalid: the block is not UTF-8.
+        IndexError: the block ends inside an escape.
     """
     whole = pa.array([0, len(block)], pa.int32()).buffers()[1]
     pa.StringArray.from_buffers(1, whole, pa.py_buffer(block)).validate(full=True)
@@ -88,7 +84,7 @@ def cells_of(block: bytearray) -> pa.StringArray:
 
 
 def _places(text: NDArray[np.uint8]) -> tuple[NDArray[np.int32], int]:
-    """Where values end, and how many backslashes there are."""
+    """Return the ends of all values, and the number of backslashes."""
     ends, backslashes = [], 0
     for start in range(0, len(text), _SLICE_BYTES):
         part = text[start : start + _SLICE_BYTES]
@@ -99,7 +95,7 @@ def _places(text: NDArray[np.uint8]) -> tuple[NDArray[np.int32], int]:
 
 
 def _nulls(text: NDArray[np.uint8], ends: NDArray[np.int32]) -> NDArray[np.int64]:
-    r"""Which cells are ``\N``, ascending."""
+    r"""Return the indexes of the cells equal to ``\N``, ascending."""
     of_two = np.flatnonzero(np.diff(ends, prepend=np.int32(-1)) == len(rb"\N") + 1)
     start = ends[of_two] - 2
     null: NDArray[np.int64] = of_two[(text[start] == _BACKSLASH) & (text[start + 1] == _N)]
@@ -109,7 +105,7 @@ def _nulls(text: NDArray[np.uint8], ends: NDArray[np.int32]) -> NDArray[np.int64
 def _without_escapes(
     text: NDArray[np.uint8], bounds: NDArray[np.int32]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
-    """The text with each escape replaced by what it stands for, and the bounds of its cells."""
+    """Replace each escape by its byte; return the new text and the bounds of its cells."""
     at = np.flatnonzero(text == _BACKSLASH)
     opens = np.append(True, np.diff(at) != 1)
     in_run = np.arange(len(at)) - np.flatnonzero(opens)[np.cumsum(opens) - 1]
@@ -128,19 +124,19 @@ EXPORTER_ENDED: Final = (
     psycopg.errors.InvalidParameterValue,
     psycopg.errors.UndefinedObject,
 )
-"""What servers of different versions say of a snapshot whose exporter has ended."""
+"""Errors of different server versions for a snapshot whose exporter has ended."""
 
 
 class CopyCancelledError(Exception):
-    """The caller asked to stop in the middle of a COPY."""
+    """The caller cancelled a running COPY."""
 
 
 def snapshot_gone(said: str | None, source: SourceSettings) -> TransientError:
-    """Return the error of an exported snapshot that cannot be imported any more.
+    """Return the error of an exported snapshot that can no longer be imported.
 
     Args:
-        said: the server's words.
-        source: where.
+        said: message that the server sent for the failed import.
+        source: settings of the server's connection.
     """
     return TransientError(
         f"the exported snapshot is gone, for the session that held it has ended: {said}",
@@ -151,12 +147,12 @@ def snapshot_gone(said: str | None, source: SourceSettings) -> TransientError:
 
 
 def copy_statement(query: str) -> str:
-    """COPY of a query's rows in the form that `bronze.snapshot.copy_out` reads."""
+    """Return the COPY of a query's rows in the format that `cells_of` parses."""
     return f"COPY ({query}) TO STDOUT"
 
 
 def enlarge_buffer(connection: SourceConnection) -> None:
-    """Make libpq's input buffer hold a batch; it grows to the largest message and keeps that size."""
+    """Grow libpq's input buffer to a batch; the buffer grows to the largest message and keeps the size."""
     connection.command(f"SELECT repeat(' ', {_INPUT_BUFFER})")
 
 
@@ -171,22 +167,22 @@ def copy_blocks(
     """Run COPY and yield blocks of whole rows.
 
     Args:
-        connection: idle.
-        query: whose rows.
-        cancelled: asked whenever no row is there.
-        poll_seconds: at the longest until it is asked again.
-        block_bytes: about the size of a block.
+        connection: idle connection for the COPY.
+        query: SELECT of the rows to copy.
+        cancelled: called whenever no row is available.
+        poll_seconds: longest wait between two calls of `cancelled`.
+        block_bytes: approximate size of a block.
 
     Raises:
-        psycopg.Error: the server refused or broke off.
-        CopyCancelledError: `cancelled` said so; the connection is of no further use.
+        psycopg.Error: the server refused or aborted the COPY.
+        CopyCancelledError: `cancelled` returned True; the connection is unusable afterwards.
     """
     pgconn = connection.pgconn
     where = str(pgconn.backend_pid)
     result = connection.command(copy_statement(query), Effect.COPY_OUT)
     if result.status != pq.ExecStatus.COPY_OUT:
         raise psycopg.errors.error_from_result(result)
-    # Copied at once: rows kept one by one cost three times as much, most of it in the garbage collector.
+    # Copy each row at once: single row objects cost three times as much, mostly in the garbage collector.
     block = bytearray()
     get = pgconn.get_copy_data
     ready = select.poll()

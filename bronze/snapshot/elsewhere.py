@@ -1,26 +1,26 @@
-"""The ranges of large tables, copied by executors under the one snapshot that a session of the reader holds.
+"""Copy the ranges of large tables on executors, under the snapshot held by a session of the reader.
 
-**The snapshot.** The holder took the slot's snapshot over, and exports it again. It lives as long as the
-holder's transaction, which ends after the last task. A task that finds it gone fails the round, and the next
-round copies what is not committed under a new one, as after any lost connection. While executors work, the
-holder is asked now and then, so that a dead line is noticed. Executors that an engine has lost, or whose
-answer is lost, would leave it open for ever. So where no task ends for a long time and the server has no
-session of one either, the round fails, and everything is let go (`Timing.executors_silence`).
+**The snapshot.** The holder imports the slot's snapshot and exports the snapshot again. The export lives as
+long as the holder's transaction, which ends after the last task. A task that misses the snapshot fails the
+round. The next round copies all uncommitted tables under a new snapshot, as after any lost connection. While
+executors work, the reader queries the holder periodically to notice a dead connection. Lost executors or lost
+answers would keep the snapshot open forever. So if no task ends for `Timing.executors_silence` and the server
+has no session of a task either, the round fails and releases everything.
 
-**Locks.** A task locks what it reads, at once or not at all (`bronze.snapshot.locks.Worker.open`). What it
-could not have, because somebody waits for the holder's lock, is left to the holder.
+**Locks.** A task locks its table at once or not at all (`bronze.snapshot.locks.Worker.open`). If another
+session waits for the holder's lock, the task returns the range, and the holder copies the range.
 
-**One job for a few ranges of a table**, from as many threads as `snapshot.workers` says. An engine bounds the
-tasks of a job by the size of its cluster and by nothing else. So a job here has one task, and threads are the
-bound: the server has never more sessions of tasks than that, but for those of executors that were given up
-and live on. A small job is cheap to run again, tells progress and can be cancelled; and no task of it is run
-twice for being slower than its neighbours, as it has none. A job costs a fraction of a second whatever it
-holds, so tables of very many ranges have more of them in one (`_batches`).
+**One job has one task for a few ranges of one table.** Engines bound the concurrent tasks of a job only by
+the size of the cluster. Here threads are the bound: `snapshot.workers` threads each run one job at a time. So
+the server never has more task sessions, except those of abandoned executors that still run. A small job is
+cheap to repeat, shows progress and can be cancelled. The engine starts no speculative second copy of its
+task, because the job has no other task to compare with. A job costs a fraction of a second whatever its size,
+so tables of very many ranges put more ranges into one job (`_batches`).
 
-**Files.** Each attempt writes files of its own below the round's prefix (`bronze.snapshot.range_task`). Those
-of results are committed, or removed with their table. All others of the prefix belong to attempts that were
-lost, and are removed at the end. One that is written still later, by an executor that was given up, costs
-room until the next reader starts.
+**Files.** Each attempt writes separate files under the round's prefix (`bronze.snapshot.range_task`). The
+reader commits the files of results, or removes them with their table. All other files of the prefix belong to
+lost attempts, and the reader removes these files at the end. A file written later by an abandoned executor
+costs space until the next reader starts.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.snapshot.table_copy import TableCopy
 
     Begin: TypeAlias = Callable[[Worker, datetime], "Elsewhere"]
-    """Begins a round, given the holder of the snapshot and the server's clock when that was taken."""
+    """Begins a round, from the holder of the snapshot and the server's clock at the snapshot."""
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 _MOST: Final = 16
-"""Ranges of one job at most: what a lost executor costs."""
+"""Largest number of ranges per job: the cost of a lost executor."""
 _JOBS: Final = 8
-"""Jobs that each thread gets of a large table at least, so that all end at about the same time."""
+"""Least number of jobs per thread for a large table, so that all threads end at about the same time."""
 _TICK: Final = 10.0
 _LOOK: Final = 0.2
 _WORKING: Final = "SELECT FROM pg_stat_activity WHERE application_name = %s LIMIT 1"
@@ -83,13 +83,13 @@ _WORKING: Final = "SELECT FROM pg_stat_activity WHERE application_name = %s LIMI
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What `Elsewhere.run` calls; `copied` and `failed` on threads of its own.
+    """Callbacks of `Elsewhere.run`; `copied` and `failed` are called on its threads.
 
     Attributes:
-        copied: a range is written; commits its table with the last one.
-        failed: what ends the round.
-        cancelled: whether to end.
-        tick: now and then, to see whether the snapshot's holder lives.
+        copied: called for a written range; commits the table after its last range.
+        failed: called with an error that ends the round.
+        cancelled: checks whether the round must end.
+        tick: called periodically, to check that the snapshot's holder is alive.
     """
 
     copied: Callable[[TableCopy, RangeResult], None]
@@ -99,15 +99,15 @@ class Hooks:
 
 
 class Elsewhere:
-    """One round's ranges by executors.
+    """One round of ranges copied by executors.
 
     Args:
-        executors: ready.
-        holder: has locked the tables, and holds the snapshot until the end.
-        source: the very server of the holder (`bronze.postgres.conninfo.pinned`).
+        executors: executors that passed the check (`bronze.snapshot.executors.examine`).
+        holder: session that has locked the tables and holds the snapshot until the end.
+        source: settings of exactly the holder's server (`bronze.postgres.conninfo.pinned`).
         taken_at: the server's clock when the snapshot was taken.
         uri: location of `bronze.changes`.
-        workers: jobs at once.
+        workers: number of concurrent jobs.
     """
 
     def __init__(
@@ -136,12 +136,12 @@ class Elsewhere:
     def run(
         self, copies: Sequence[TableCopy], leaves: Sequence[Leaf], hooks: Hooks
     ) -> list[tuple[TableCopy, Chunk]]:
-        """Copy tables; returns what is left to the holder when no task runs any more.
+        """Copy tables; return the ranges left to the holder after the last task.
 
         Args:
-            copies: the tables.
-            leaves: what their chunks read.
-            hooks: told on the way.
+            copies: the large tables to copy.
+            leaves: tables and partitions that the chunks read.
+            hooks: callbacks for progress, errors and cancellation.
         """
         if not copies:
             return []
@@ -161,7 +161,7 @@ class Elsewhere:
         return [] if hooks.cancelled() else self._left
 
     def _watch(self, threads: Sequence[threading.Thread], hooks: Hooks) -> None:
-        """Wait for the threads; cancel what runs once it is not wanted any more."""
+        """Wait for the threads; cancel running jobs when the round is cancelled."""
         ticked = time.monotonic()
         for thread in threads:
             while thread.is_alive():
@@ -177,7 +177,7 @@ class Elsewhere:
                     hooks.failed(error)
 
     def _require_life(self) -> None:
-        """See that a task ended lately, or that the server has a session of one.
+        """Check that a task ended recently, or that the server has a session of a task.
 
         Raises:
             TransientError: ``snapshot-task-failed``.
@@ -216,7 +216,7 @@ class Elsewhere:
     def _results(
         self, copy: TableCopy, ranges: Sequence[tuple[Leaf, Chunk]], hooks: Hooks
     ) -> list[RangeResult]:
-        """What an executor made of ranges; none where the task failed, which ends the copy of the table."""
+        """Run a task and return its results; empty after a failed task, which ends the copy of the table."""
         try:
             said = run_fit(self._executors, partial(copy_ranges, self._task(copy, ranges)))
             self._heard = time.monotonic()
@@ -245,10 +245,10 @@ class Elsewhere:
     def _take(
         self, copy: TableCopy, chunks: Sequence[Chunk], results: Sequence[RangeResult], hooks: Hooks
     ) -> None:
-        """Make a task's results count.
+        """Process a task's results.
 
         Raises:
-            SmeltError: what concerns more than the table.
+            SmeltError: an error that concerns more than the table.
         """
         with self._lock:  # all of them before anything can fail: from here on they are the copy's
             self._named.update(part["path"] for result in results for part in result.parts)
@@ -294,13 +294,13 @@ class Elsewhere:
                 raise snapshot_gone(result.error["message"], self._source)
 
     def _is_seen(self, result: RangeResult) -> bool:
-        """Whether the files are where the reader's commit will name them; of a store that is certain."""
+        """Check that the files are visible in the commit's folder; an object store needs no check."""
         folder = local_folder(self._uri)
         files = [] if folder is None else [(folder / part["path"], part["size"]) for part in result.parts]
         return all(file.is_file() and file.stat().st_size == size for file, size in files)
 
     def _remove_strays(self, copies: Sequence[TableCopy]) -> None:
-        """Remove what attempts wrote that gave no result."""
+        """Remove files of attempts without a result."""
         prefixes = tuple(prefix_of(copy.relation.relation_id, self._round) for copy in copies)
         try:
             found = perform(
@@ -313,7 +313,7 @@ class Elsewhere:
         self._remove(sorted(names - self._named))
 
     def _remove(self, names: Sequence[str]) -> None:
-        """Remove files that no commit will name; the next reader removes what is left."""
+        """Remove files that no commit will name; the next reader removes leftovers."""
         try:
             delete_files(self._uri, names)
         except (OSError, pa.ArrowException) as error:
@@ -321,14 +321,14 @@ class Elsewhere:
 
 
 def _batches(chunks: Sequence[Chunk], workers: int) -> Iterator[Sequence[Chunk]]:
-    """A table's ranges in the order of its pages, some for each job. Pure."""
+    """Yield a table's ranges in page order, batched for jobs. Pure."""
     size = min(max(len(chunks) // (workers * _JOBS), 1), _MOST)
     for start in range(0, len(chunks), size):
         yield chunks[start : start + size]
 
 
 def _export(holder: Worker, source: SourceSettings) -> str:
-    """Export the holder's snapshot again; it stays importable until the holder's transaction ends."""
+    """Export the holder's snapshot again, importable until the holder's transaction ends."""
     row = holder.connection.execute("SELECT pg_export_snapshot()").fetchone()
     if row is None:
         raise TransientError("no snapshot was exported", code="snapshot-gone", where=address_of(source))

@@ -1,10 +1,10 @@
-"""Other processes, most likely on other machines, that copy ranges; what they need is looked at beforehand.
+"""Check beforehand that other processes, probably on other machines, can copy ranges.
 
-bronze knows no engine. Whoever runs the reader hands in something that runs a function elsewhere and returns
-its text (`Executors`). `examine` has them try all that copying needs, before anything is locked or copied.
-One small job finds out whether our packages are there, in our version. Another one connects to the server and
-writes a file into the lake, which the reader must see then. A folder of one machine is no lake for several.
-What else is found, and when, `bronze.snapshot.fitness` says.
+bronze knows no engine. The caller passes in an object that runs a function in another process and returns the
+function's text (`Executors`). `examine` tries all requirements before anything is locked or copied. One small
+job checks that deltasmelt's packages are installed, in the reader's version. A second job connects to the
+server and writes a file into the lake, and the reader must then see the file. A folder of one machine is no
+lake for several machines. `bronze.snapshot.fitness` describes the later checks.
 """
 
 from __future__ import annotations
@@ -33,46 +33,46 @@ if TYPE_CHECKING:
 PACKAGES: Final = ("deltasmelt", "psycopg", "pyarrow", "numpy", "deltalake", "pydantic")
 
 _UNFIT: Final = ("PYTHON_VERSION_MISMATCH", "Cannot run program", "No module named", "Can't get attribute")
-"""What a job says that no Python of ours could even begin, or one without the function that it was given."""
+"""Signs in a job's error of a Python that did not start, or lacks the given function."""
 _NO_WAY: Final = frozenset({"server-unreachable", "host-unknown"})
-"""Codes of a server that cannot be reached from where it is tried."""
+"""Codes of a server that is unreachable from the executor's machine."""
 
 
 class Executors(Protocol):
-    """Runs functions elsewhere, as many at once as it is asked for by threads."""
+    """An engine that runs functions in other processes, concurrently for several calling threads."""
 
     def run(self, work: Callable[[], str]) -> str:
-        """Run a function in another process, again if that process is lost; what the last attempt returned.
+        """Run a function in another process, retry if the process is lost; return the last attempt's text.
 
         Args:
-            work: may be pickled; may run more than once.
+            work: picklable function; may run more than once.
 
         Raises:
-            TransientError: ``snapshot-task-failed``: no attempt came to its end.
+            TransientError: ``snapshot-task-failed``: no attempt completed.
         """
         ...
 
     def cancel(self) -> None:
-        """End what runs; each `run` under way fails soon."""
+        """Cancel all jobs; each running `run` fails soon."""
         ...
 
 
 if TYPE_CHECKING:
     ExecutorsAtHand: TypeAlias = Callable[[], AbstractContextManager[Executors]]
-    """Makes executors ready for a block; starting may take long, and raises `SmeltError` alone."""
+    """Prepares executors for a block; the start may take long, and raises only `SmeltError`."""
 
 
 def examine(executors: Executors, source: SourceSettings, place: Place) -> None:
-    """See that executors can copy.
+    """Check that executors can copy.
 
     Args:
-        executors: ready.
-        source: the very server.
-        place: where files go.
+        executors: executors that are ready to run jobs.
+        source: settings of exactly the holder's server.
+        place: destination of the files in the lake.
 
     Raises:
-        DefiniteError: ``executors-unfit``, or what else keeps them from server or lake.
-        TransientError: what may heal, such as a server without a free connection.
+        DefiniteError: ``executors-unfit``, or another reason that keeps executors from server or lake.
+        TransientError: a reason that may heal, such as a server without a free connection.
     """
     _require_packages(json.loads(run_fit(executors, _look(PACKAGES))))
     name = f"snapshot-probe-{uuid.uuid4()}"
@@ -88,7 +88,7 @@ def examine(executors: Executors, source: SourceSettings, place: Place) -> None:
 
 
 def run_fit(executors: Executors, work: Callable[[], str]) -> str:
-    """Run a function; where no Python of ours could begin it, no other attempt will.
+    """Run a function; an executor whose Python cannot start the function is unfit without a retry.
 
     Raises:
         DefiniteError: ``executors-unfit``.
@@ -103,7 +103,7 @@ def run_fit(executors: Executors, work: Callable[[], str]) -> str:
 
 
 def _look(packages: tuple[str, ...]) -> Callable[[], str]:
-    """A function that tells versions. It travels by value, for no module of ours may be there."""
+    """Return a function that reports versions. Pickled by value: the executor may lack deltasmelt."""
 
     def look() -> str:
         import json  # noqa: PLC0415 - it takes nothing along
@@ -138,7 +138,7 @@ def _require_packages(told: dict[str, Any]) -> None:
 
 
 def _of_executor(told: dict[str, Any], source: SourceSettings) -> SmeltError:
-    """What kept an executor from server or lake, as an error of the reader."""
+    """Convert an executor's failure at the server or the lake into an error of the reader."""
     error = told["error"]
     message = f"the executor {told['host']} of the snapshots: {error['message']}"
     if error["code"] in _NO_WAY:  # the reader is connected, so the server is there

@@ -1,11 +1,11 @@
-"""What executors need for copying, and what becomes of it where they lack it.
+"""State the requirements of executors for copying, and the errors of executors that do not meet them.
 
-One executor is examined before anything is locked; any of a cluster may be given a task later. So each task
-compares versions once more before it reads. Where a task could not even begin, its text tells so
-(`bronze.snapshot.executors.run_fit`). An executor that lacks something lacks it at every attempt. That is an
-error of the table whose ranges it was given (`without_executors`). No other table waits for it: neither the
-small ones, which the reader copies itself, nor the stream. The table is tried again later, as after any error
-of its own.
+One executor is checked before anything is locked, but any executor of a cluster may run a task later. So each
+task compares versions once more before reading. For a task that could not even start,
+`bronze.snapshot.executors.run_fit` reads the reason from the error's text. An unfit executor fails every
+attempt. The failure is an error of the table whose ranges the executor got (`without_executors`). No other
+table waits: neither small tables, copied by the reader, nor the stream. The reader retries the table later,
+as after any table error.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _SETTING: Final = "snapshot.engine"
 
 
 def unfit(what: str, remedy: str = REMEDY) -> DefiniteError:
-    """The error ``executors-unfit``."""
+    """Return the error ``executors-unfit``."""
     return DefiniteError(what, code=CODE, where=_SETTING, remedy=remedy)
 
 
 def not_shared(uri: str) -> DefiniteError:
-    """The error ``executors-unfit`` of a lake that is another one on the executors' machines."""
+    """Return the error ``executors-unfit`` for a lake that the executors' machines do not share."""
     return unfit(
         f"a file that an executor wrote into {uri} is not there for the reader",
         "a lake in a local folder needs a folder that all machines share; else use an object store, or "
@@ -46,7 +46,7 @@ def not_shared(uri: str) -> DefiniteError:
 
 
 def silent(seconds: float) -> DefiniteError:
-    """The error ``executors-unfit`` of executors that did not answer."""
+    """Return the error ``executors-unfit`` for executors that did not answer."""
     return unfit(
         f"no executor came to the end of a first small task within {seconds:g} s",
         "see in Spark's page whether the cluster gives executors at all, and read their logs; or leave "
@@ -55,24 +55,24 @@ def silent(seconds: float) -> DefiniteError:
 
 
 def without_executors(table: TableName, error: SmeltError) -> TableError:
-    """The error of a table that executors were to copy and cannot, of one code whatever the reason."""
+    """Return the error of a table that executors cannot copy, with one code for all reasons."""
     where = "" if error.where in {None, _SETTING} else f"{error.where}: "
     return TableError(table, f"{where}{error.message}", code=CODE, remedy=error.remedy)
 
 
 @cache
 def versions() -> Mapping[str, str | None]:
-    """The versions here of what has to be the same there; None of what came as a folder on the path."""
+    """Return the versions that must match; None for a package that is a folder on the path."""
     return {package: _version(package) for package in _SAME}
 
 
 def require_same(host: str, theirs: Mapping[str, str | None], readers: Mapping[str, str | None]) -> None:
-    """See that an executor has the reader's versions. Pure.
+    """Check that an executor has the reader's versions. Pure.
 
     Args:
-        host: the executor's.
-        theirs: its versions.
-        readers: as the reader's `versions`.
+        host: host name of the executor's machine.
+        theirs: versions on the executor's machine, by package.
+        readers: versions of the reader, from `versions`.
 
     Raises:
         DefiniteError: ``executors-unfit``.

@@ -1,9 +1,9 @@
-"""Executors for the large tables of a snapshot: had and examined beforehand, or those tables wait alone.
+"""Provide executors for the large tables of a snapshot: checked beforehand, so that only these tables wait.
 
-What keeps executors from copying may need a person: a cluster without our packages, Java that is missing, a
-Spark Connect server that is gone, a cluster without a free executor. Then a table of more than one range gets
-an error of its own and is tried again later, ever more rarely. The stream and the tables of one range never
-wait for Spark: they are copied first.
+A failure of executors may need a person: a cluster without deltasmelt's packages, missing Java, a stopped
+Spark Connect server, a cluster without a free executor. A table of more than one range then gets an error,
+and the reader retries the table with growing pauses. The stream and the tables of one range never wait for
+Spark: the reader copies these tables first.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _LOOK: Final = 0.2
 
 
 class Help:
-    """Executors for snapshots, if there are any.
+    """The source of executors for snapshots, if any are configured.
 
     Args:
-        at_hand: makes them ready; None: there are none.
-        source: the server, as the pipeline file says it.
-        settings: size of ranges, jobs at once.
-        landing: where rows go.
+        at_hand: prepares executors; None without executors.
+        source: the server, as the pipeline file configures it.
+        settings: size of ranges and number of concurrent jobs.
+        landing: destination of the rows.
     """
 
     def __init__(
@@ -69,20 +69,20 @@ class Help:
         stop: threading.Event,
         fail: Callable[[TableError], None],
     ) -> Begin | None:
-        """Executors for large tables, started and examined; None where they cannot be had.
+        """Start and check executors for large tables; return None if executors are unfit.
 
-        Before anything is locked, since an engine may take long to start; and only for as long as there is
-        something to copy.
+        The call precedes all locks, because an engine may start slowly. Executors live only while tables
+        remain to be copied.
 
         Args:
-            stack: ends the executors.
-            tables: large ones.
-            watcher: a session of the reader, at the server that the tasks are to reach.
-            stop: gives up what is tried; a cluster may have no executor for a long time.
-            fail: is told of each table that waits for executors which cannot be had.
+            stack: exit stack that ends the executors.
+            tables: the large tables to copy.
+            watcher: a session of the reader, on the server that the tasks must reach.
+            stop: cancels the start; a cluster may have no free executor for a long time.
+            fail: called with the error of each table that cannot be copied without executors.
 
         Raises:
-            TransientError: they cannot be had now.
+            TransientError: executors are unavailable now.
         """
         try:
             return stack.enter_context(self._ready(watcher, stop))
@@ -95,10 +95,10 @@ class Help:
 
     @contextmanager
     def _ready(self, watcher: psycopg.Connection[TupleRow], stop: threading.Event) -> Iterator[Begin]:
-        """As `begin`.
+        """Start and check executors, as `begin`.
 
         Raises:
-            SmeltError: they cannot be had, or cannot copy.
+            SmeltError: executors are unavailable, or cannot copy.
         """
         assert self._at_hand is not None  # noqa: S101 - `large` was empty
         progress, silence = self._landing.progress, self._source.timing.executors_silence
@@ -121,7 +121,7 @@ class Help:
             yield begin
 
     def is_large(self, table: SourceTable) -> bool:
-        """Whether executors copy a table: there are some, and it has more than one range."""
+        """Check whether executors copy a table: executors exist, and the table has more than one range."""
         if self._at_hand is None:
             return False
         rows = self._settings.chunk_rows
@@ -130,7 +130,7 @@ class Help:
 
 @contextmanager
 def _cancelled_by(stop: threading.Event, executors: Executors, silence: float) -> Iterator[None]:
-    """In this block, jobs are cancelled when `stop` is set, or after some seconds.
+    """Cancel jobs of this block when `stop` is set, or after `silence` seconds.
 
     Raises:
         DefiniteError: ``executors-unfit``: the time was over.

@@ -1,16 +1,18 @@
-"""The locks of a copy: who takes which, how many at a time, and what is compared where none was taken.
+"""Lock tables for a copy: which worker takes which locks, how many, and what replaces an untaken lock.
 
-A lock of each table and partition in each connection fills the server's lock table, and then it is the
-application that gets "out of shared memory". So:
+A lock of each table and partition in each connection fills the server's lock table, and then the application
+gets "out of shared memory". So:
 
-* **Groups.** Tables are copied in groups (`groups`) whose locks are a part of the lock table (`lock_budget`).
-* **One worker holds.** One worker locks a table, with its partitions (`Worker.lock`), and holds it to the
-  end. Another that helps with it locks only what it reads, for as long as it reads it (`Worker.open`).
-* **Of a table with more partitions than `lock_budget`**, only the root is locked before the snapshot:
-  its shape stands. A partition is locked when it is read, and compared then (`Worker.open`).
+* **Groups.** Tables are copied in groups (`groups`) whose locks fit into a part of the lock table
+  (`lock_budget`).
+* **One worker holds the lock** of a table and its partitions (`Worker.lock`) to the end. A helping worker
+  locks only the partition in use, while reading the partition (`Worker.open`).
+* **For a table with more partitions than `lock_budget`** only the root is locked before the snapshot, so the
+  table's shape is fixed. A worker locks a partition before reading and then compares the partition
+  (`Worker.open`).
 
-What a worker locked to read is let go by going back to a savepoint: a released one would keep its locks,
-those of the indexes too.
+A worker releases the lock of a partition by a rollback to a savepoint: RELEASE would keep its locks,
+including the locks of the indexes.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/explicit-locking.html and
 https://www.postgresql.org/docs/current/runtime-config-locks.html (max_locks_per_transaction).
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.snapshot.table_copy import TableCopy
 
 _SHARE: Final = 4
-"""A group takes one part in so many of the lock table."""
+"""Divisor of the lock table for the locks of a group."""
 
 _LEAVES_QUERY: Final = f"""{TREE}
     SELECT tree.root,
@@ -63,7 +65,7 @@ _LEAVES_QUERY: Final = f"""{TREE}
     WHERE c.relkind <> 'p' AND NOT tree.detaching
     ORDER BY tree.root, n.nspname, c.relname
 """
-"""The size of a table that it has not locked itself would be waited for."""
+"""Reading the size of an unlocked table could wait for a lock, so the query takes an estimate instead."""
 
 
 _HELD_QUERY: Final = """
@@ -76,9 +78,10 @@ _HELD_QUERY: Final = """
 def sessions_of(
     session: Callable[[], closing[SourceConnection]], count: int, stack: ExitStack
 ) -> list[SourceConnection]:
-    """Connections for workers: fewer where server, role or database has no more, but one at least.
+    """Return connections for workers: fewer if server, role or database has no more, but at least one.
 
-    Of several that could be had one is given back then: the export of the snapshot needs a connection, too.
+    With fewer connections than requested, one of several is closed again, because the snapshot's export also
+    needs a connection.
     """
     sessions: list[SourceConnection] = []
     while len(sessions) < count:
@@ -94,17 +97,17 @@ def sessions_of(
 
 
 class LeafLostError(Exception):
-    """A table or partition is not the one any more that the snapshot shows."""
+    """A table or partition differs from the snapshot's table or partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A table, or a leaf partition, as the snapshot shows it.
+    """A table, or a leaf partition, in the state of the snapshot.
 
     Attributes:
-        root: OID of the table it belongs to, or its own.
-        part: what the snapshot's catalog says of its storage.
-        pages: its size, or an estimate.
+        root: OID of the root table; for a plain table its own OID.
+        part: storage of the leaf according to the snapshot's catalog.
+        pages: size of the leaf, or an estimate.
     """
 
     root: int
@@ -115,14 +118,14 @@ class Leaf:
 
 
 def weight(table: SourceTable) -> int:
-    """How many locks a table takes with its partitions."""
+    """Return the number of locks for a table with its partitions."""
     return len(table.storage.parts) if table.storage else 1 + len(table.partitions)
 
 
 def groups(tables: Sequence[SourceTable], budget: int) -> Iterator[list[SourceTable]]:
-    """The tables in order, cut into groups whose locks are within the budget. Pure.
+    """Cut the tables, in order, into groups whose locks fit the budget. Pure.
 
-    One with more partitions counts with its root alone, which is what is locked of it then.
+    A table with more partitions than the budget counts as one lock, because only the root is locked.
     """
     group: list[SourceTable] = []
     used = 0
@@ -138,7 +141,7 @@ def groups(tables: Sequence[SourceTable], budget: int) -> Iterator[list[SourceTa
 
 
 def lock_budget(connection: SourceConnection) -> int:
-    """How many locks the copies may hold: a part of what the server's lock table holds for certain."""
+    """Return how many locks the copies may hold: a part of the guaranteed size of the server's lock table."""
     row = connection.execute(
         "SELECT current_setting('max_locks_per_transaction')::int * "
         "(current_setting('max_connections')::int + current_setting('max_prepared_transactions')::int)"
@@ -148,13 +151,13 @@ def lock_budget(connection: SourceConnection) -> int:
 
 @dataclass(slots=True)
 class Worker:
-    """A connection whose transaction locks tables, then sees the exported snapshot.
+    """A connection whose transaction locks tables, then imports the exported snapshot.
 
     Attributes:
-        timing: of its locks and commands.
-        held: OIDs of what it has locked until its end.
-        shared: OIDs of what any worker of the copy has.
-        order: what it reads, what it holds first.
+        timing: time limits of locks and commands.
+        held: OIDs of all relations that this worker holds until its end.
+        shared: OIDs of all relations that any worker of the copy holds.
+        order: leaves to read, beginning with the leaves that this worker holds.
     """
 
     connection: SourceConnection
@@ -166,49 +169,50 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Its backend."""
+        """Process id of the connection's backend."""
         return self.connection.info.backend_pid
 
     def lock(self, table: SourceTable, seconds: float, *, whole: bool) -> None:
         """Lock a table until the end, before the transaction has a snapshot.
 
         Args:
-            table: which.
-            seconds: how long to wait for the lock.
-            whole: with its partitions; children of table inheritance are tables of their own.
+            table: the table to lock.
+            seconds: longest wait for the lock.
+            whole: whether to lock the partitions too; inheritance children are separate tables.
 
         Raises:
-            psycopg.Error: among others the lock was not to be had in time.
+            psycopg.Error: among others, the lock was unavailable in time.
         """
         only = "" if whole and table.kind == "p" else "ONLY "
         with within(seconds + self.timing.copy_command, self.connection), self.connection.transaction():
             self.connection.execute(lock_timeout(seconds).encode())
             self.connection.execute(f"LOCK TABLE {only}{table.table.quoted} IN ACCESS SHARE MODE".encode())
-            # It outlives the savepoint: a COPY waits so long for an index that somebody recreates.
+            # This limit outlives the savepoint: a COPY waits so long for an index being recreated.
             self.connection.execute(lock_timeout(self.timing.partition_lock).encode())
 
     @contextmanager
     def locks_let_go(self) -> Iterator[None]:
-        """What statements of the block lock, the catalog's own tables among them, is let go at its end."""
+        """Release all locks of the block's statements at its end, including locks of catalog tables."""
         self.connection.execute("SAVEPOINT leaf")
         yield
         self._let_go()
 
     def open(self, leaf: Leaf) -> bool:
-        """Have a table or partition locked that is to be read; False where it is left to who has it.
+        """Lock a table or partition before reading; return False if the holding worker must read the leaf.
 
-        **Where another worker has it**, at once or not at all. A session that waits for the first worker's
-        lock, an ALTER TABLE say, is in front of the second's, and would wait for us while we wait for it. The
-        server cannot see that circle. What a helper cannot have is left to the worker that has it.
+        **A leaf held by another worker** is locked at once or not at all. A session that waits for the first
+        worker's lock, for example an ALTER TABLE, is queued before the second worker. The session would wait
+        for the reader while the reader waits for the session, a cycle invisible to the server. The holding
+        worker reads the leaf instead.
 
-        **Where nobody has it**, it is compared with what the snapshot shows of it. A new file (TRUNCATE, a
-        rewrite) looks empty to a snapshot from before, and one that was detached may have been altered. Where
-        they differ the copy of that table fails, and is repeated. So it is for a partition that was attached
-        after the locks.
+        **A leaf held by no worker** is locked and compared with the snapshot's leaf. A new file (TRUNCATE, a
+        rewrite) looks empty to an older snapshot, and a detached partition may have been altered. A
+        difference fails the table's copy, which the reader repeats. A partition attached after the locks is
+        compared in this way, too.
 
         Raises:
-            LeafLostError: it is not what the snapshot shows.
-            psycopg.Error: among others the lock was not to be had in time.
+            LeafLostError: the leaf differs from the snapshot's leaf.
+            psycopg.Error: among others, the lock was unavailable in time.
         """
         if self._open is leaf:
             return True
@@ -236,7 +240,7 @@ class Worker:
         return True
 
     def close(self) -> None:
-        """Let go what `open` locked."""
+        """Release the lock taken by `open`."""
         if self._open is not None:
             self._open = None
             with within(self.timing.copy_command, self.connection):
@@ -246,7 +250,7 @@ class Worker:
         self.connection.execute("ROLLBACK TO SAVEPOINT leaf; RELEASE SAVEPOINT leaf")
 
     def _compare(self, leaf: Leaf) -> None:
-        """These functions look at the catalog of now, not at the snapshot's."""
+        """Compare a leaf with the current catalog: these functions ignore the snapshot."""
         row = self.connection.execute(
             "SELECT to_regclass(%(name)s)::oid, pg_relation_filenode(%(oid)s::oid)::bigint, "
             "coalesce(pg_partition_root(%(oid)s::oid)::oid, %(oid)s::oid)",
@@ -257,7 +261,7 @@ class Worker:
 
 
 def held_by(connection: SourceConnection, workers: Sequence[Worker]) -> None:
-    """Note what each worker has locked, as the server knows it: also partitions that nobody had named."""
+    """Read from the server all relations that each worker has locked, also partitions locked implicitly."""
     pids = [worker.pid for worker in workers]
     held: dict[int, set[int]] = {pid: set() for pid in pids}
     for pid, relation in connection.execute(_HELD_QUERY, [pids]):
@@ -268,11 +272,11 @@ def held_by(connection: SourceConnection, workers: Sequence[Worker]) -> None:
 
 
 def leaves_of(worker: Worker, oids: Sequence[int]) -> dict[int, list[Leaf]]:
-    """What is to be read of each table: itself, or its leaf partitions in name order.
+    """Return the leaves to read of each table: the table itself, or its leaf partitions in name order.
 
     Args:
-        worker: who has locked the tables; what its snapshot shows as a partition is one.
-        oids: of the tables.
+        worker: the worker that has locked the tables; partitions are those of its snapshot.
+        oids: OIDs of the tables to read.
     """
     found: dict[int, list[Leaf]] = {oid: [] for oid in oids}
     rows = worker.connection.execute(_LEAVES_QUERY, {"oids": list(oids), "held": list(worker.held)})
@@ -284,12 +288,12 @@ def leaves_of(worker: Worker, oids: Sequence[int]) -> dict[int, list[Leaf]]:
 
 
 class ChunkQueue:
-    """The chunks of a copy by table or partition; each worker begins with what it holds itself.
+    """The chunks of a copy by table or partition; each worker begins with its own leaves.
 
     Args:
-        chunks: all of them, in order.
-        leaves: every table and partition that they read.
-        workers: who reads them.
+        chunks: all chunks of the copy, in order.
+        leaves: every table and partition that the chunks read.
+        workers: the workers that read the chunks.
     """
 
     def __init__(
@@ -306,12 +310,12 @@ class ChunkQueue:
         for number, worker in enumerate(workers):
             own = [leaf for leaf in known if leaf.oid in worker.held]
             others = [leaf for leaf in known if leaf.oid not in worker.held]
-            # Not all at the same place.
+            # Spread the workers over the leaves, so that few of them meet at one leaf.
             turn = number * len(others) // len(workers)
             worker.order = deque([*own, *others[turn:], *others[:turn]])
 
     def first(self, worker: Worker) -> tuple[Leaf, TableCopy] | None:
-        """What a worker is to open next, and whose it is; None where nothing is left for it."""
+        """Return the next leaf for a worker to open, and its table's copy; None if no chunk is left."""
         with self._lock:
             while worker.order:
                 chunks = self._chunks[worker.order[0].table]
@@ -321,7 +325,7 @@ class ChunkQueue:
         return None
 
     def take(self, leaf: Leaf) -> tuple[TableCopy, Chunk] | None:
-        """The next chunk of what was opened; None where others took the last one."""
+        """Return the next chunk of an opened leaf; None if other workers took the last chunk."""
         with self._lock:
             chunks = self._chunks[leaf.table]
             return chunks.popleft() if chunks else None

@@ -1,18 +1,18 @@
-"""Ranges of one table copied by an executor: values in, files in the lake and a text of results out.
+"""Copy ranges of one table on an executor: values in, files in the lake and a text of results out.
 
-**Why a task that is run again changes nothing.** The exported snapshot does not change while its exporter
-lives, and the ranges are the task's. So a second attempt reads the very same rows and gives each the same
-LSN and `seq`. It writes them to files of its own, for a file's name ends in a random number. No version names
-a file before the reader commits, and it commits the files of the one attempt whose results it was given. What
-another attempt left is removed when the tables are done (`bronze.snapshot.elsewhere`), or by the next reader
+**A repeated task changes nothing.** The exported snapshot is constant while its exporter lives, and the task
+fixes the ranges. So a second attempt reads the same rows and gives each row the same LSN and `seq`. Each
+attempt writes separate files, because file names end in a random number. No version names a file before the
+reader commits, and the reader commits the files of exactly one attempt: the attempt that returned results.
+Files of other attempts are removed after the tables (`bronze.snapshot.elsewhere`), or by the next reader
 (`bronze.store.changes_table`).
 
-**What ends an attempt.** What concerns the table (a privilege, a partition that was rewritten) is a result,
-since trying again would meet it again. So is a snapshot that is gone, and what this executor lacks. What may
-heal, such as a lost line or a full disk, is raised: the engine tries the task again.
+**End of an attempt.** An error of the table (a privilege, a rewritten partition) is a result, because a retry
+would meet the same error. So are a lost snapshot and a missing requirement of this executor. Errors that may
+heal, such as a lost connection or a full disk, are raised, and the engine retries the task.
 
-**Secrets.** The task holds the source's password and the store's keys. It travels inside the function that
-the engine sends to its executors. No text form of it, of its errors or of its results has them.
+**Secrets.** The task holds the source's password and the store's keys. The task travels inside the function
+that the engine sends to its executors. No text form of the task, its errors or its results contains a secret.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/sql-set-transaction.html (SET TRANSACTION SNAPSHOT).
 """
@@ -61,19 +61,19 @@ if TYPE_CHECKING:
 Status: TypeAlias = Literal["copied", "locked", "failed", "renamed", "gone", "unfit"]
 
 TASK_NAME: Final = "deltasmelt snapshot task"
-"""Begins the names that tasks' sessions have in pg_stat_activity; the round's follows."""
+"""Prefix of the application name of task sessions in pg_stat_activity; the round's name follows."""
 _PROBE: Final = b"An executor of deltasmelt tried whether it can write here.\n"
 _FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where files go.
+    """Destination of files.
 
     Attributes:
         uri: location of `bronze.changes`.
-        options: of its store; may hold keys.
-        lease: seconds for which a lease of the lake holds.
+        options: options of the lake's store; may hold keys.
+        lease: duration of a lease of the lake, in seconds.
     """
 
     uri: str
@@ -81,36 +81,36 @@ class Place:
     lease: float = 0.0
 
     def enter(self) -> None:
-        """Make the options known in this process."""
+        """Register the options in this process."""
         if self.options:
             register(self.uri, self.options, lease=self.lease)
 
 
 def prefix_of(relation_id: int, round_: str) -> str:
-    """Begins the names of all files of a table in a round."""
+    """Return the name prefix of all files of a table in a round."""
     return f"snapshot-{relation_id}-{round_}-"
 
 
 def place_of(uri: str) -> Place:
-    """Where files go, and how an executor gets there."""
+    """Return the destination of files, with the options that an executor needs."""
     return Place(uri, all_options(uri), lease_of(uri))
 
 
 @dataclass(frozen=True, slots=True)
 class RangeTask:
-    """Ranges of one table, and all that is needed to copy them.
+    """Ranges of one table, with all inputs of the copy.
 
     Attributes:
-        source: the very server that has the snapshot; of files only those of TLS are needed.
+        source: settings of exactly the server with the snapshot; the task needs no files except TLS files.
         snapshot: name of the exported snapshot.
-        shared: OIDs of what the reader has locked.
+        shared: OIDs of all relations that the reader has locked.
         relation: shape of the table; `from_lsn` is the snapshot's LSN.
         taken_at: the server's clock when the snapshot was taken.
-        condition: SQL that rows must meet; empty: all.
-        ranges: each with the table or partition it lies in.
-        place: where files go.
-        round: name of the round; begins the names of files, after the table's.
-        versions: the reader's, of `bronze.snapshot.fitness.versions`.
+        condition: SQL condition on the rows to copy; empty: all rows.
+        ranges: the ranges to copy, each with its table or partition.
+        place: destination of the files.
+        round: name of the round; part of the file names, after the table's OID.
+        versions: the reader's versions, from `bronze.snapshot.fitness.versions`.
     """
 
     source: SourceSettings
@@ -126,23 +126,23 @@ class RangeTask:
 
     @property
     def prefix(self) -> str:
-        """Begins the names of files."""
+        """Name prefix of the task's files."""
         return prefix_of(self.relation.relation_id, self.round)
 
 
 @dataclass(frozen=True, slots=True)
 class RangeResult:
-    """What became of a range.
+    """Result of a range.
 
     Attributes:
-        number: of its chunk; -1: the result concerns all of the task.
-        status: ``copied``; ``locked``: it is left to the session that holds the table; ``failed``: the table
-            has an error; ``renamed``: a table or schema got another name; ``gone``: the snapshot is;
-            ``unfit``: this executor cannot copy.
-        rows: copied.
-        size: bytes of text that they came as.
+        number: number of the chunk; -1: the result concerns the whole task.
+        status: ``copied``; ``locked``: left to the session that holds the table; ``failed``: the table has an
+            error; ``renamed``: a table or schema was renamed; ``gone``: the snapshot is lost; ``unfit``: this
+            executor cannot copy.
+        rows: number of copied rows.
+        size: bytes of text that COPY sent.
         parts: files, as fields of `AddAction`.
-        error: what the server or we said; of ``failed`` and ``unfit`` the fields of an error.
+        error: message of the server or of the task; for ``failed`` and ``unfit`` the fields of an error.
     """
 
     number: int
@@ -153,20 +153,20 @@ class RangeResult:
     error: dict[str, str | None] = field(default_factory=dict)
 
     def actions(self) -> list[AddAction]:
-        """The files as a commit names them."""
+        """Return the files in the form of a commit."""
         return [AddAction(**part) for part in self.parts]
 
 
 def results_of(text: str) -> list[RangeResult]:
-    """What `copy_ranges` said."""
+    """Parse the text returned by `copy_ranges`."""
     return [RangeResult(**one) for one in json.loads(text)]
 
 
 def copy_ranges(task: RangeTask) -> str:
-    """Copy the task's ranges over a session of its own; a text that `results_of` reads.
+    """Copy the task's ranges over a separate session; return a text for `results_of`.
 
     Raises:
-        TransientError, OSError: the attempt failed, and another one may not; its files are removed.
+        TransientError, OSError: the attempt failed, and a retry may succeed; the attempt's files are removed.
     """
     results: list[RangeResult] = []
     try:
@@ -181,7 +181,7 @@ def copy_ranges(task: RangeTask) -> str:
 
 
 def _copy_all(task: RangeTask, results: list[RangeResult]) -> None:
-    """Copy range after range; each result is added as soon as it is there."""
+    """Copy range after range; append each result at once."""
     require_same(socket.gethostname(), versions(), task.versions)
     task.place.enter()
     require_files(task.source)
@@ -207,22 +207,22 @@ def _remove(task: RangeTask, results: Sequence[RangeResult]) -> None:
 
 
 def _unfit(error: DefiniteError) -> RangeResult:
-    """What keeps this executor from copying, and would at each attempt."""
+    """Return the result of an executor that fails every attempt."""
     named = error.code == CODE  # the host is
     message = error.message if named else f"the executor {socket.gethostname()}: {error.message}"
     return RangeResult(-1, "unfit", error={"message": message, "remedy": error.remedy})
 
 
 def reach(source: SourceSettings, place: Place, name: str) -> str:
-    """Try what copying needs: connect to the server, and write a small file into the lake.
+    """Try the requirements of copying: connect to the server, and write a small file into the lake.
 
     Args:
-        source: the very server.
-        place: where the file goes.
-        name: of the file; the caller removes it.
+        source: settings of exactly the holder's server.
+        place: destination of the file in the lake.
+        name: name of the file; the caller removes the file.
 
     Returns:
-        JSON: the host, and the file's size, or the error that came.
+        JSON: the host, and either the file's size or the error.
     """
     told: dict[str, Any] = {"host": socket.gethostname()}
     try:
@@ -244,10 +244,10 @@ def reach(source: SourceSettings, place: Place, name: str) -> str:
 
 
 def require_files(source: SourceSettings) -> None:
-    """See that the files of TLS that the source names are on this machine.
+    """Check that the TLS files of the source exist on this machine.
 
     Raises:
-        DefiniteError: ``executors-unfit``, naming file and host.
+        DefiniteError: ``executors-unfit``, with file and host in the message.
     """
     given = {} if source.dsn is None else psycopg.conninfo.conninfo_to_dict(source.dsn.get_secret_value())
     for key in _FILES:
@@ -260,7 +260,7 @@ def require_files(source: SourceSettings) -> None:
 
 
 def _enter_snapshot(connection: psycopg.Connection[Any], task: RangeTask) -> RangeResult | None:
-    """Begin a transaction that sees the snapshot; a result where it is gone."""
+    """Begin a transaction with the exported snapshot; return a result if the snapshot is lost."""
     with within(task.source.timing.copy_plan, connection):
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         try:

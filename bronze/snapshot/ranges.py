@@ -1,7 +1,7 @@
-"""One range of a table read to rows, wherever that is done: by a worker of the reader, or by an executor.
+"""Read one range of a table into rows, on a worker of the reader or on an executor.
 
-Both have a session that sees the snapshot and has locked what it reads (`bronze.snapshot.locks`). So the rows
-of a range are the same wherever it is read, and however often.
+Both have a session that sees the snapshot and has locked the leaf to read (`bronze.snapshot.locks`). So every
+read of a range returns equal rows, on any machine and at any attempt.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.snapshot.rows import SnapshotRows
 
 RENAMED = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)
-"""Errors of a table or schema that got another name; a new round knows it by that."""
+"""Errors of a renamed table or schema; a new round uses the new name."""
 
 
 class UnreadableRowsError(Exception):
-    """What COPY sent is not rows of the table; the message says how."""
+    """COPY sent bytes that are not rows of the table; the message gives the reason."""
 
 
 def rows_of_range(
@@ -49,23 +49,22 @@ def rows_of_range(
     condition: str = "",
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[pa.Table, int]]:
-    """Rows of a range, block after block, each with the bytes of text that it came as.
+    """Yield the rows of a range, block after block, each block with the bytes of its text.
 
     Args:
-        connection: in a transaction that sees the snapshot and has locked what is read.
-        source: to look at a line that is silent.
+        connection: connection in a transaction that sees the snapshot and has locked the leaf.
+        source: settings for the check of a silent connection.
         relation: shape of the table.
-        chunk: the range.
-        rows: makes them.
-        condition: SQL that they must meet; empty: all.
-        cancelled: asked whenever nothing comes.
+        chunk: the range to read.
+        rows: builder of the rows.
+        condition: SQL condition on the rows; empty: all rows.
+        cancelled: called whenever no input is available.
 
     Raises:
-        psycopg.Error: the server refused or broke off; the savepoint ``chunk`` is there then.
-        TransientError: ``connection-lost``: the line stands still.
-        UnreadableRowsError: what came is no rows. COPY is still under way, so the connection is of no further
-            use.
-        CopyCancelledError: `cancelled` said so; likewise.
+        psycopg.Error: the server refused or aborted the COPY; the savepoint ``chunk`` then exists.
+        TransientError: ``connection-lost``: the connection is dead.
+        UnreadableRowsError: the input is no rows. COPY is still running, so the connection is unusable.
+        CopyCancelledError: `cancelled` returned True; the connection is unusable as well.
     """
     timing = source.timing
     seq = chunk.number * SEQ_OF_CHUNK
@@ -90,17 +89,17 @@ def rows_of_range(
 
 
 def let_go(connection: SourceConnection, seconds: float) -> None:
-    """Go back to before a range. Back, not on: so the locks of the indexes are let go."""
+    """Roll back to the savepoint before a range, which also releases the locks of the indexes."""
     with within(seconds, connection):
         connection.execute("ROLLBACK TO SAVEPOINT chunk; RELEASE SAVEPOINT chunk")
 
 
 def error_of_table(table: TableName, error: psycopg.Error, source: SourceSettings) -> TableError:
-    """A definite error as one of the table whose range was read.
+    """Convert a definite error into an error of the table whose range was read.
 
     Raises:
-        psycopg.Error: of `RENAMED`.
-        SmeltError: it concerns more than the table.
+        psycopg.Error: an error of `RENAMED`.
+        SmeltError: the error concerns more than the table.
     """
     if isinstance(error, RENAMED):
         raise error
@@ -115,7 +114,7 @@ def error_of_table(table: TableName, error: psycopg.Error, source: SourceSetting
 
 
 def locked_by(table: TableName, holder: str) -> TableError:
-    """The error of a table that others lock so that it cannot be copied yet."""
+    """Return the error of a table that cannot be copied yet because other sessions lock the table."""
     return TableError(
         table,
         f"the table cannot be copied yet: it is locked by {holder}",
@@ -125,7 +124,7 @@ def locked_by(table: TableName, holder: str) -> TableError:
 
 
 def gone(table: TableName) -> TableError:
-    """The error of a table that the snapshot does not show under its name."""
+    """Return the error of a table that the snapshot lacks under its name."""
     return TableError(
         table,
         "the table was dropped or renamed before it could be copied",
@@ -135,7 +134,7 @@ def gone(table: TableName) -> TableError:
 
 
 def lost(table: TableName, what: object) -> TableError:
-    """The error of a table that changed while it was copied (`bronze.snapshot.locks.LeafLostError`)."""
+    """Return the error of a table that changed during its copy (`bronze.snapshot.locks.LeafLostError`)."""
     return TableError(
         table,
         f"{what} while the table was copied",
@@ -145,7 +144,7 @@ def lost(table: TableName, what: object) -> TableError:
 
 
 def interrupted_again(table: TableName, failure: TransientError) -> TableError:
-    """The error of a table whose copy, and no other's, ended twice in a row for a reason that heals."""
+    """Return the error of a table whose copy alone failed twice in a row for a transient reason."""
     return TableError(
         table,
         f"the copy of the table failed twice in a row: {failure.message}",
@@ -156,7 +155,7 @@ def interrupted_again(table: TableName, failure: TransientError) -> TableError:
 
 
 def unreadable(table: TableName, what: object) -> TableError:
-    """The error of a table whose rows cannot be read (`UnreadableRowsError`)."""
+    """Return the error of a table whose rows cannot be parsed (`UnreadableRowsError`)."""
     return TableError(
         table,
         f"a row of the copy cannot be read: {what}",

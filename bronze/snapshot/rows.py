@@ -1,4 +1,4 @@
-"""Cells of a snapshot to rows of `bronze.changes`. Pure."""
+"""Build rows of `bronze.changes` from the cells of a snapshot. Pure."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 SEQ_OF_CHUNK: Final = 1 << 32
-"""`seq` of a chunk's first row is its number times this, so that chunks need no common counter."""
+"""A chunk's first row has the chunk's number times this as `seq`, so chunks need no common counter."""
 
 
 class SnapshotRows:
-    """Builds the rows of one table's snapshot.
+    """A builder of the rows of one table's snapshot.
 
     Args:
         relation: shape of the table.
-        lsn: S, which every row carries.
+        lsn: S, the LSN of every row.
         taken_at: the server's clock when the snapshot was taken.
     """
 
@@ -39,15 +39,15 @@ class SnapshotRows:
         self._lists = pa.nulls(0, ROWS_SCHEMA.field("columns").type)
 
     def rows(self, cells: pa.StringArray, first_seq: int) -> pa.Table:
-        """The rows of a block.
+        """Return the rows of a block.
 
         Args:
-            cells: values row after row, each row's in the relation's order; of a table without columns one
-                empty cell for each row.
-            first_seq: of the block's first row.
+            cells: values row after row, in the relation's order; for a table without columns one empty cell
+                per row.
+            first_seq: `seq` of the block's first row.
 
         Raises:
-            ValueError: a row has not as many values as the relation has columns.
+            ValueError: the cells do not fill whole rows of the relation.
         """
         width = len(self._names)
         count, rest = divmod(len(cells), width or 1)
@@ -56,7 +56,7 @@ class SnapshotRows:
         return self._table(OP_SNAPSHOT, list_array(np.arange(count + 1) * width, cells), first_seq)
 
     def end(self, seq: int) -> pa.Table:
-        """The row that closes the snapshot."""
+        """Return the row that closes the snapshot."""
         return self._table(OP_SNAPSHOT_END, pa.nulls(1, TEXT_LIST), seq)
 
     def _table(self, op: str, new: pa.ListArray, first_seq: int) -> pa.Table:
@@ -86,7 +86,7 @@ class SnapshotRows:
         )
 
     def _name_lists(self, count: int) -> pa.ListArray:
-        """The same names for each row; blocks have about as many rows, so they are made once and sliced."""
+        """Return the column names for each row: a slice of cached lists, because blocks are similar."""
         if len(self._lists) < count:
             width = len(self._names)
             room = count + count // 8
@@ -103,7 +103,7 @@ def _same(text: str, count: int) -> pa.DictionaryArray:
 
 
 def _column(value: Any, kind: pa.DataType, count: int) -> pa.Array:
-    """An array as it is; a single value as often as there are rows."""
+    """Return an array unchanged; repeat a single value for all rows."""
     if isinstance(value, pa.Array):
         return value
     if value is None:

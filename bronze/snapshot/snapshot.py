@@ -1,25 +1,28 @@
-"""A snapshot of tables, consistent with the stream at one LSN: the first one, or a new one later.
+"""Take a snapshot of tables, consistent with the stream at one LSN, at the start or later.
 
-Why it is right:
+Invariants:
 
-* **One LSN.** A temporary slot gives a consistent point P and exports the snapshot there: it holds exactly
-  the transactions whose commit record begins before P. The rows get S = P - 1. A transaction that commits
-  exactly at P is not in the snapshot and has a larger LSN than S. It comes by the stream, which begins at the
-  main slot's point, at or before P.
-* **No rewrite slips in**: tables are locked before the snapshot is taken (`_lock`).
-* **No partition is missed.** Those are read that the snapshot shows, not those of the look before it, which
-  may be minutes old. One that is made later is filled through the stream.
-* **No deadlock with a session that waits for these locks**: while the slot is made it goes first (`_let_go`).
-* **A table that is locked by others waits alone** (`_lock`), and whom the slot waits for is named (`_say`).
-* **Each snapshot leaves a trace in the log**, a message of ours after S. A server whose files are put back to
-  before S lacks it, and is refused (`bronze.stream.same_log`), also where no row of a published table tells.
-* **Large tables wait alone for executors** that cannot be had (`bronze.snapshot.help`); all others go on.
-* **Nothing half-visible.** Rows go to parquet files that no version names. One commit per table names them,
-  with the `snapshot_end` row and the mark `snapshot_app(table)`. A crash before that leaves files without a
-  name and a table without a mark, which the next start copies again.
-* **Same values as the stream**: see `bronze.snapshot.copy_out`.
+* **One LSN.** A temporary slot gives a consistent point P and exports the snapshot there. The snapshot holds
+  exactly the transactions whose commit record begins before P. The rows get S = P - 1. A transaction that
+  commits exactly at P is not in the snapshot and has an LSN above S. The stream delivers this transaction,
+  because the stream begins at the main slot's point, at or before P.
+* **No rewrite goes unnoticed**: tables are locked before the snapshot is taken (`_lock`).
+* **No partition is missed.** The workers read the partitions of the snapshot, not of the catalog poll before,
+  which may be minutes old. The stream fills a partition created later.
+* **No deadlock with a session that waits for these locks**: during the slot's creation the session goes first
+  (`_let_go`).
+* **A table locked by other sessions waits alone** (`_lock`). The reader names the sessions that the slot
+  waits for (`_say`).
+* **Each snapshot leaves a trace in the log**, a heartbeat message after S. A server whose files are restored
+  to a state before S lacks the message and is refused (`bronze.stream.same_log`), even if no row of a
+  published table reveals the restore.
+* **Large tables wait alone for unavailable executors** (`bronze.snapshot.help`); all other tables are copied.
+* **No partial table is visible.** Rows go to parquet files that no version names. One commit per table names
+  its files, with the `snapshot_end` row and the mark `snapshot_app(table)`. A crash before the commit leaves
+  unnamed files and a table without a mark; the next start copies the table again.
+* **Equal values as in the stream**: see `bronze.snapshot.copy_out`.
 
-`Snapshot.take` says what an error costs.
+`Snapshot.take` describes the consequences of errors.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-replication.html (CREATE_REPLICATION_SLOT)
 and https://www.postgresql.org/docs/current/logicaldecoding-explanation.html (Exported Snapshots).
@@ -86,18 +89,18 @@ _REWRITING: Final = ("AccessExclusiveLock",)
 
 
 class Snapshot:
-    """Takes tables; one object may take many, one after another.
+    """A copier of tables; an object may take many snapshots consecutively.
 
     Args:
-        source: which server.
-        settings: workers and size of chunks.
-        landing: where rows go.
-        application_name: of its connections, as pg_stat_activity shows it.
-        wait: is told while the making of the slot waits for transactions.
-        executors: makes those ready that copy large tables; None: the workers copy all.
-        condition: gives SQL that a table's rows must meet to be taken, by its shape; empty: all are.
-        beside: is called with the name of each exported snapshot, which other sessions can take over until
-            the call returns, with the LSN of its rows, and with the tables that are locked.
+        source: settings of the server's connection.
+        settings: number of workers and size of chunks.
+        landing: destination of the rows.
+        application_name: name of the connections in pg_stat_activity.
+        wait: called while the creation of the slot waits for transactions.
+        executors: prepares the executors that copy large tables; None: the workers copy all tables.
+        condition: returns, for a table's shape, the SQL condition on its rows; empty: all rows.
+        beside: called with the name of each exported snapshot, the LSN of its rows and the locked tables.
+            Other sessions can import the snapshot until the call returns.
     """
 
     def __init__(
@@ -127,29 +130,30 @@ class Snapshot:
     def take(
         self, tables: Sequence[SourceTable], stop: threading.Event, outcome: Outcome | None = None
     ) -> Outcome:
-        """Copy tables, a group as of one LSN. When `stop` is set, some may be neither taken nor failed.
+        """Copy tables, each group as of one LSN. After `stop` some tables may be neither taken nor failed.
 
         Tables are cut into chunks of pages (`bronze.snapshot.chunks`). Workers, each with a connection, take
-        chunks from one queue.
+        chunks from one queue. The consequences of errors:
 
-        A definite error of one table (a missing privilege, row-level security) fails that table alone. A lost
-        connection, or a write that fails, fails all tables of the snapshot that are not committed yet; they
-        are copied under a new one. Those that are committed stay so: `Outcome` says them also then.
-
-        What heals by itself but ends the copy of one table (a block that cannot be read, too little memory
-        for a row) ends that copy alone; this raises it when the others are done, so that the table is tried
-        again soon. When a table's copy ends so twice in a row, this is an error of that table, which is then
-        tried ever more rarely: else no copy that takes longer would ever be complete. So it is when a
-        connection is lost twice in a row while it reads the same table.
+        * **A definite error of one table** (a missing privilege, row-level security) fails this table alone.
+        * **A lost connection or a failed write** fails all uncommitted tables of the snapshot. The reader
+          copies these tables under a new snapshot. Committed tables stay committed, and `Outcome` lists them
+          in any case.
+        * **A transient error of one table** (a block that cannot be read, too little memory for a row) ends
+          this table's copy alone. `take` raises the error after the other tables, so the reader retries the
+          table soon.
+        * **Twice in a row** such an error becomes an error of the table, retried with growing pauses:
+          otherwise no longer copy would ever complete. So does a connection lost twice in a row during reads
+          of the table.
 
         Args:
-            tables: to be copied.
-            stop: ends it between blocks, and while it waits.
-            outcome: is filled, and returned; it says what was taken also where this raises.
+            tables: the tables to copy.
+            stop: cancels between blocks and during waits.
+            outcome: filled and returned; lists the taken tables even after an error.
 
         Raises:
-            SmeltError: transient (lost connection, somebody who waits for us), or definite for all tables;
-            the tables without a snapshot still need one.
+            SmeltError: transient (lost connection, a session that waits for the reader's locks), or definite
+                for all tables; the tables without a snapshot still need one.
         """
         outcome = Outcome() if outcome is None else outcome
         with translated(self._source):
@@ -164,7 +168,7 @@ class Snapshot:
                         if begin is not None:
                             self._take_groups(large, stop, outcome, watcher, budget, begin=begin)
             except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
-                # A lock on a table keeps its name, but not that of its schema.
+                # A table's lock prevents a rename of the table, but not of its schema.
                 happened = "a table or its schema got another name before its copy"
                 raise tables_changed(happened, error, self._source) from error
         if outcome.interrupted is not None:
@@ -196,7 +200,7 @@ class Snapshot:
         *,
         begin: Begin | None,
     ) -> None:
-        """One group. The watcher stays in autocommit mode: in a transaction it would see the past."""
+        """Copy one group. The watcher stays in autocommit mode: a transaction would show past states."""
         with ExitStack() as stack:
             count = self._count(tables) if begin is None else 1
             sessions = sessions_of(self._session, count, stack)
@@ -253,7 +257,7 @@ class Snapshot:
                     self._settle(copy, outcome)
 
     def _settle(self, copy: TableCopy, outcome: Outcome) -> None:
-        """Note what became of a copy; one that was interrupted once more fails its table."""
+        """Record the result of a copy; a second interruption in a row fails the table."""
         failure = copy.interrupted
         if copy.done:
             self._interrupted.discard(copy.table)
@@ -277,17 +281,17 @@ class Snapshot:
                 enlarge_buffer(session)
 
     def _count(self, tables: Sequence[SourceTable]) -> int:
-        """How many workers have something to do, by what is known of the tables."""
+        """Return the number of workers that have work, by estimates of the tables."""
         rows = self._settings.chunk_rows
         chunks = (len(chunks_of([(one.table, one.pages)], one.rows_estimate, rows)) for one in tables)
         pieces = sum(max(count, len(one.partitions)) for count, one in zip(chunks, tables, strict=True))
         return min(self._settings.workers, pieces)
 
     def start_empty(self, tables: Sequence[SourceTable], lsn: Lsn) -> None:
-        """Mark tables as starting empty at an LSN (`snapshot.mode: never`): a snapshot without rows.
+        """Mark tables as empty at an LSN (`snapshot.mode: never`): a snapshot without rows.
 
-        To silver this is a snapshot like any other: the table holds no row at `lsn`, and the stream's changes
-        after it follow.
+        Silver treats this snapshot like any other: the table has no row at `lsn`, and the stream's later
+        changes follow.
         """
         if not tables:
             return
@@ -304,16 +308,16 @@ class Snapshot:
         outcome: Outcome,
         watcher: SourceConnection,
     ) -> list[SourceTable]:
-        """Lock tables against a rewrite, each by one worker; what fails becomes an error of that table.
+        """Lock tables against a rewrite, each by one worker; a failure becomes an error of the table.
 
-        A table that is rewritten after the snapshot was taken looks empty to it. So the tables are locked
-        (ACCESS SHARE, as pg_dump does) before the snapshot is taken, and until they are copied. The very
-        workers that read them lock them: a transaction may lock before it takes a snapshot over. What is not
-        locked so early is compared when it is (`bronze.snapshot.locks`).
+        A table rewritten after the snapshot was taken looks empty to the snapshot. So the tables are locked
+        (ACCESS SHARE, as in pg_dump) before the snapshot is taken, until their copies end. The reading
+        workers themselves take the locks: a transaction may lock before importing a snapshot. A partition
+        locked later is compared (`bronze.snapshot.locks`).
 
-        Each is tried briefly first, so that one that is locked keeps no other waiting; then what is left, for
-        as long as all may take together (`Timing.group_locks`). What cannot be had is a failed table, which
-        is reported at once and tried again later, and the others are copied.
+        The first pass waits briefly for each table, so that a locked table delays no other table. The second
+        pass waits for the rest, within a common limit (`Timing.group_locks`). An unavailable table fails, is
+        reported at once and retried later; the other tables are copied.
         """
         locked: set[TableName] = set()
         pending = list(zip(tables, cycle(workers), strict=False))
@@ -335,10 +339,10 @@ class Snapshot:
         return [table for table in tables if table.table in locked]
 
     def _say(self, watcher: SourceConnection, tables: Sequence[SourceTable], pids: Sequence[int]) -> None:
-        """Now and then, say for whom the making of the slot waits.
+        """Report periodically the transactions that the slot's creation waits for.
 
-        It may wait for the very transaction that has a lock on a table, as for every other one. A caller that
-        has no time for that may give up (`bronze.postgres.blockers`).
+        The slot waits for every running transaction, also for the holder of a table's lock. A caller without
+        time for this wait may give up (`bronze.postgres.blockers`).
         """
         if time.monotonic() < self._say_at:
             return
@@ -349,15 +353,15 @@ class Snapshot:
         self._say_at = time.monotonic() + self._timing.wait_notice
 
     def _let_go(self, watcher: SourceConnection, pids: Sequence[int]) -> bool:
-        """Give up where somebody waits for our locks: making the slot may be waiting for just that session.
+        """Give up if a session waits for the workers' locks: the slot's creation may wait for this session.
 
-        An ALTER TABLE has its transaction number before it has its lock, and a slot waits for every
-        transaction that has one. The server sees no cycle that runs through us. So that session goes first:
-        everything is let go and tried again. Later nobody waits for us on whom we wait: workers have their
-        locks.
+        An ALTER TABLE has its transaction number before its lock, and a slot waits for every transaction with
+        a number. The server sees no cycle through the reader. So the session goes first: the reader releases
+        all locks and retries. After the slot's creation no such cycle is possible, because the workers have
+        their locks.
 
         Raises:
-            TransientError: naming who waits.
+            TransientError: names the waiting backend.
         """
         with within(self._timing.copy_lookout, watcher):
             waiting = waiting_for(watcher, pids)
@@ -378,7 +382,7 @@ class Snapshot:
         lsn: Lsn,
         outcome: Outcome,
     ) -> list[TableCopy]:
-        """Shape and chunks of each table, asked by the worker that has locked it: it waits for nothing."""
+        """Return shape and chunks of each table, read by the lock's holder and therefore without a wait."""
         copies = []
         for table in tables:
             relation_id = table.relation.relation_id
@@ -398,9 +402,9 @@ class Snapshot:
         return copies
 
     def _session(self) -> closing[SourceConnection]:
-        """A connection that is closed at the end without a word: no line may be there for a ROLLBACK.
+        """Return a connection that is closed without a ROLLBACK, because the network may be down.
 
-        The server ends what was open, which is nothing but locks and reads.
+        The server ends the open transaction, which holds only locks and reads.
         """
         return closing(connect(self._source, application_name=self._application_name))
 

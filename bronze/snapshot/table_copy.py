@@ -1,4 +1,4 @@
-"""The copy of one table, as far as it has come, and what became of all copies of a snapshot."""
+"""Hold the progress of one table's copy, and the outcome of all copies of a snapshot."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class TableCopy:
-    """One table while it is copied.
+    """A table during its copy.
 
     Attributes:
-        relation: its shape; `from_lsn` is the snapshot's LSN.
-        chunks: all of them.
-        condition: SQL that its rows must meet; empty: all.
-        storage: what the catalog said of the table before it was locked.
-        finished: how many are written.
+        relation: shape of the table; `from_lsn` is the snapshot's LSN.
+        chunks: all chunks of the table.
+        condition: SQL condition on the rows; empty: all rows.
+        storage: the table's storage in the catalog before the lock.
+        finished: number of written chunks.
         parts: files written so far.
-        error: why it cannot be taken.
-        interrupted: what ended its copy this time, and heals by itself.
-        done: it is committed.
+        error: definite error that fails the copy.
+        interrupted: transient error that ended the copy this time.
+        done: whether the table is committed.
     """
 
     relation: Relation
@@ -47,35 +47,35 @@ class TableCopy:
 
     @property
     def table(self) -> TableName:
-        """Its name."""
+        """Name of the table."""
         return self.relation.table
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more of it is to be copied in this round."""
+        """Whether the table needs no further copying in this round."""
         return self.error is not None or self.interrupted is not None
 
     def take_parts(self) -> list[AddAction]:
-        """The files so far; the caller names or removes them."""
+        """Return and forget the files so far; the caller commits or removes the files."""
         parts, self.parts = self.parts, []
         return parts
 
 
 def _nobody(_: TableError) -> None:
-    """Nobody listens."""
+    """Ignore the error of a table."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a snapshot.
+    """The outcome of a snapshot.
 
     Attributes:
-        lsn: greatest S of the tables taken; ZERO where none could be.
-        trace: LSN of the newest trace in the log, which the stream has passed once it was sent.
+        lsn: greatest S of the taken tables; ZERO if no group got a snapshot.
+        trace: LSN of the newest trace in the log; the stream passes it once the server has sent the trace.
         taken: tables that are complete in bronze now.
-        failed: definite errors, one for each table that could not be taken.
-        interrupted: what ended the copy of some table for the first time, and may heal.
-        tell: is told each of these at once: the rest may take hours.
+        failed: definite errors, one for each failed table.
+        interrupted: first transient error that ended a table's copy.
+        tell: called at once with each error of `failed`, because the other copies may take hours.
     """
 
     lsn: Lsn = ZERO
@@ -86,6 +86,6 @@ class Outcome:
     tell: Callable[[TableError], object] = _nobody
 
     def fail(self, error: TableError) -> None:
-        """A table cannot be taken."""
+        """Record the error of a table that cannot be copied."""
         self.failed.append(error)
         self.tell(error)

@@ -1,15 +1,15 @@
-"""The workers of a snapshot: chunks in, files out, one commit per table when its last chunk is done.
+"""Run the workers of a snapshot: chunks in, files out, one commit per table after its last chunk.
 
-The row that ends a snapshot is in the file of the chunk that is finished last, and a chunk counts as finished
-only when its file is on disk. So a write that fails leaves a table without its end, and no commit. The files
-of a table that is not committed are removed: each by its writer, or when all workers have ended. Those of a
-commit that was tried are the sink's to remove, for it may have come about.
+The snapshot's end row is in the file of the chunk that finishes last. A chunk counts as finished only
+when its file is on disk. So a failed write leaves a table without its end row and without a commit. Files of
+an uncommitted table are removed: by their writer, or after all workers have ended. The sink removes the files
+of a tried commit, because the commit may have succeeded.
 
-What a worker reads it has locked (`bronze.snapshot.locks`).
+A worker locks every leaf before reading (`bronze.snapshot.locks`).
 
-Where executors help, they copy the tables of more than one range (`bronze.snapshot.elsewhere`). One worker is
-left here then: it holds the locks and the snapshot, copies the small tables, and at last the ranges that no
-other session could lock.
+With executors, the executors copy the tables of more than one range (`bronze.snapshot.elsewhere`), and one
+worker remains in this process. The worker holds the locks and the snapshot, copies the small tables, and
+finally copies the ranges that no other session could lock.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 class SnapshotCopy:
-    """Copies the tables of one snapshot. `stop` ends it between blocks."""
+    """The copy of the tables of one snapshot. `stop` ends the copy between blocks."""
 
     def __init__(
         self, source: SourceSettings, landing: Landing, lsn: Lsn, taken_at: datetime, stop: threading.Event
@@ -78,16 +78,16 @@ class SnapshotCopy:
         workers: Sequence[Worker],
         elsewhere: Elsewhere | None = None,
     ) -> None:
-        """Copy all tables; returns when all are done, failed, or `stop` is set.
+        """Copy all tables; return when all are done or failed, or when `stop` is set.
 
         Args:
-            copies: the tables.
-            leaves: what their chunks read.
-            workers: with what they have locked.
-            elsewhere: copies ranges of large tables; then one worker has locked all.
+            copies: the tables to copy.
+            leaves: tables and partitions that the chunks read.
+            workers: workers with the locks that they hold.
+            elsewhere: copies ranges of large tables on executors; then one worker has locked all tables.
 
         Raises:
-            SmeltError: what failed more than one table.
+            SmeltError: an error of more than one table.
         """
         for copy in copies:
             if not copy.chunks:  # a root without partitions
@@ -122,7 +122,7 @@ class SnapshotCopy:
         holder: Worker,
         threads: Sequence[threading.Thread],
     ) -> list[tuple[TableCopy, Chunk]]:
-        """Have large tables copied; what is left to the holder, which is asked now and then meanwhile."""
+        """Copy large tables on executors; query the holder periodically; return the ranges left over."""
 
         def copied(copy: TableCopy, result: RangeResult) -> None:
             self._landing.progress.copied(str(copy.table), result.rows, result.size)
@@ -156,10 +156,10 @@ class SnapshotCopy:
         return self._stop.is_set() or self._failure is not None
 
     def _go_on(self) -> None:
-        """Between two blocks; `copy_blocks` asks only while nothing comes.
+        """Check for cancellation between two blocks; `copy_blocks` checks only while no input arrives.
 
         Raises:
-            CopyCancelledError: the copy is no longer wanted.
+            CopyCancelledError: the copy was cancelled.
         """
         if self._cancelled():
             raise CopyCancelledError
@@ -182,7 +182,7 @@ class SnapshotCopy:
             self._failure = error
 
     def _opened(self, worker: Worker, copy: TableCopy, leaf: Leaf) -> bool:
-        """Whether a worker has locked what it is to read; a definite failure becomes the table's."""
+        """Lock the leaf to read; return False if another worker reads the leaf. An error is the table's."""
         try:
             return worker.open(leaf)
         except LeafLostError as error:
@@ -192,11 +192,12 @@ class SnapshotCopy:
         return True
 
     def _fail(self, copy: TableCopy, error: psycopg.Error, connection: SourceConnection) -> None:
-        """Make an error that a statement on the table met the table's, also one that may heal.
+        """Assign a statement's error to the copy of its table, also a transient error.
 
         Raises:
-            psycopg.Error: a table or schema got another name; `Snapshot.take` knows it.
-            SmeltError: it concerns more than the table, as a line that is lost; it counts for the table, too.
+            psycopg.Error: a table or schema was renamed; `Snapshot.take` handles the error.
+            SmeltError: the error concerns more than the table, such as a lost connection; the table counts
+                the interruption too.
         """
         try:
             copy.error = error_of_table(copy.table, error, self._source)
@@ -242,10 +243,10 @@ class SnapshotCopy:
         self._chunk_done(copy, writer=writer)
 
     def _unreadable(self, copy: TableCopy, error: UnreadableRowsError) -> TransientError:
-        """What no rule knows is the table's error: nothing but its text has a part in this.
+        """Assign an unforeseen parse error to the table: the error depends on nothing but the table's text.
 
-        The COPY that is under way cannot be read on, so the round ends; the next one leaves this table out
-        for a while.
+        The connection cannot continue after the unfinished COPY, so the round ends. The next round leaves the
+        table out for a while.
         """
         copy.error = unreadable(copy.table, error)
         return TransientError(
@@ -258,12 +259,12 @@ class SnapshotCopy:
     def _chunk_done(
         self, copy: TableCopy, parts: Sequence[AddAction] = (), writer: PartWriter | None = None
     ) -> None:
-        """A chunk's rows are written; with the last one its table is committed.
+        """Count a written chunk; commit the table after its last chunk.
 
         Args:
-            copy: the table.
-            parts: files that are closed.
-            writer: of a file that is open; the row that ends the snapshot goes into it.
+            copy: the table's copy so far.
+            parts: files that are already closed.
+            writer: writer of an open file, which also gets the snapshot's end row.
         """
         with self._lock:
             copy.parts += parts
@@ -281,7 +282,8 @@ class SnapshotCopy:
 
     def _commit(self, copy: TableCopy) -> None:
         self._landing.reached("snapshot-parts-written")
-        # An empty one (`commit_empty`) has no rows; what the stream's have is known from the stream alone.
+        # Record an empty snapshot's shape (`commit_empty`) only if no shape is known: the stream announces the
+        # shapes of its own rows.
         shapes, relation = self._landing.shapes, copy.relation
         if copy.chunks or not shapes.knows(relation.relation_id, relation.from_lsn):
             shapes.record([relation], ahead=True)
