@@ -1,5 +1,5 @@
-"""What composes the layers: settings, Spark session, CLI, jobs, status, quality, demo.
+"""Composition of the layers: settings, Spark session, CLI, jobs, status, quality, demo.
 
 In reading order: `cli` (parses, calls), `commands` (one file each), `settings` (the pipeline file), `runtime`
-(what runs for long). Then `health`, `quality`, `spark`, `terminal` (output and errors), `init`, `demo`.
+(long-running parts). Then `health`, `quality`, `spark`, `terminal` (output and errors), `init`, `demo`.
 """

@@ -1,4 +1,4 @@
-"""What numbers may be that somebody gives: on the command line, and in calls from Python."""
+"""Bounds of numbers from users: on the command line, and in calls from Python."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from deltasmelt.bronze.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The least and the greatest value; None: there is none.
+    """The least and the greatest value; None for no bound.
 
     Attributes:
-        whole: only a whole number will do.
+        whole: accept whole numbers alone.
     """
 
     least: float
@@ -22,10 +22,10 @@ class Bounds:
     whole: bool = False
 
     def require(self, value: object, where: str) -> None:
-        """Refuse what is no number within them; neither "not a number" nor infinity is one.
+        """Refuse values outside the bounds; neither "not a number" nor infinity is a number.
 
         Args:
-            value: what was given.
+            value: the user's value.
             where: the name of the argument.
 
         Raises:
@@ -52,8 +52,8 @@ class Bounds:
 
 
 SAMPLE: Final = Bounds(0.000001, 1.0)
-"""The fraction of keys that a comparison takes."""
+"""Bounds of the compared fraction of keys."""
 CONNECTIONS: Final = Bounds(1, 64, whole=True)
-"""To the server at once."""
+"""Bounds of the number of parallel connections to the server."""
 RATE: Final = Bounds(1, whole=True)
-"""Bytes in a second."""
+"""Bounds of a rate in bytes per second."""

@@ -1,16 +1,17 @@
-"""Secrets of Databricks: what a pipeline file means by ``${secret:scope/key}``.
+"""Secrets of Databricks: the values of ``${secret:scope/key}`` in a pipeline file.
 
-On a cluster a secret can be put into an environment variable (``{{secrets/scope/key}}``), and nothing here is
-needed. Serverless compute has no such variables. There `dbutils.secrets` is asked.
+On a cluster an environment variable can hold a secret (``{{secrets/scope/key}}``), and this module is not
+needed. Serverless compute has no such variables; there `dbutils.secrets` has the values.
 
-What `dbutils` is depends on where Python runs, so three ways are tried, each only if its module is there:
+`dbutils` depends on Python's place, so the module tries three ways, each only with its module installed:
 
-1. ``databricks.sdk.runtime``: the runtime's own one; with the SDK elsewhere, one that asks the workspace.
-2. The variable ``dbutils`` of a notebook, where the program runs in one.
+1. ``databricks.sdk.runtime``: the runtime's own module; elsewhere the SDK's, which queries the workspace.
+2. The variable ``dbutils`` of a notebook, for a program inside a notebook.
 3. ``pyspark.dbutils.DBUtils(spark)``: runtimes without the SDK, and Databricks Connect.
 
-Only the process that Databricks started has it. What it was told is kept in memory. The reader's process gets
-it with its orders (`pipelines.runtime.reader_supervision`), never through an environment or a file.
+Only the process started by Databricks has `dbutils`. The process keeps the values in memory. The reader's
+process receives the values with its orders (`pipelines.runtime.reader_supervision`), never through an
+environment or a file.
 
 Source: https://docs.databricks.com/aws/en/dev-tools/databricks-utils
 """
@@ -25,19 +26,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _KNOWN: Final[dict[str, str]] = {}
-"""Values by ``scope/key``: those that this process asked for, and those that it was given."""
+"""Values by ``scope/key``, read by this process or received from its parent."""
 _SHOWN: Final = 200
-"""Letters of a refusal that are repeated; behind them is the trace of a JVM."""
+"""Length of a refusal's quoted part; a JVM's trace follows."""
 
 
 def secret(name: str) -> str:
-    """The value of a secret.
+    """Return the value of a secret.
 
     Args:
         name: ``scope/key``.
 
     Raises:
-        LookupError: there is none, or it cannot be asked for here; says why.
+        LookupError: the secret does not exist, or cannot be read here; the message has the reason.
     """
     if name not in _KNOWN:
         scope, _, key = name.partition("/")
@@ -50,20 +51,20 @@ def secret(name: str) -> str:
 
 
 def known() -> Mapping[str, str]:
-    """What this process was told, for a child of it."""
+    """Return this process's values, for a child process."""
     return dict(_KNOWN)
 
 
 def give(secrets: Mapping[str, str]) -> None:
-    """Values that the parent process was told."""
+    """Store values received from the parent process."""
     _KNOWN.update(secrets)
 
 
 def _utilities() -> Any:
-    """`dbutils`.
+    """Return `dbutils`.
 
     Raises:
-        LookupError: there is none here.
+        LookupError: `dbutils` does not exist here.
     """
     refused = []
     for way in _WAYS:
@@ -99,7 +100,7 @@ _WAYS: Final[tuple[Callable[[], Any], ...]] = (_of_the_sdk, _of_a_notebook, _of_
 
 
 def _reason(error: Exception) -> str:
-    """The first line of what is said, without the trace that a JVM adds."""
+    """Return the first line of a refusal, without a JVM's trace."""
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     shown = first if len(first) <= _SHOWN else f"{first[:_SHOWN]}…"
     return f"{type(error).__name__}: {shown}" if first else type(error).__name__

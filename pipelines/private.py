@@ -1,16 +1,15 @@
-"""Folders that no other account can have prepared or can change: for what is run or trusted later.
+"""Folders safe from other accounts, for programs and files trusted later.
 
-The name of a folder below `/tmp` can be guessed, and the account that makes it first decides what is in it.
-So a folder is used only if it is a real one (no link), of our own account, and writable by that account
-alone. Otherwise nothing in it is looked at (`own_folder`).
+Another account can guess the name of a folder below `/tmp`, and the first account to make the folder decides
+about its contents. So `own_folder` accepts only a real folder (no link), owned by this account and writable
+by this account alone. Otherwise nothing in the folder is read.
 
-Where the user says where a folder is, its name need not be guarded, but what is put there does: a lake holds
-the source's rows, a log may quote them. Such a folder is made for our account alone (`unread_folder`). One
-that is there keeps its mode: whoever made it has decided who reads.
+In a folder chosen by the user, the contents need protection, not the name: a lake contains the source's rows,
+a log may quote rows. `unread_folder` makes such a folder for this account alone. An existing folder keeps its
+mode: its maker has decided about readers.
 
-Whether this account can make a folder or a file, asked before there is anything to lose.
-
-Where the files of ``conf/`` are: inside the wheel, or beside the packages of a source tree.
+`why_unwritable` and `require_report` check write access in advance, before any work can be lost.
+`conf_folder` finds the files of ``conf/``: inside the wheel, or beside the packages of a source tree.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from deltasmelt.bronze.errors import ConfigurationError
 
 
 def why_unwritable(folder: Path) -> str | None:
-    """What keeps this account from writing there; None where nothing is known to."""
+    """Return the obstacle to this account's writing to a folder; None without a known obstacle."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if not there.is_dir():
         return "it is a file, not a folder" if there == folder else f"{there} is a file, not a folder"
@@ -34,11 +33,10 @@ def why_unwritable(folder: Path) -> str | None:
 
 
 def require_report(report: Path) -> None:
-    """Refuse a report that could not be written in the end.
+    """Refuse a report path that could not be written at the end.
 
     Raises:
-        ConfigurationError: ``report-unwritable``: it is a folder, or this account may not write where it is
-            to lie.
+        ConfigurationError: ``report-unwritable``: the path is a folder, or this account may not write there.
     """
     why = "is a folder, not a file" if report.is_dir() else why_unwritable(report.absolute().parent)
     if why is not None:
@@ -51,18 +49,18 @@ def require_report(report: Path) -> None:
 
 
 def conf_folder() -> Path:
-    """The folder `conf`."""
+    """Return the folder `conf`."""
     packages = Path(__file__).resolve().parent
     packaged = packages / "conf"
     return packaged if packaged.is_dir() else packages.parent / "conf"
 
 
 def own_folder(folder: Path, *, mode: int = 0o700) -> bool:
-    """Make a folder with its parents if it is not there; returns whether it is ours alone.
+    """Make a missing folder with its parents; return whether the folder belongs to this account alone.
 
     Args:
-        folder: its last part is made with `mode`.
-        mode: others may be let in to read (0o755).
+        folder: the path, whose last part gets `mode`.
+        mode: permissions; 0o755 admits readers.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -79,10 +77,10 @@ def own_folder(folder: Path, *, mode: int = 0o700) -> bool:
 
 
 def unread_folder(folder: Path) -> None:
-    """Make a folder with its parents if it is not there; nobody else can read one that is made.
+    """Make a missing folder with its parents; no other account can read a folder made here.
 
     Raises:
-        OSError: it cannot be made, or something else is there.
+        OSError: the folder cannot be made, or the path is no folder.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

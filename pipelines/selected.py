@@ -1,8 +1,8 @@
-"""What names and patterns select: the gate of every selection.
+"""The gate of every selection by names and patterns.
 
-A pattern that selects nothing is almost always a mistake (a misspelt folder, another letter case, a volume
-that is not mounted), and a command that then does nothing must not end as a success. So each selection of
-tables, documents and files goes through `selected`.
+A pattern without a match is almost always a mistake (a misspelt folder, another letter case, an unmounted
+volume), and an idle command must not end as a success. So each selection of tables, documents and files goes
+through `selected`.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ def selected(
     matching: Callable[[str], Sequence[_T]],
     nothing: Callable[[str], SmeltError],
 ) -> list[_T]:
-    """Return what patterns select, in their order, each once.
+    """Return the matches of patterns, in their order, each once.
 
     Args:
         patterns: names or patterns.
-        matching: gives what one pattern selects.
-        nothing: the error of a pattern that selects nothing; it names the pattern and what there is.
+        matching: returns one pattern's matches.
+        nothing: returns the error for a pattern without a match; the error names the pattern and the
+            candidates.
 
     Raises:
-        SmeltError: as `nothing` gives it.
+        SmeltError: the error from `nothing`.
     """
     chosen: dict[_T, None] = {}
     for pattern in patterns:
@@ -44,7 +45,7 @@ def selected(
 
 
 def there_are(names: Sequence[str]) -> str:
-    """Return a list of what could have been selected, the first few by name."""
+    """Return a text with the candidates, the first few by name."""
     if not names:
         return "there is none"
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""

@@ -1,8 +1,8 @@
-"""Loading pyarrow without pandas, which nothing but quality's checks uses.
+"""Loading of pyarrow without pandas, which only quality's checks use.
 
-At its first list pyarrow looks whether that is a Series, and loads pandas to find out: a second or two of a
-command that would otherwise take one, and some forty megabytes of the reader. It looks once, and takes a
-failing import for "not installed". Later `to_pandas`, or an import of pandas, works as ever.
+At its first list pyarrow tests for a pandas Series, and loads pandas for the test: a second or two of a short
+command, and some forty megabytes of the reader. pyarrow tests once, and takes a failing import for "not
+installed". Later `to_pandas`, or an import of pandas, works as usual.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib.abc import MetaPathFinder
 
 
 def load_pyarrow() -> None:
-    """Load pyarrow, and have it look for pandas in vain; where pandas is loaded already, do nothing."""
+    """Load pyarrow without pandas; with pandas already loaded, do nothing."""
     if "pandas" in sys.modules:
         return
     finder = _NoPandas()

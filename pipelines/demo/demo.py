@@ -1,12 +1,12 @@
-"""`smelt demo`: a live shop on its own PostgreSQL, through every layer, and a summary.
+"""`smelt demo`: carry a live shop on its own PostgreSQL through every layer, and print a summary.
 
-The demo is the product itself: the same supervisor as `smelt run`, a pipeline file in the demo's folder that
-every other command takes, the same quality run. Only the server and the shop's workload are the demo's own.
+The demo is the product itself: the same supervisor as `smelt run`, a pipeline file in the demo's folder for
+every other command, the same quality run. Only the server and the shop's workload belong to the demo alone.
 
-It starts from scratch each time: the folder of an earlier demo (known by its marker file) is emptied; any
-other folder that is not empty is refused. The embedded server and its data are removed afterwards, whatever
-ends the demo. On a given server, a new database is created and dropped. The lake stays, and needs no server
-to be read.
+The demo starts from scratch each time: the demo empties the folder of an earlier demo (known by its marker
+file), and refuses any other non-empty folder. Any end of the demo removes the embedded server and its data.
+On a given server, the demo creates a new database and drops the database at the end. The lake stays, and can
+be read without a server.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def run_demo(output: Output, *, folder: Path, seconds: float, rate: float, dsn: 
     """Run the demo.
 
     Raises:
-        SmeltError: what stopped it.
+        SmeltError: the reason for the demo's end.
         Failure: the lake does not equal the source.
     """
     folder = folder.expanduser().absolute()
@@ -64,10 +64,10 @@ def run_demo(output: Output, *, folder: Path, seconds: float, rate: float, dsn: 
 
 @contextmanager
 def shop_database(output: Output, dsn: str | None) -> Iterator[str]:
-    """The shop's database, seeded; gone afterwards. Yields its DSN.
+    """Create and fill the shop's database, yield its DSN, and drop the database at the end.
 
     Raises:
-        ConfigurationError: the given server cannot be used.
+        ConfigurationError: the given server is unusable.
     """
     if dsn is None:
         output.say("starting an embedded PostgreSQL 16 …")
@@ -100,7 +100,7 @@ def _seed(dsn: str, database: str) -> None:
 
 
 def _drop(dsn: str, database: str) -> None:
-    """Drop the demo's database and its slot; whatever else the server holds is not touched."""
+    """Drop the demo's database and slot; nothing else on the server changes."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         for _ in range(50):  # the walsender needs a moment to notice that the reader is gone
             busy = connection.execute(
@@ -117,11 +117,11 @@ def _drop(dsn: str, database: str) -> None:
 
 
 def empty_folder(folder: Path, output: Output) -> None:
-    """Make the demo's folder, or empty it if an earlier demo made it.
+    """Make the demo's folder, or empty the folder of an earlier demo.
 
     Raises:
-        ConfigurationError: the folder holds something that no demo of ours made.
-        DefiniteError: another demo runs in it.
+        ConfigurationError: the folder holds files of no demo.
+        DefiniteError: another demo runs in the folder.
     """
     if folder.exists() and any(folder.iterdir()):
         if not (folder / _MARKER).exists():

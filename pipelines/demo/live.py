@@ -1,8 +1,8 @@
-"""The demo's view: what the shop does, and each layer's lag, while it happens.
+"""The demo's view: the shop's activity and each layer's lag, live.
 
-Lag in seconds is measured the same way for every layer. The server's head is noted twice a second; a layer at
-some LSN lags by the time since the head was there. On a terminal a table is redrawn in place; elsewhere a
-line is printed now and then.
+Every layer's lag in seconds has the same measure. The view records the server's head twice a second; a layer
+at an LSN lags by the time since the head was at this LSN. On a terminal the view redraws a table in place;
+elsewhere the view prints a line now and then.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ _MARKS: Final = {None: ("…", ""), True: ("✓", "green"), False: ("✗", "red"
 
 
 class Meter:
-    """A count that grows, and its pace over the last seconds."""
+    """A growing count, and its pace over the last seconds."""
 
     def __init__(self) -> None:
         self.total = 0
         self._seen: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
 
     def set(self, total: int) -> None:
-        """The count is now `total`."""
+        """Set the count to `total`."""
         self.total = total
 
     def add(self, more: int) -> None:
-        """The count grew."""
+        """Increase the count."""
         self.total += more
 
     def begin(self) -> None:
-        """Its pace is measured from now on."""
+        """Measure the pace from now on."""
         self._seen = deque([(time.monotonic(), self.total)])
 
     def rate(self) -> float:
-        """Per second, over the window."""
+        """Return the pace per second, over the window."""
         now = time.monotonic()
         self._seen.append((now, self.total))
         while len(self._seen) > 2 and now - self._seen[0][0] > _WINDOW_SECONDS:
@@ -71,7 +71,7 @@ class Meter:
 
 @dataclass(slots=True)
 class LayerLine:
-    """One line of the view; `counts` says what is counted."""
+    """One line of the view; `counts` names the counted things."""
 
     name: str
     counts: str
@@ -80,27 +80,27 @@ class LayerLine:
 
 
 class HeadHistory:
-    """Where the server's head was when."""
+    """Positions of the server's head over time."""
 
     def __init__(self) -> None:
         self._lsns: list[int] = []
         self._times: list[float] = []
 
     def note(self, head: Lsn) -> None:
-        """The head is here now."""
+        """Record the head's present position."""
         if not self._lsns or head > self._lsns[-1]:
             self._lsns.append(int(head))
             self._times.append(time.monotonic())
 
     @property
     def head(self) -> int | None:
-        """The newest head."""
+        """The newest position of the head."""
         return self._lsns[-1] if self._lsns else None
 
     def behind(self, lsn: Lsn | None) -> tuple[int | None, float | None]:
-        """Bytes and seconds that a layer is behind that holds everything up to and with `lsn`.
+        """Return the lag in bytes and seconds of a layer with everything up to and including `lsn`.
 
-        None where it has no place yet.
+        Return None for a layer without a position.
         """
         if lsn is None or not self._lsns:
             return None, None
@@ -113,7 +113,7 @@ class HeadHistory:
 
 
 class Preparation:
-    """What is done before the shop opens, one after the other or side by side; each takes some seconds."""
+    """Steps before the shop opens, in sequence or in parallel; each takes some seconds."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._begun = time.monotonic()
@@ -121,7 +121,7 @@ class Preparation:
         self._done: dict[str, tuple[float, str]] = {}
 
     def done(self, name: str, said: str = "") -> bool:
-        """One of them is done, with what is to be said of it; returns whether that is news."""
+        """Record a finished step with its result; return whether the step was open before."""
         if name in self._done:
             return False
         self._done[name] = time.monotonic() - self._begun, said
@@ -129,16 +129,16 @@ class Preparation:
 
     @property
     def complete(self) -> bool:
-        """Whether all are done."""
+        """True if all steps are finished."""
         return len(self._done) == len(self._names)
 
     def text(self, name: str) -> str:
-        """One that is done, in a line."""
+        """Return a finished step as a line."""
         seconds, said = self._done[name]
         return f"{name}: {said} ({seconds:.0f} s)" if said else f"{name} ({seconds:.0f} s)"
 
     def shown(self) -> Group:
-        """As a list with a bar, for a terminal."""
+        """Return the steps as a list with a bar, for a terminal."""
         table = Table.grid(padding=(0, 2, 0, 0))
         for name in self._names:
             seconds, said = self._done.get(name, (None, ""))
@@ -152,13 +152,13 @@ class Preparation:
 
 
 class LiveView:
-    """The view, as a context manager; `refresh` redraws it.
+    """The view, as a context manager; `refresh` redraws the view.
 
     Attributes:
-        phase: what happens now.
-        preparation: shown until it is complete.
-        followed: changes with the seconds that they took.
-        crash: what is to be said of the reader that was killed.
+        phase: the present part of the demo.
+        preparation: shown until every step is finished.
+        followed: followed changes with their seconds.
+        crash: description of the killed reader.
     """
 
     def __init__(self, output: Output, preparation: Preparation) -> None:
@@ -179,7 +179,7 @@ class LiveView:
         self.crash = ""
 
     def layer(self, name: Layer) -> LayerLine:
-        """The line of a layer."""
+        """Return the line of a layer."""
         return {"bronze": self.bronze, "silver": self.silver, "gold": self.gold}[name]
 
     def __enter__(self) -> Self:
@@ -195,14 +195,14 @@ class LiveView:
             self._live.stop()
 
     def enter(self, phase: str) -> None:
-        """A new part of the demo begins."""
+        """Begin a new part of the demo."""
         self.phase = phase
         if self._live is None:
             self._output.line(f"{self._elapsed()} {phase}")
         self.refresh()
 
     def open(self, phase: str) -> None:
-        """Everything runs; from now on the layers' pace is shown."""
+        """Show the layers' pace from now on, since everything runs."""
         for layer in (self.source, self.bronze, self.silver, self.gold):
             layer.meter.begin()
         self._last_line = time.monotonic()
@@ -210,19 +210,19 @@ class LiveView:
         self.enter(phase)
 
     def settled(self, phase: str) -> None:
-        """All layers have caught up: lines without a screen say no more of their lag."""
+        """Show no more lag in printed lines, since all layers have caught up."""
         self._lags = False
         self.enter(phase)
 
     def prepared(self, name: str, said: str = "") -> None:
-        """Something that the shop waited for is done."""
+        """Record the end of a step before the shop's opening."""
         if self.preparation.done(name, said):
             if self._live is None:
                 self._output.line(f"{self._elapsed()} {self.preparation.text(name)}")
             self.refresh()
 
     def refresh(self) -> None:
-        """Show what is known now."""
+        """Show the present state."""
         if self._live is not None:
             self._live.update(self._shown())
             return
@@ -288,13 +288,13 @@ class LiveView:
 
 
 def _table(first: str) -> Table:
-    """A table without lines at its sides."""
+    """Return a table without lines at its sides."""
     table = Table(header_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     table.add_column(first, overflow="fold")
     return table
 
 
 def change_text(change: Followed) -> str:
-    """A change that is followed, in a line."""
+    """Return a followed change as a line."""
     times = ", ".join(f"in {layer} after {seconds_text(took)}" for layer, took in change.seconds.items())
     return f"{change.title}: {times}{'' if change.found else ' BUT NOT FOUND THERE'}"

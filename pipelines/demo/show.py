@@ -1,8 +1,8 @@
-"""The live part of the demo: what is prepared, the shop at work, two acts that are followed, and the end.
+"""The live part of the demo: preparation, the shop at work, two followed acts, and the end.
 
-One loop in the main thread, which draws, asks nothing that takes long, and ends at Ctrl-C at once. The shop
-works in a thread, silver and gold in the supervisor's. What is asked of Spark beside them (`_Lake`) has a
-thread and a session of its own.
+One loop in the main thread draws, makes no slow call, and ends at Ctrl-C at once. The shop works in a thread,
+silver and gold in the supervisor's threads. Queries of the lake through Spark (`_Lake`) have a thread and a
+session of their own.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ _GOLD: Final = "gold: first build of the documents"
 
 
 def show(pipeline: Pipeline, dsn: str, output: Output, *, seconds: float, rate: float) -> Summary:
-    """Run the live part, then look at what came of it.
+    """Run the live part, then examine the result.
 
     Args:
-        pipeline: the demo's.
+        pipeline: the demo's pipeline.
         dsn: the shop's database.
-        output: where to print.
-        seconds: for which the shop is open at least.
-        rate: its transactions a second.
+        output: receives the printed lines.
+        seconds: shortest time of the open shop.
+        rate: the shop's transactions per second.
 
     Raises:
-        SmeltError: what stopped it.
+        SmeltError: the reason for an early end.
     """
     view = LiveView(output, Preparation((_SHOP, _BRONZE, _SPARK, _SILVER, _GOLD)))
     observer = _Observer(view)
@@ -177,7 +177,7 @@ class _Show:
         self._until(ready)
 
     def _until(self, done: Callable[[], bool]) -> None:
-        """Watch until something is so."""
+        """Draw until a condition is true."""
         while not done():
             view, run = self._view, self._run
             view.heads.note(self._head())
@@ -196,7 +196,7 @@ class _Show:
             run.wait(_POLL_SECONDS)
 
     def _asked(self, look: Callable[[Callable[[str], list[str]]], Any]) -> Any:
-        """What the lake says, while the view goes on."""
+        """Return the lake's answer, and draw meanwhile."""
         spark = self._run.spark
         if spark is None:
             raise RuntimeError("the layers run without a Spark session")
@@ -236,18 +236,18 @@ def _took(change: Any) -> str:
 
 
 class _InView(Output):
-    """What a comparison says, told by the live view."""
+    """Output of a comparison, shown by the live view."""
 
     def __init__(self, view: LiveView) -> None:
         super().__init__()
         self._view = view
 
     def say(self, text: str, *, style: str | None = None) -> None:  # noqa: ARG002 - its interface
-        """A message."""
+        """Show a message."""
         self._view.enter(text)
 
     def waiting(self, text: str) -> AbstractContextManager[None]:
-        """What is waited for."""
+        """Show the reason of a wait."""
         self._view.enter(text)
         return nullcontext()
 
@@ -266,16 +266,16 @@ class _Shop:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise what ended it before its time.
+        """Raise the error that ended the shop too early.
 
         Raises:
-            BaseException: that.
+            BaseException: the error in the shop's thread.
         """
         if self._failure is not None:
             raise self._failure
 
     def close(self) -> None:
-        """Close the shop; nothing is changed after this."""
+        """Close the shop; nothing changes afterwards."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -293,7 +293,7 @@ class _Shop:
 
 
 class _Observer:
-    """Feeds the view from what the layers say."""
+    """Updates the view from the layers' reports."""
 
     def __init__(self, view: LiveView) -> None:
         self._view = view

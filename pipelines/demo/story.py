@@ -1,14 +1,15 @@
-"""What the demo follows by name: changes of one customer and of some tables, from the source to the document.
+"""The demo's followed changes: one customer's and some tables' changes, from the source to the document.
 
-Each change is made in the shop's database by a transaction of its own. Its place is the server's WAL position
-after the commit. A layer holds the change once it holds everything up to there, and the time from the commit
-to that moment is shown. Then the lake itself is asked: only what is found in silver and gold counts as seen.
+A separate transaction in the shop's database makes each change. The change's position is the server's WAL
+position after the commit. A layer contains the change after reaching this position, and the demo shows the
+time from the commit to this moment. Then the demo queries the lake itself: only changes found in silver and
+gold count.
 
-**Act 1** is an order of one customer: three tables in one transaction, one document. **Act 2** is what
-pipelines lose: a TRUNCATE, a changed key, an added column, a long value that PostgreSQL does not send. The
-reader is killed between them, before bronze has what came last.
+**Act 1** is one customer's order: three tables in one transaction, one document. **Act 2** shows losses of
+common pipelines: a TRUNCATE, a changed key, an added column, a long value not sent by PostgreSQL. The demo
+kills the reader between these changes, before bronze has the last change.
 
-The customers here are spared by the workload, so that nobody else changes what is looked for.
+The workload spares these customers, so nobody else changes the followed rows.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ _CHOSEN: Final = (
 
 @dataclass(slots=True)
 class Followed:
-    """One change that is followed.
+    """One followed change.
 
     Attributes:
-        title: what happened at the source.
-        made_at: when it was committed, by the monotonic clock.
+        title: description of the change at the source.
+        made_at: time of the commit, by the monotonic clock.
         position: the server's WAL position after the commit.
-        seconds: until each layer held it.
-        found: whether the lake was seen to hold it; None while that is not known.
+        seconds: time until each layer contained the change.
+        found: whether a query found the change in the lake; None before the query.
     """
 
     title: str
@@ -57,25 +58,25 @@ class Followed:
     found: bool | None = None
 
     def reached(self, layer: Layer, place: Lsn | None) -> None:
-        """A layer holds everything up to a place."""
+        """Record a layer's position."""
         if place is not None and place >= self.position and layer not in self.seconds:
             self.seconds[layer] = time.monotonic() - self.made_at
 
     @property
     def through(self) -> bool:
-        """Whether every layer holds it."""
+        """True if every layer contains the change."""
         return len(self.seconds) == len(LAYERS)
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The order of act 1, and what it looks like in each layer.
+    """The order of act 1, and its form in each layer.
 
     Attributes:
-        customer: id of who ordered.
-        name: theirs.
-        order: its id.
-        product: name of what was ordered.
+        customer: id of the customer.
+        name: name of the customer.
+        order: id of the order.
+        product: name of the ordered product.
     """
 
     customer: int
@@ -85,7 +86,7 @@ class Order:
 
     @property
     def queries(self) -> dict[Layer, str]:
-        """The statement that reads it from each layer."""
+        """Return the statement for reading the order from each layer."""
         return {
             "bronze": "SELECT commit_ts, op, table_name, map_from_arrays(columns, new) AS new "
             "FROM bronze.changes WHERE table_name = 'orders' AND op = 'insert' "
@@ -97,7 +98,7 @@ class Order:
         }
 
     def is_in(self, layer: Layer, row: Mapping[str, Any]) -> bool:
-        """Whether a layer's row shows it."""
+        """Check whether a layer's row contains the order."""
         if layer == "bronze":
             return str(row["new"]["id"]) == str(self.order)
         if layer == "silver":
@@ -108,10 +109,10 @@ class Order:
 
 
 class Story:
-    """The changes, and what became of them.
+    """The followed changes and their results.
 
     Args:
-        shop: a connection of its own to the shop's database, with autocommit.
+        shop: a separate connection to the shop's database, with autocommit.
     """
 
     def __init__(self, shop: psycopg.Connection[Any]) -> None:
@@ -123,7 +124,7 @@ class Story:
         self._checks: dict[str, str] = {}
 
     def first_act(self) -> None:
-        """An order: a row of `orders`, one of `order_items`, and the total, in one transaction."""
+        """Make an order: a row of `orders`, a row of `order_items`, and the total, in a transaction."""
         with self._shop.transaction():
             order = self._one(
                 "INSERT INTO orders (customer_id, status) VALUES (%s, 'paid') RETURNING id", self._customer
@@ -144,7 +145,7 @@ class Story:
         self._committed(f"{self._name} orders 2 units of {product}")
 
     def second_act(self, kill_reader: Callable[[], None]) -> None:
-        """TRUNCATE, a changed key, an added column, an unchanged long value; the reader dies on the way."""
+        """Make a TRUNCATE, a changed key, a new column, a long unchanged value; kill the reader between."""
         now = self._one("SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')")
         self._shop.execute("TRUNCATE customer_tags")
         self._committed(
@@ -187,15 +188,15 @@ class Story:
         )
 
     def reached(self, layer: Layer, place: Lsn | None) -> None:
-        """A layer holds everything up to a place."""
+        """Record a layer's position for all changes."""
         for change in self.followed:
             change.reached(layer, place)
 
     def look_for_order(self, rows: Callable[[str], list[str]]) -> dict[Layer, str]:
-        """The order's JSON in each layer; notes whether it is there.
+        """Return the order's JSON in each layer, and record whether the order is present.
 
         Args:
-            rows: runs a statement over the lake and gives each row as JSON.
+            rows: runs a statement over the lake and returns each row as JSON.
         """
         if self.order is None:
             raise RuntimeError("nothing was ordered yet")
@@ -208,7 +209,7 @@ class Story:
         return found
 
     def look_for_rest(self, rows: Callable[[str], list[str]]) -> None:
-        """Note of the other changes whether the lake shows them."""
+        """Record for each of the other changes whether the lake contains the change."""
         wanted = [change for change in self.followed if change.title in self._checks]
         columns = ", ".join(f"{self._checks[change.title]} AS c{at}" for at, change in enumerate(wanted))
         (text,) = rows(f"SELECT {columns}")

@@ -1,6 +1,6 @@
-"""The summary of the demo: what was followed, silver beside the source, the quality report, what to try.
+"""The demo's summary: followed changes, silver compared with the source, quality report, next steps.
 
-Everything is read from the lake as any user would read it. The comparison is that of `smelt verify`.
+Every figure comes from the lake, as any user would read the lake. `smelt verify` makes the comparison.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ _COMMANDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What the demo shows at its end.
+    """The figures at the demo's end.
 
     Attributes:
-        transactions: that the shop committed.
-        changes: rows that bronze took, the first snapshot included.
-        followed: changes with the seconds that they took.
+        transactions: the shop's number of commits.
+        changes: bronze's number of rows, including the first snapshot.
+        followed: changes with the seconds until each layer.
         order: the order's row in each layer, as JSON.
-        proof: each table beside PostgreSQL.
+        proof: each table's comparison with PostgreSQL.
         quality: the result of the checks.
-        errors: of tables and documents that were stopped.
+        errors: errors of stopped tables and documents.
     """
 
     transactions: int
@@ -73,7 +73,7 @@ class Summary:
 
     @property
     def equal(self) -> bool:
-        """Whether silver holds what the source does, all that was followed was found, and nothing stopped."""
+        """True if silver equals the source, every followed change was found, and nothing stopped."""
         found = self.proof.holds and all(one.found for one in self.followed)
         return found and bool(self.proof.compared) and not self.errors
 
@@ -89,17 +89,17 @@ def summarize(
     order: Mapping[Layer, str],
     say: Callable[[str], None],
 ) -> Summary:
-    """Run the quality checks, and put together what is shown.
+    """Run the quality checks, and return the contents of the summary.
 
     Args:
         spark: the session of the run.
         pipeline: the demo's pipeline.
         proof: the comparison with the source.
-        transactions: that the shop committed.
-        changes: rows that bronze took, the first snapshot included.
-        followed: changes with the seconds that they took.
+        transactions: the shop's number of commits.
+        changes: bronze's number of rows, including the first snapshot.
+        followed: changes with the seconds until each layer.
         order: the order's row in each layer, as JSON.
-        say: is told what is being done.
+        say: takes the progress of the work.
     """
     say("checking the data's quality")
     quality = run_quality(spark, pipeline, report=pipeline.folder / "quality.html", progress=say)
@@ -161,7 +161,7 @@ def _print_order(summary: Summary, output: Output) -> None:
 
 
 def _program() -> str:
-    """How the user calls us: `smelt` where the shell finds it, else as this process was called."""
+    """Return the user's name for the command: `smelt` if on the shell's path, else this process's call."""
     called = Path(sys.argv[0])
     if called.name != "smelt":
         return f"{_short(Path(sys.executable))} -m pipelines"
@@ -172,7 +172,7 @@ def _program() -> str:
 
 
 def _short(path: Path) -> str:
-    """Relative to the working folder if it is inside."""
+    """Return the path relative to the working folder, if the path is inside."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
@@ -180,5 +180,5 @@ def _short(path: Path) -> str:
 
 
 def _quoted(statement: str) -> str:
-    """For a shell: in double quotes, because the statements themselves hold single ones."""
+    """Quote a text for a shell: in double quotes, because the statements contain single quotes."""
     return '"' + statement.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$") + '"'

@@ -1,10 +1,9 @@
-"""The shop at work: what customers and clerks do, as SQL, at a steady rate.
+"""The shop at work: activities of customers and clerks, as SQL, at a steady rate.
 
-Every kind of change that a pipeline has to carry happens: inserts over several tables in one transaction,
-updates that leave a large TOAST value unchanged, deletes that cascade. Rows move to another parent, links are
-added and removed, a transaction is rolled back. TRUNCATE and changes of keys and columns come with what is
-followed (`pipelines.demo.story`). Ids are drawn from what exists, so the workload keeps no state but a count
-of customers and orders.
+The workload makes every kind of change: inserts over several tables in one transaction, updates without a
+change of a large TOAST value, deletes with cascades. Rows move to another parent, links are added and
+removed, a transaction is rolled back. `pipelines.demo.story` adds TRUNCATE and changes of keys and columns.
+Ids are drawn from existing rows, so the workload's only state is the number of customers and orders.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _CITIES: Final = ("Bern", "Lyon", "Turin", "Osaka", "Graz", "Porto", "Leeds")
 
 @dataclass(frozen=True, slots=True)
 class Spared:
-    """Ids of rows that the workload leaves alone; others may add to them while it works."""
+    """Ids of rows outside the workload; others may add ids while the workload runs."""
 
     customers: set[int] = field(default_factory=set)
     orders: set[int] = field(default_factory=set)
@@ -53,7 +52,7 @@ class Spared:
 
 @dataclass(slots=True)
 class Shop:
-    """The state of the workload: its connection, its dice, and how many customers and orders there are."""
+    """The state of the workload: its connection, its dice, and the number of customers and orders."""
 
     connection: Connection[TupleRow]
     dice: random.Random
@@ -63,16 +62,16 @@ class Shop:
     done: dict[str, int] = field(default_factory=dict)
 
     def run(self, statement: str, *values: object) -> list[TupleRow]:
-        """Run one statement; the rows it returns, if any."""
+        """Run one statement; return its rows, if any."""
         cursor = self.connection.execute(statement.encode(), values)
         return cursor.fetchall() if cursor.description else []
 
     def customer(self) -> int:
-        """Some customer's id, newer ones more often; perhaps of one who is gone."""
+        """Return some customer's id, newer customers more often; the customer may be deleted."""
         return self._some(4, self.customers, self.spared.customers)
 
     def order(self) -> int:
-        """Some order's id, newer ones more often; perhaps of one that is gone."""
+        """Return some order's id, newer orders more often; the order may be deleted."""
         return self._some(6, self.orders, self.spared.orders)
 
     def _some(self, steepness: float, newest: int, spared: set[int]) -> int:
@@ -82,7 +81,7 @@ class Shop:
 
 
 def place_order(shop: Shop) -> None:
-    """A customer orders one to five products; the total follows the items."""
+    """Order one to five products; the total follows the items."""
     made = shop.run(
         "INSERT INTO orders (customer_id, gift) SELECT id, %s FROM customers WHERE id = %s RETURNING id",
         shop.dice.random() < 0.1,
@@ -103,7 +102,7 @@ def place_order(shop: Shop) -> None:
 
 
 def move_order_on(shop: Shop) -> None:
-    """An order is paid, shipped, delivered."""
+    """Pay, ship or deliver an order."""
     shop.run(
         "UPDATE orders SET status = (CASE status WHEN 'placed' THEN 'paid' WHEN 'paid' THEN 'shipped' "
         "ELSE 'delivered' END)::order_status WHERE id = %s AND status <> 'cancelled'",
@@ -112,12 +111,12 @@ def move_order_on(shop: Shop) -> None:
 
 
 def cancel_order(shop: Shop) -> None:
-    """An order is cancelled, which takes it out of the documents that filter by status."""
+    """Cancel an order, which removes the order from documents with a filter on the status."""
     shop.run("UPDATE orders SET status = 'cancelled' WHERE id = %s", shop.order())
 
 
 def change_items(shop: Shop) -> None:
-    """One line of an order changes its quantity, another one goes."""
+    """Change the quantity of one line of an order, and delete another line."""
     order = shop.order()
     shop.run("UPDATE order_items SET qty = 1 + qty %% 5 WHERE order_id = %s AND line = 1", order)
     shop.run("DELETE FROM order_items WHERE order_id = %s AND line = 3", order)
@@ -125,7 +124,7 @@ def change_items(shop: Shop) -> None:
 
 
 def register(shop: Shop) -> None:
-    """A new customer with a billing address; some have a long note."""
+    """Add a customer with a billing address; some customers have a long note."""
     first, last = shop.dice.choice(_FIRST), shop.dice.choice(_LAST)
     note = "Prefers to be called in the evening; " * 120 if shop.dice.random() < 0.2 else None
     made = shop.run(
@@ -150,7 +149,7 @@ def register(shop: Shop) -> None:
 
 
 def change_balance(shop: Shop) -> None:
-    """The most common update; the customer's long note is not touched and so not sent."""
+    """Change a balance, the most common update; PostgreSQL does not send the unchanged long note."""
     shop.run(
         "UPDATE customers SET balance = balance + %s WHERE id = %s",
         round(shop.dice.uniform(-50, 80), 2),
@@ -159,7 +158,7 @@ def change_balance(shop: Shop) -> None:
 
 
 def change_tier(shop: Shop) -> None:
-    """A customer takes another tier."""
+    """Change a customer's tier."""
     shop.run(
         "UPDATE customers SET tier = %s, preferences = preferences || '{\"marketing\": true}' WHERE id = %s",
         shop.dice.choice(("free", "plus", "business")),
@@ -168,7 +167,7 @@ def change_tier(shop: Shop) -> None:
 
 
 def move_house(shop: Shop) -> None:
-    """An address changes its street and city."""
+    """Change an address's street and city."""
     shop.run(
         "UPDATE addresses SET street = %s, city = %s WHERE customer_id = %s AND kind = 'billing'",
         f"{shop.dice.choice(_STREETS)} {shop.dice.randint(1, 180)}",
@@ -178,7 +177,7 @@ def move_house(shop: Shop) -> None:
 
 
 def hand_over_address(shop: Shop) -> None:
-    """A shipping address goes to another customer: both documents change."""
+    """Give a shipping address to another customer: both documents change."""
     shop.run(
         "UPDATE addresses SET customer_id = new.id FROM customers AS new "
         "WHERE new.id = %s AND addresses.customer_id = %s AND kind = 'shipping'",
@@ -188,7 +187,7 @@ def hand_over_address(shop: Shop) -> None:
 
 
 def tag_customer(shop: Shop) -> None:
-    """A tag is put on a customer; one that is already there is refreshed."""
+    """Add a tag to a customer, or refresh an existing tag."""
     shop.run(
         "INSERT INTO customer_tags (customer_id, tag_id) SELECT id, %s FROM customers WHERE id = %s "
         "ON CONFLICT (customer_id, tag_id) DO UPDATE SET added_at = now()",
@@ -198,12 +197,12 @@ def tag_customer(shop: Shop) -> None:
 
 
 def untag_customer(shop: Shop) -> None:
-    """A customer's tags go."""
+    """Remove a customer's tags."""
     shop.run("DELETE FROM customer_tags WHERE customer_id = %s AND tag_id %% 2 = 0", shop.customer())
 
 
 def change_price(shop: Shop) -> None:
-    """A product's price changes, which every document that shows the product follows."""
+    """Change a product's price, and so every document with the product."""
     shop.run(
         "UPDATE products SET price = round(price * %s::numeric, 2) WHERE id = %s",
         shop.dice.uniform(0.9, 1.1),
@@ -212,12 +211,12 @@ def change_price(shop: Shop) -> None:
 
 
 def leave(shop: Shop) -> None:
-    """A customer is deleted, with addresses, orders, items and tags."""
+    """Delete a customer, with addresses, orders, items and tags."""
     shop.run("DELETE FROM customers WHERE id = %s", shop.customer())
 
 
 def close_account(shop: Shop) -> None:
-    """A customer is marked as deleted, or comes back."""
+    """Mark a customer as deleted, or as active again."""
     shop.run(
         "UPDATE customers SET deleted_at = CASE WHEN deleted_at IS NULL THEN now() END WHERE id = %s",
         shop.customer(),
@@ -225,13 +224,13 @@ def close_account(shop: Shop) -> None:
 
 
 def change_mind(shop: Shop) -> None:
-    """A transaction that is rolled back leaves no trace."""
+    """Roll a transaction back; no trace remains."""
     shop.run("UPDATE customers SET balance = 0")
     raise psycopg.Rollback
 
 
 def write_note(shop: Shop) -> None:
-    """A long note is written again, with other text."""
+    """Write a long note again, with other text."""
     shop.run(
         "UPDATE customers SET notes = repeat(%s, 100) WHERE id = %s",
         f"Call of {time.time():.0f}: all settled. ",
@@ -252,7 +251,7 @@ ACTIONS: Final[dict[Action, int]] = {
     change_items: 5, change_tier: 3, write_note: 2, cancel_order: 2, untag_customer: 1, hand_over_address: 1,
     close_account: 1, change_price: 1, leave: 1,
 }  # fmt: skip
-"""What happens in the shop, and how often in relation to the rest."""
+"""The shop's activities, with their relative frequency."""
 
 _ROLLED_BACK_EVERY: Final = 500
 
@@ -267,16 +266,16 @@ def run_workload(
     seed: int = 1,
     spared: Spared | None = None,
 ) -> int:
-    """Keep the shop busy; returns the number of committed transactions.
+    """Run the shop; return the number of committed transactions.
 
     Args:
         dsn: the shop's database.
-        seconds: how long.
-        rate: transactions per second; fewer where the server cannot keep up.
-        stop: ends it early.
-        committed: is told the number so far, now and then.
-        seed: of the dice, so that a run can be had again.
-        spared: rows to leave alone.
+        seconds: duration of the run.
+        rate: transactions per second; fewer on a slow server.
+        stop: event for an early end.
+        committed: receives the number so far, now and then.
+        seed: seed of the dice, for repeatable runs.
+        spared: rows outside the workload.
     """
     count = 0
     with psycopg.connect(dsn, autocommit=True, application_name="smelt-demo-shop") as connection:

@@ -1,7 +1,8 @@
 """The Databricks bundle of one pipeline, as text: `conf/databricks` with the pipeline's own names. Pure.
 
-What is written is what the tests hold against Databricks' models. Only values change, and what belongs to a
-checkout: the wheel is not built but lies in `dist`. A text that is not found any more is an error of ours.
+Tests compare the written bundle with Databricks' models. The bundle differs from the source in values alone,
+and in the parts tied to a checkout: the wheel is not built and lies in `dist`. A missing replaced text is an
+error of deltasmelt.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ CLOUDS: Final[tuple[Cloud, ...]] = get_args(Cloud)
 OF_SCHEME: Final[dict[str, Cloud]] = {
     "s3": "aws", "s3a": "aws", "abfs": "azure", "abfss": "azure", "az": "azure", "gs": "gcp",
 }  # fmt: skip
-"""Where a store's URL is at home. A server that speaks S3 is elsewhere; then the user says which cloud."""
+"""Cloud of a store's URL scheme. Servers with S3's protocol run anywhere; their users name the cloud."""
 
 _VARIABLE: Final = re.compile(r"\$(?:(\$)\{|\{(\w+)(:-[^}]*)?\})", re.ASCII)
 _CHECKOUT_WHEEL: Final = "../../../dist/"
@@ -32,15 +33,15 @@ _HEADER: Final = """\
 
 @dataclass(frozen=True, slots=True)
 class BundleChoices:
-    """What is particular to a pipeline.
+    """The particulars of a pipeline.
 
     Attributes:
-        name: of the bundle; letters, digits, `_` and `-`.
-        cloud: whose machines the clusters are made of, unless a target says otherwise.
-        catalog: of Unity Catalog.
-        lake: URL of the lake; None where it is not known before a task runs.
+        name: name of the bundle; letters, digits, `_` and `-`.
+        cloud: cloud of the clusters' machines, unless a target names another cloud.
+        catalog: catalog in Unity Catalog.
+        lake: URL of the lake; None if unknown before a task runs.
         file: name of the pipeline file.
-        variables: of the environment, which the file needs; each is a secret under the same name.
+        variables: environment variables of the file; each is a secret with the same name.
     """
 
     name: str
@@ -57,33 +58,33 @@ class BundleChoices:
 
 
 def bundle_name(pipeline: str) -> str:
-    """A pipeline's name as a bundle may have it."""
+    """Return a pipeline's name in a form valid for a bundle."""
     return pipeline.replace(".", "_")
 
 
 def variables_in(text: str) -> Iterator[str]:
-    """Names of the environment's variables that a text of a pipeline file needs."""
+    """Return the environment variables in a text of a pipeline file."""
     for escaped, name, default in _VARIABLE.findall(text):
         if not escaped and not default:
             yield name
 
 
 def without_variables(text: str) -> str | None:
-    """A text of a pipeline file with its defaults in place; None where it needs a variable."""
+    """Return a text of a pipeline file with its defaults inserted; None if the text needs a variable."""
     if any(variables_in(text)):
         return None
     return _VARIABLE.sub(lambda match: "${" if match[1] else match[3].removeprefix(":-"), text)
 
 
 def bundle_files(sources: Mapping[str, str], choices: BundleChoices) -> dict[str, str]:
-    """The bundle's files by their path in it.
+    """Return the bundle's files by their path.
 
     Args:
-        sources: those of `conf/databricks`.
-        choices: what the pipeline has in their places.
+        sources: files of `conf/databricks` by path.
+        choices: the pipeline's particulars.
 
     Raises:
-        LookupError: a source lacks what is to be replaced.
+        LookupError: a source lacks a text to be replaced.
     """
     written = {path: _resource(text, choices) for path, text in sources.items()}
     written["databricks.yml"] = _settings(sources["databricks.yml"], choices)

@@ -1,7 +1,7 @@
-"""What `smelt init` asks of the source: its tables, what keeps one from being carried, its foreign keys.
+"""Queries of `smelt init`: the source's tables, reasons against carrying a table, foreign keys.
 
-The tables come as a pipeline would see them (`bronze.catalog.select`), so that what is written here is what
-runs: the same keys, the same problems, partitions as their root. All facts are of one state of the catalog.
+A pipeline would see the same tables (`bronze.catalog.select`), so the written file runs: the same keys, the
+same problems, partitions as their root. All facts come from one state of the catalog.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CURED_BY_OWNERS: Final = frozenset(
         "table-unreadable",
     }
 )  # fmt: skip
-"""Problems that only a change of the table itself cures. Privileges, which are granted, keep no table out."""
+"""Problems with a cure at the table alone. Privileges, which are granted, keep no table out."""
 
 _EXCLUDE: Final = re.compile(r";? *\bor (?:take|leave) the table (?:off|out)[^;]*source\.exclude$")
 _SHOWN: Final = 5
@@ -57,7 +57,7 @@ _NOT_COUNTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """A table that cannot be carried as it is, with what would cure it."""
+    """A table outside the pipeline, with the cure."""
 
     table: TableName
     reason: str
@@ -66,15 +66,15 @@ class Excluded:
 
 @dataclass(frozen=True, slots=True)
 class SourceCatalog:
-    """What the database holds.
+    """The contents of the database.
 
     Attributes:
-        schemas: with tables, in name order.
-        tables: that a pipeline can carry.
-        excluded: that it cannot.
+        schemas: schemas with tables, in name order.
+        tables: tables for the pipeline.
+        excluded: tables outside the pipeline.
         described: `tables` with their foreign keys.
-        names_taken: names of slots and publications that exist.
-        numbers: what the rows show of numeric columns whose decimal may not hold every value, by their names
+        names_taken: names of existing slots and publications.
+        numbers: facts from the rows of numeric columns whose decimal may not hold every value, by their names
             in `silver.types`.
     """
 
@@ -90,20 +90,20 @@ class SourceCatalog:
 def read_catalog(
     connection: psycopg.Connection[Any], source: SourceSettings, schemas: Sequence[str] = ()
 ) -> SourceCatalog:
-    """Ask the source.
+    """Read the source's catalog.
 
-    Whether a table's description fails for good takes two snapshots, which the snapshot of all facts cannot
-    tell. So where that snapshot fails, the tables are looked at by themselves, and the next snapshot is asked
-    for those that can be read.
+    A lasting failure of a table's description shows only in two snapshots, not in the single snapshot of all
+    facts. So after a failure of this snapshot, the function describes the tables one by one, and repeats the
+    snapshot for the readable tables.
 
     Args:
-        connection: idle, in autocommit mode.
-        source: whose server and publication.
-        schemas: the only ones to take; all where none is named.
+        connection: an idle connection in autocommit mode.
+        source: settings of the server and publication.
+        schemas: schemas to read; empty for all.
 
     Raises:
-        ConfigurationError: a schema of that name has no tables; or there are no tables at all.
-        DefiniteError: there are tables, but none that can be carried.
+        ConfigurationError: a named schema has no tables, or the database has no tables.
+        DefiniteError: the database has tables, and a pipeline can carry none.
         psycopg.Error: the server failed.
     """
     try:
@@ -168,13 +168,13 @@ def _read_catalog(
 
 
 def _schemas(connection: psycopg.Connection[Any]) -> list[str]:
-    """Schemas with at least one table whose changes are logged."""
+    """Return the schemas with at least one logged table."""
     rows = relation_rows(connection)
     return sorted({row.schema for row in rows if row.kind in "rp" and row.persistence == "p"})
 
 
 def _carried(tables: Sequence[SourceTable]) -> tuple[list[SourceTable], list[Excluded]]:
-    """Tables that can be carried, and the others. Of those that want one silver table the first can."""
+    """Split the tables into carried and excluded; of several tables with one silver name, carry the first."""
     good: list[SourceTable] = []
     excluded = []
     silver_names: set[str] = set()
@@ -191,7 +191,7 @@ def _carried(tables: Sequence[SourceTable]) -> tuple[list[SourceTable], list[Exc
 
 
 def _excluded(table: TableName, problem: TableError) -> Excluded:
-    """Without the remedy to exclude it, which is what happens."""
+    """Return the exclusion without the remedy to exclude the table, which already happens."""
     return Excluded(table, problem.message, _EXCLUDE.sub("", problem.remedy or ""))
 
 
@@ -227,9 +227,9 @@ def _described(connection: psycopg.Connection[Any], tables: Sequence[SourceTable
 
 
 def _counted(connection: psycopg.Connection[Any], table: TableName) -> int:
-    """How many rows a table has that was never analysed, as small ones are not by themselves; 0 if not known.
+    """Return the row count of a never analysed table, such as a small table; 0 if unknown.
 
-    Counted up to a number; of a table that has more it says that alone.
+    The count stops at a limit; a larger table returns the limit.
     """
     query = sql.SQL("SELECT count(*) FROM (SELECT FROM {} LIMIT {}) AS few").format(
         sql.Identifier(table.schema, table.name), sql.Literal(_COUNTED)

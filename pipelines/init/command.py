@@ -1,8 +1,8 @@
-"""`smelt init`: a pipeline file and drafts of documents, from what the source's catalog says.
+"""`smelt init`: write a pipeline file and drafts of documents from the source's catalog.
 
-It only reads the source, and writes files alone: no slot, no publication. `smelt check` accepts what is
-written: tables that cannot be carried are excluded with their reason, and the documents name what silver will
-have.
+The command reads the source and writes files alone: no slot, no publication. `smelt check` accepts the
+written files: tables unfit for a pipeline are excluded with their reason, and the documents name silver's
+future columns.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
 
 _DOCUMENTS: Final = "documents"
 SCHEMA_FILE: Final = "document.schema.json"
-"""With it editors complete and check document files; it is beside them."""
+"""Schema file beside the document files; with the schema, editors complete and check the documents."""
 _LISTED: Final = 20
 
 
 def run_init(output: Output, *, dsn: str | None, out: Path, schemas: Sequence[str] = ()) -> None:
-    """Write the files and say what they hold.
+    """Write the files and print their contents in short.
 
     Args:
-        output: where to print.
-        dsn: of the source; libpq's environment where it is None.
-        out: the pipeline file.
-        schemas: the only ones to take; all where none is named.
+        output: receives the printed lines.
+        dsn: DSN of the source; None for libpq's environment.
+        out: path of the pipeline file.
+        schemas: schemas to read; empty for all.
 
     Raises:
         SmeltError: the source cannot be read, has no tables, or a file exists already.
@@ -91,7 +91,7 @@ def run_init(output: Output, *, dsn: str | None, out: Path, schemas: Sequence[st
 def _connection(
     connection: psycopg.Connection[Any], dsn: str | None
 ) -> tuple[list[tuple[str, str]], Mapping[str, str]]:
-    """Keys of `source` that lead to this server again; and those of its secrets, with their variables."""
+    """Return keys of `source` for this server, and the keys of its secrets with their variables."""
     if dsn is not None:
         written = without_password(dsn)
         return [("dsn", written.text)], written.secrets
@@ -101,9 +101,9 @@ def _connection(
 
 
 def _patterns(folder: Path, documents: Mapping[Path, Draft]) -> list[str]:
-    """What selects the documents: all of the folder, or, where others lie there, each by its name.
+    """Return patterns for the documents: the whole folder, or each document by name beside foreign files.
 
-    Without a document there is no pattern, for one that selects nothing ends `smelt run`.
+    Without a document the result is empty, because a pattern without a match ends `smelt run`.
     """
     others = [path for path in (folder / _DOCUMENTS).glob("*.yml") if path not in documents]
     if others or not documents:

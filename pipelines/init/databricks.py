@@ -1,7 +1,7 @@
-"""`smelt init --databricks`: a bundle that runs a pipeline on Databricks.
+"""`smelt init --databricks`: write a bundle for running a pipeline on Databricks.
 
-It only reads the pipeline file, and writes files alone: no source, no lake and no workspace is asked. So it
-works where the file's secrets are not: variables stay as they are written.
+The command reads the pipeline file and writes files alone; no source, lake or workspace is contacted. So the
+command works without the file's secrets: variables stay as written.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
 def run_init_databricks(
     output: Output, *, file: Path, out: Path | None, cloud: Cloud | None = None, catalog: str | None = None
 ) -> None:
-    """Write the bundle and say what comes next.
+    """Write the bundle and print the next steps.
 
     Args:
-        output: where to print.
+        output: receives the printed lines.
         file: the pipeline file.
         out: the bundle's folder; default: `databricks` beside the pipeline file.
-        cloud: of the workspace; default: that of the lake's URL.
-        catalog: of Unity Catalog; default: `lake.catalog`, else `main`.
+        cloud: cloud of the workspace; default: the cloud of the lake's URL.
+        catalog: catalog in Unity Catalog; default: `lake.catalog`, else `main`.
 
     Raises:
-        SmeltError: the pipeline file is missing or is no YAML, its lake is a local folder, the cloud is not
-            known, or a file exists already.
+        SmeltError: the pipeline file is missing or invalid YAML, its lake is a local folder, the cloud is
+            unknown, or a file exists already.
     """
     yaml = read_yaml(file)
     choices = _choices(yaml, cloud=cloud, catalog=catalog)
@@ -108,7 +108,7 @@ def _choices(yaml: YamlFile, *, cloud: Cloud | None, catalog: str | None) -> Bun
 
 
 def _text(yaml: YamlFile, *keys: str) -> str | None:
-    """The text at a key; None where there is none, or something else."""
+    """Return the text at a key; None for no text."""
     found: Any = yaml.data
     for key in keys:
         found = found.get(key) if isinstance(found, dict) else None
@@ -160,7 +160,7 @@ def _say_next(output: Output, yaml: YamlFile, folder: Path, choices: BundleChoic
 
 
 def _patterns(yaml: YamlFile) -> Iterator[tuple[str, str]]:
-    """Keys of documents and suites, each with a pattern of it."""
+    """Return the keys of documents and suites, each with one of its patterns."""
     for section, key in (("gold", "documents"), ("quality", "suites")):
         data = yaml.data.get(section) if isinstance(yaml.data, dict) else None
         patterns = data.get(key) if isinstance(data, dict) else None
@@ -169,16 +169,16 @@ def _patterns(yaml: YamlFile) -> Iterator[tuple[str, str]]:
 
 
 def _is_beside(pattern: str) -> bool:
-    """Whether what a pattern selects is in the pipeline file's folder, or below, wherever that is. Pure."""
+    """Check whether a pattern selects files in the pipeline file's folder or below. Pure."""
     path = PurePath(pattern)
     known = not any(variables_in(pattern)) and not pattern.startswith("~")
     return known and not path.is_absolute() and ".." not in path.parts
 
 
 def _beside(yaml: YamlFile) -> list[tuple[Path, bool]]:
-    """Documents and suites in the pipeline file's folder: files, and folders, which are marked by True.
+    """Return documents and suites in the pipeline file's folder: files, and folders marked True.
 
-    What is named is named also if it is not there yet; of wildcards it is what they select now.
+    A named file counts also before its creation; a wildcard counts with its present matches.
     """
     folder = yaml.path.parent
     found: dict[Path, bool] = {}

@@ -1,9 +1,8 @@
-"""The pipeline file that `smelt init` writes, as text. Pure.
+"""The pipeline file of `smelt init`, as text. Pure.
 
-The connection as the pipeline file names it: as it was given, but without its secrets.
-
-A secret stays in the environment. The file names the variable that holds it in a separate key, not inside
-the connection string, where a password with an ``@`` would have to be percent-encoded.
+The file contains the given connection without its secrets. A secret stays in the environment. The file names
+the variable of the secret in a separate key, not inside the connection string, where a password with an ``@``
+would have to be percent-encoded.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ _IN_AUTHORITY: Final = ("user", "host", "port", "dbname")
 
 @dataclass(frozen=True, slots=True)
 class WrittenDsn:
-    """A connection string that may be shown.
+    """A connection string without secrets.
 
     Attributes:
-        secrets: key of the pipeline file to the environment variable that holds its value.
+        secrets: environment variables of the secrets, by key of the pipeline file.
     """
 
     text: str
@@ -44,10 +43,10 @@ class WrittenDsn:
 
 
 def without_password(dsn: str) -> WrittenDsn:
-    """The connection string to be written, and where its secrets are to be found.
+    """Return the connection string for the file, and the variables of its secrets.
 
     Args:
-        dsn: a libpq URI or keyword string that libpq can read.
+        dsn: a libpq URI or keyword string, valid for libpq.
     """
     values = {key: str(value) for key, value in conninfo_to_dict(dsn).items() if value is not None}
     secrets = {key: variable for key, variable in _SECRETS.items() if values.pop(key, None) is not None}
@@ -84,12 +83,12 @@ _WORD: Final = re.compile(r"\w*", re.ASCII)
 
 
 def pipeline_name(database: str) -> str:
-    """The nearest name that a pipeline may have."""
+    """Return the nearest valid name of a pipeline."""
     return re.sub(r"[^A-Za-z0-9_.-]", "_", database).lstrip("_.-")[:63] or "pipeline"
 
 
 def slot_name(database: str, taken: Collection[str]) -> str:
-    """A name for slot and publication that nothing has yet."""
+    """Return an unused name for slot and publication."""
     base = "smelt_" + (re.sub(r"[^a-z0-9_]", "_", database.lower()).strip("_") or "pipeline")
     name, number = base[:63], 2
     while name in taken:
@@ -107,15 +106,15 @@ def pipeline_text(
     slot: str,
     documents: Sequence[str],
 ) -> str:
-    """The whole pipeline file.
+    """Return the whole pipeline file.
 
     Args:
-        catalog: what the database holds.
-        proposal: the documents that are written beside it.
-        connection: keys of `source` that say which server.
-        secrets: keys of `source` with the environment variables that hold them.
+        catalog: contents of the database.
+        proposal: the drafted documents beside the file.
+        connection: keys of `source` for the server.
+        secrets: keys of `source` with their environment variables.
         slot: name of slot and publication.
-        documents: patterns that select the documents' files.
+        documents: patterns for the documents' files.
     """
     schemas = [item_text(pattern_of(schema)) for schema in catalog.schemas]
     lines = [
@@ -136,13 +135,13 @@ def pipeline_text(
 
 
 def left_out_text(each: UndraftedTable) -> str:
-    """Why a table has no document, and which documents include its rows."""
+    """Return the reason for a table without a document, and the documents with its rows."""
     inside = f"; included in {', '.join(each.inside)}" if each.inside else ""
     return f"{each.table}: {each.reason}{inside}"
 
 
 def by_reason(excluded: Iterable[Excluded]) -> dict[str, list[Excluded]]:
-    """Tables that cannot be carried, those with one reason together."""
+    """Group the excluded tables by reason."""
     alike: dict[str, list[Excluded]] = defaultdict(list)
     for each in excluded:
         alike[each.reason].append(each)
@@ -160,7 +159,7 @@ def _exclude(catalog: SourceCatalog) -> Iterator[str]:
 
 
 def _types(catalog: SourceCatalog) -> Iterator[str]:
-    """Types of numeric columns that suit their values better than the default, and what no type holds."""
+    """Return better types of numeric columns than the default, and the values outside every type."""
     better = [
         (name, values, type_) for name, values in catalog.numbers.items() if (type_ := better_type(values))
     ]
@@ -198,14 +197,14 @@ def _gold(proposal: Proposal, documents: Sequence[str]) -> Iterator[str]:
 
 
 def value_text(text: str) -> str:
-    """A value on a separate line, in quotes where it needs them; ``${`` names no variable."""
+    """Return a value for a separate line, quoted if necessary; ``${`` then names no variable."""
     escaped = _escaped(text)
     plain = _UNQUOTED.fullmatch(escaped) and ": " not in escaped and not _WORD.fullmatch(escaped)
     return escaped if plain else scalar(escaped)
 
 
 def item_text(text: str) -> str:
-    """As `value_text`, inside brackets."""
+    """Return a value for use inside brackets, as `value_text` does."""
     return scalar(_escaped(text)) if ":" in text else value_text(text)
 
 

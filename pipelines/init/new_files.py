@@ -1,8 +1,8 @@
-"""New files: all of them are written, or none, and no existing file is overwritten.
+"""New files: write all files or none, and overwrite no existing file.
 
-Each text is first written to a temporary file beside its path. Then each name is created, which fails if it
-exists, and the text is put there by a rename. If anything fails on the way, the created names are removed.
-The last file is the one that names the others, so that a process that sees it sees all of them.
+Each text first goes to a temporary file beside its path. Then each name is created, which fails for an
+existing name, and a rename brings the text to the name. A failure removes the created names. The last file
+names the other files, so a process with the last file sees all files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _REMEDY: Final = "choose another file or folder with --out, or move what is ther
 
 
 def refuse_existing(files: Mapping[Path, object]) -> None:
-    """Make sure that nothing exists where files are to be written.
+    """Refuse existing files at the paths of new files.
 
     Raises:
         ConfigurationError: ``file-exists``.
@@ -33,7 +33,7 @@ def refuse_existing(files: Mapping[Path, object]) -> None:
 
 
 def write_new(files: Mapping[Path, str]) -> None:
-    """Write all files, in this order, or none. Folders are made.
+    """Write all files, in this order, or none; make missing folders.
 
     Raises:
         ConfigurationError: ``file-exists``.

@@ -1,5 +1,5 @@
-"""What a running command shows of itself to others: metrics, a status page, alerts.
+"""Views of a running command for others: metrics, a status page, alerts.
 
-In reading order: `samples`, `sampler`, `readiness`, `metrics`, `alerts`, `webhook`, `chart`, `page`,
-`access`, `server`, `watch`, `probe`.
+In reading order: `samples`, `metrics`, `alerts`, `webhook`, `chart`, `page`, `access`, `server`, `watch`,
+`probe`.
 """

@@ -1,13 +1,13 @@
-"""Where the status page listens, and who may see it.
+"""The address of the status page, and the rules of access to the page.
 
-It shows names of tables and messages of errors, so it listens on this machine alone, unless another address
-is given. Then a token is demanded: in the header ``Authorization: Bearer …``, or as ``?token=…`` from a
-browser, which then has a cookie that stands for it. Without a token nothing starts. A token that is given is
-demanded on this machine too. Ports of one host share cookies, so the cookie's name comes from the token, and
-two pipelines of one machine do not log each other out.
+The page shows names of tables and messages of errors, so the server listens on this machine alone by default.
+Any other address requires a token: in the header ``Authorization: Bearer …``, or as ``?token=…`` from a
+browser, which then receives a cookie in the token's place. Without the required token nothing starts. A
+configured token is required on this machine too. Ports of one host share cookies, so the cookie's name is
+derived from the token, and two pipelines of one machine do not log each other out.
 
-On this machine without a token, the name in the Host header must be a local one. A foreign web page could
-otherwise have its own name resolve to 127.0.0.1, and read ours through the user's browser.
+On this machine without a token, the name in the Host header must be local. Otherwise a foreign web page could
+resolve its own name to 127.0.0.1, and read the status page through the user's browser.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 TOKEN_VARIABLE: Final = "SMELT_HTTP_TOKEN"  # noqa: S105 - its name
 BUSY: Final = "too many clients are being served"
-"""The answer where no place is free: the command lives, or nothing would be said."""
+"""Answer when every place is taken; the answer alone shows a living command."""
 Headers: TypeAlias = "Mapping[str, str] | Message"
-"""Those of a request, whose names are found in any case, or as tests write them."""
+"""Headers of a request, in any case of letters, or as tests write them."""
 
 _LEAST: Final = 16
 _REMEDY: Final = (
@@ -40,14 +40,14 @@ _REMEDY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Host and port to listen at; port 0 takes a free one."""
+    """Host and port to listen at; port 0 takes a free port."""
 
     host: str
     port: int
 
     @property
     def local(self) -> bool:
-        """Whether nobody from another machine reaches it."""
+        """True if no other machine can reach the address."""
         return is_local(self.host)
 
     def __str__(self) -> str:
@@ -56,12 +56,12 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a command shows of itself.
+    """Addresses of a command's views.
 
     Attributes:
-        http: where the status page is; None: nowhere.
-        metrics_port: where on this machine metrics alone are; None: nowhere.
-        token_file: holds the token for the page.
+        http: address of the status page; None for no page.
+        metrics_port: port on this machine with metrics alone; None for no such port.
+        token_file: file with the token for the page.
     """
 
     http: Address | None = None
@@ -71,16 +71,16 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may see the page.
+    """The rules of access to the page.
 
     Attributes:
-        token: that is demanded; None: everybody on this machine.
+        token: the required token; None admits everybody on this machine.
     """
 
     token: str | None = field(default=None, repr=False)
 
     def allows(self, headers: Headers, query: str) -> bool:
-        """Whether a request may be answered."""
+        """Check whether a request has the required token."""
         if self.token is None:
             return True
         kind, _, given = headers.get("Authorization", "").partition(" ")
@@ -96,23 +96,23 @@ class Access:
         return any(found)
 
     def cookie(self, query: str) -> str | None:
-        """What a browser that came by ``?token=…`` is given, so that links need no token; else None."""
+        """Return the cookie for a browser with ``?token=…``, so that links need no token; otherwise None."""
         if self.token is None or "token=" not in query:
             return None
         return f"{self._cookie_name()}={self._mark()}; HttpOnly; SameSite=Strict; Path=/"
 
     def _mark(self) -> str:
-        """Stands for the token, which cannot be found from it."""
+        """A digest in the token's place; nobody can compute the token from the digest."""
         return hmac.new((self.token or "").encode(), b"deltasmelt status page", "sha256").hexdigest()
 
     def _cookie_name(self) -> str:
-        """One for each token."""
+        """Name of the cookie, different for each token."""
         return (
             f"smelt-{hmac.new((self.token or '').encode(), b'name of the cookie', 'sha256').hexdigest()[:12]}"
         )
 
     def knows_host(self, headers: Headers) -> bool:
-        """Whether the request names this machine; where a token is demanded, the name does not matter."""
+        """Check whether the request names this machine; with a required token, any name is accepted."""
         if self.token is not None:
             return True
         host = headers.get("Host", "")
@@ -126,7 +126,7 @@ def _cookies(headers: Headers, wanted: str) -> list[str]:
 
 
 def is_local(host: str) -> bool:
-    """Whether a name or address is one of this machine's loopback."""
+    """Check whether a name or address belongs to this machine's loopback."""
     if host.lower().rstrip(".") == "localhost":
         return True
     try:
@@ -136,7 +136,7 @@ def is_local(host: str) -> bool:
 
 
 def address_of(text: str) -> Address:
-    """``127.0.0.1:8080``, ``[::1]:8080``, ``:8080`` (this machine).
+    """Parse ``127.0.0.1:8080``, ``[::1]:8080`` or ``:8080`` (this machine).
 
     Raises:
         ValueError: text of another form.
@@ -151,15 +151,15 @@ def address_of(text: str) -> Address:
 
 
 def access_to(address: Address, *, token_file: Path | None, variable: str | None) -> Access:
-    """Who may see a page at this address.
+    """Return the rules of access to a page at an address.
 
     Args:
-        address: where it listens.
-        token_file: holds the token.
-        variable: the token, from the environment; the file takes precedence.
+        address: address of the page's server.
+        token_file: file with the token.
+        variable: the token from the environment; the file takes precedence.
 
     Raises:
-        ConfigurationError: a token is needed and there is none, or it is of no use.
+        ConfigurationError: a required token is missing, or a token is unusable.
     """
     where, token = f"--http {address}", (variable or "").strip()
     if token_file is not None:

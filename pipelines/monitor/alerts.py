@@ -1,20 +1,19 @@
-"""Which alerts a new status calls for: a change of what is wrong, never the state itself again. Pure.
+"""Alerts for a new status: each alert reports a change, never an unchanged state again. Pure.
 
-An alert fires when something becomes wrong, and is resolved when it no longer is. Lag that fired is resolved
-at half the limit, so that a layer at the limit does not fire again and again. A slot fires again when its
-level of danger rises, and is resolved after a time of calm (`pipelines.monitor.alerts`). What could not
-be seen changes nothing: a server that is down says nothing of its slot, a lake that is away nothing of its
-errors. That a half cannot be seen is an alert of its own, after as long as a layer may be behind.
+An alert fires when a fault appears, and is resolved when the fault ends. A lag alert is resolved at half the
+limit, so a layer near the limit does not fire repeatedly. A slot alert fires again at a higher level of
+danger, and is resolved after a time of calm. Unknown facts change nothing: a silent server reports nothing
+about its slot, an absent lake nothing about its errors. A half without an answer is an alert of its own kind
+(``blind``), after the same time as a layer's allowed lag.
 
-An alert that could not be delivered counts as not fired: after a pause it fires, or is resolved, once more.
-A command knows nothing of the one before it, so what is wrong at its start fires once more.
+An undelivered alert counts as not fired: after a pause, the alert fires or is resolved once more. A command
+knows nothing about the command before, so a fault at the start fires once more.
 
-What page and alerts may show of a text: no password, no other sessions, no control characters.
+`shown_text` filters every text for page and alerts: no password, no other sessions, no control characters.
 
-A slot's level of danger without flapping: it rises at once, and falls after a time of calm. Pure.
-
-The server frees WAL in steps, so a slot near a limit crosses it again and again. `bronze.reader.watch` tells
-the same in the log, where only a rise matters.
+`HeldLevel` computes a slot's level of danger without flapping: the level rises at once, and falls after a
+time of calm. The server frees WAL in steps, so a slot near a limit crosses the limit repeatedly.
+`bronze.reader.watch` logs the same level, where only a rise matters.
 """
 
 from __future__ import annotations
@@ -49,16 +48,16 @@ def shown_text(text: str) -> str:
 
 
 CALM_SECONDS: Final = 300.0
-"""Time at lower levels after which the level falls to the highest of them."""
+"""Time at lower levels before the level falls to the highest of these levels."""
 TINY_SECONDS: Final = 3600.0
-"""The same for a limit that is passed in ordinary running, which may be once in many minutes."""
+"""The same time for a small limit, which normal operation may cross once in many minutes."""
 
 
 class HeldLevel:
-    """The level that counts.
+    """The effective level of danger.
 
     Attributes:
-        level: that counts now.
+        level: the level in effect now.
     """
 
     def __init__(self) -> None:
@@ -67,12 +66,12 @@ class HeldLevel:
         self._highest = RiskLevel.NONE
 
     def after(self, seen: RiskLevel, wal: WalBudget | None, now: float) -> RiskLevel:
-        """The level that counts after a look.
+        """Return the effective level after a sample.
 
         Args:
-            seen: the level that this look found.
-            wal: what the slot holds back; None where it is not known.
-            now: by the monotonic clock, in seconds.
+            seen: the level in this sample.
+            wal: WAL held back by the slot; None for unknown.
+            now: seconds of the monotonic clock.
         """
         if self.level >= RiskLevel.MUCH and stays_high(wal):
             seen = max(seen, RiskLevel.MUCH)
@@ -88,20 +87,20 @@ class HeldLevel:
 
 
 AGAIN_SECONDS: Final = 300.0
-"""After an alert that was not delivered, before it fires again: a receiver that refuses is not flooded."""
+"""Pause after an undelivered alert; the pause protects a refusing receiver from a flood."""
 AlertState: TypeAlias = Literal["firing", "resolved"]
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Something that became wrong, or right again.
+    """A new fault, or the end of a fault.
 
     Attributes:
-        name: the layer, slot, table, document or pipeline that it is about.
-        text: all in one line; chat services show this key of the body.
-        code: of the error.
-        remedy: what to do.
-        key: what the alert is about, among all alerts of the command; it is not posted.
+        name: the affected layer, slot, table, document or pipeline.
+        text: the whole alert in one line; chat services show this key of the body.
+        code: the error's code.
+        remedy: what the operator can do.
+        key: identity of the fault among the command's alerts; not posted.
     """
 
     pipeline: str
@@ -116,18 +115,18 @@ class Alert:
     key: tuple[str, ...] = ()
 
     def body(self) -> dict[str, str | None]:
-        """What is posted."""
+        """Return the body of the post."""
         return {name: value for name, value in asdict(self).items() if name != "key"}
 
 
 class Alerts:
-    """Compares each status with the one before it.
+    """Compares each status with the status before.
 
     Args:
-        pipeline: its name.
-        kinds: that are asked for.
-        layers: of the command, whose lag counts.
-        limit: seconds of lag, and for which something may be out of sight.
+        pipeline: name of the pipeline.
+        kinds: kinds of alerts in the pipeline file.
+        layers: layers of the command, whose lag counts.
+        limit: seconds of lag, and of a half without an answer, before an alert.
     """
 
     def __init__(
@@ -143,11 +142,11 @@ class Alerts:
         self._dropped: deque[tuple[float, Alert]] = deque()
 
     def after(self, status: Status, now: float | None = None) -> list[Alert]:
-        """What has changed with this status.
+        """Return the alerts for a new status.
 
         Args:
-            status: the newest.
-            now: by the monotonic clock, in seconds; default: now.
+            status: the newest status.
+            now: seconds of the monotonic clock; default: now.
         """
         now = time.monotonic() if now is None else now
         self._fire_again(now)
@@ -165,16 +164,16 @@ class Alerts:
         return found
 
     def dropped(self, alert: Alert, now: float | None = None) -> None:
-        """An alert was not delivered; any thread may report one.
+        """Record an undelivered alert; any thread may call.
 
         Args:
-            alert: as it was returned.
-            now: by the monotonic clock, in seconds; default: now.
+            alert: the alert as returned by `after`.
+            now: seconds of the monotonic clock; default: now.
         """
         self._dropped.append((time.monotonic() if now is None else now, alert))
 
     def _fire_again(self, now: float) -> None:
-        """Take back what was dropped a while ago, so that this look finds it anew."""
+        """Forget alerts dropped long enough ago, so the present comparison finds them new."""
         while self._dropped and now - self._dropped[0][0] >= AGAIN_SECONDS:
             _, alert = self._dropped.popleft()
             if alert.state == "resolved" and alert.key not in self._firing:
@@ -183,11 +182,11 @@ class Alerts:
                 del self._firing[alert.key]
 
     def failed(self, why: str, now: float | None = None) -> list[Alert]:
-        """A look found nothing at all.
+        """Return the alerts after a sample without any answer.
 
         Args:
-            why: what it met.
-            now: by the monotonic clock, in seconds; default: now.
+            why: reason of the failure.
+            now: seconds of the monotonic clock; default: now.
         """
         return self._unseen("status", why, time.monotonic() if now is None else now)
 
@@ -206,7 +205,7 @@ class Alerts:
         return [self._fires(self._alert("blind", "firing", key, what, text, None, message, remedy))]
 
     def ended(self, error: Exception) -> list[Alert]:
-        """The command ended by this error, whichever it is."""
+        """Return the alert about the error at the command's end."""
         if "error" not in self._kinds:
             return []
         code = remedy = None
@@ -222,7 +221,7 @@ class Alerts:
         return [self._alert("error", "firing", (), self._pipeline, text, code, message, remedy or None)]
 
     def errors(self, errors: Collection[OpenError]) -> list[Alert]:
-        """What has changed where these errors are open."""
+        """Return the alerts for the open errors of the lake."""
         if "error" not in self._kinds:
             return []
         now = {("error", error.scope, error.name, error.code): error for error in errors}

@@ -1,4 +1,4 @@
-"""Lines of the last hour, or since the start, as SVG, on a scale that people can read. Pure."""
+"""SVG lines of the last hour, or since the start, on a readable scale. Pure."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _LEAST_SECONDS: Final = 10.0
 _STEPS: Final = (1, 2, 3, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
 _SPANS: Final = (300.0, 900.0, 1800.0, KEPT.total_seconds())
 _GAP_SECONDS: Final = 120.0
-"""Between two samples, from which a line is broken."""
+"""Time between two samples at which a line is broken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One step's line.
+    """The line of one step.
 
     Attributes:
-        paths: of SVG, one for each unbroken part.
-        now: the newest value in words.
-        most: the largest value of the hour in words.
+        paths: SVG paths, one for each unbroken part.
+        now: the newest value as text.
+        most: the largest value of the hour as text.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A horizontal line of the scale: how high, and what it says."""
+    """A horizontal line of the scale: its height and its label."""
 
     y: float
     text: str
@@ -51,14 +51,14 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Seconds behind over the last hour."""
+    """Lag in seconds over the last hour."""
 
     lines: tuple[Line, ...]
     ticks: tuple[Tick, ...]
 
 
 def lag_chart(points: Sequence[LadderPoint], names: Iterable[str], now: datetime) -> Chart:
-    """The seconds of these steps over the last hour."""
+    """Return the chart of these steps' lag over the last hour."""
     series = {name: _series(points, name, "seconds", now) for name in names}
     top = max([_LEAST_SECONDS, *(value for found in series.values() for _, value in found)])
     step = next((step for step in _STEPS if step * 4 >= top), math.ceil(top / 4))
@@ -78,7 +78,7 @@ def lag_chart(points: Sequence[LadderPoint], names: Iterable[str], now: datetime
 
 
 def span_of(points: Sequence[LadderPoint], now: datetime) -> float:
-    """Seconds that are shown: an hour, or less where the command has not run that long."""
+    """Return the seconds on display: an hour, or less after a recent start."""
     age = (now - points[0].at).total_seconds() if points else 0.0
     return next((span for span in _SPANS if span >= age), _SPANS[-1])
 
@@ -86,7 +86,7 @@ def span_of(points: Sequence[LadderPoint], now: datetime) -> float:
 def bytes_line(
     points: Sequence[LadderPoint], name: str, now: datetime, *, width: float, height: float
 ) -> Line | None:
-    """The bytes behind of one step as a small line on its own scale; None where nothing is known."""
+    """Return one step's lag in bytes as a small line on its own scale; None without known values."""
     found = _series(points, name, "bytes", now)
     if not found:
         return None
@@ -100,9 +100,9 @@ def bytes_line(
 
 
 def _series(points: Sequence[LadderPoint], name: str, what: str, now: datetime) -> list[tuple[float, float]]:
-    """Seconds ago and value, oldest first.
+    """Return pairs of age in seconds and value, oldest first.
 
-    Of samples that fall together the largest value is taken, but the newest is as it is.
+    Of samples at one point of the line, the largest value counts; the newest value stays exact.
     """
     span = span_of(points, now)
     known = [

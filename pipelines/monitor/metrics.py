@@ -1,15 +1,14 @@
-"""The newest sample as Prometheus metrics. Pure, but for the library that writes the text.
+"""The newest sample as Prometheus metrics. Pure, except for the library that writes the text.
 
-Names follow https://prometheus.io/docs/practices/naming/. A number that is not known is left out, so that an
-alert rule on it does not see a zero. Nothing has a table's name as a label: the numbers of series must not
-grow with the tables. Which table it is, the page and `smelt status` say.
+Names follow https://prometheus.io/docs/practices/naming/. The text omits an unknown number, so an alert rule
+never sees a false zero. No metric has a table's name as a label: the number of series must not grow with the
+tables. The page and `smelt status` name the tables.
 
-How long a slot's room lasts, from looks over two minutes. Pure.
-
-The room (``safe_wal_size``) goes down as WAL is written, and up in steps as the reader confirms. Between two
-looks it may only fall although nothing is wrong, so a rate over some seconds makes alerts that flap. Here the
-most room of one minute is compared with the most of the minute before it. Steps that come more often than
-once a minute do not count then, and what remains is the net pace at which the room shrinks.
+`SlotTrend` computes the time until the slot's room is used up, from samples over two minutes. The room
+(``safe_wal_size``) falls as the server writes WAL, and rises in steps as the reader confirms. Between two
+samples the room may only fall although nothing is wrong, so a rate over a few seconds makes flapping alerts.
+The trend compares the largest room of one minute with the largest room of the minute before. Steps more often
+than once a minute then do not count, and the net pace of the shrinking room remains.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ if TYPE_CHECKING:
     from deltasmelt.pipelines.monitor.samples import View
 
 HALF_SECONDS: Final = 60.0
-"""Each of the two times that are compared."""
+"""Length of each of the two compared periods."""
 
 
 class _Look(NamedTuple):
-    """When it was, the room of the slot, and the end of the log, both in bytes."""
+    """Time of a sample, the slot's room, and the end of the log, both in bytes."""
 
     at: float
     room: int
@@ -47,18 +46,18 @@ class _Look(NamedTuple):
 
 
 class SlotTrend:
-    """Looks of the last two minutes at one slot."""
+    """Samples of one slot in the last two minutes."""
 
     def __init__(self) -> None:
         self._looks: deque[_Look] = deque()
         self._limit: int | None = None
 
     def of(self, status: Status, now: float) -> Status:
-        """The status with the time left, and the rate of writing, by this trend; None until it is known.
+        """Return the status with the time left and the rate of writing from this trend; None until known.
 
         Args:
-            status: the newest; what it says of seconds left is not used.
-            now: by the monotonic clock, in seconds.
+            status: the newest status; its own figure of seconds left is not used.
+            now: seconds of the monotonic clock.
         """
         if status.source_error is not None:  # it says nothing of the slot, and the looks before stay true
             return status
@@ -106,14 +105,14 @@ _Sample = tuple[tuple[str, ...], float | None]
 def exposition(
     view: View, pipeline: str, *, ready: bool, counters: Mapping[str, int], restarts: int | None = None
 ) -> bytes:
-    """The text that Prometheus scrapes.
+    """Return the text for Prometheus.
 
     Args:
-        view: what is known.
-        pipeline: its name, the first label of every metric.
-        ready: whether the layers of the command are ready.
-        counters: alerts by outcome.
-        restarts: of the reader; None without one.
+        view: the newest sample.
+        pipeline: name of the pipeline, the first label of every metric.
+        ready: True if the command's layers are ready.
+        counters: number of alerts by outcome.
+        restarts: number of the reader's restarts; None without a reader.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(
@@ -125,7 +124,7 @@ def exposition(
 
 
 class _Collector(Collector):
-    """Metrics that are there already, in the form that the library asks for."""
+    """Finished metrics in the form required by the library."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._metrics = list(metrics)
@@ -286,7 +285,7 @@ def _of_snapshot(status: Status, gauge: _Gauges) -> Iterator[Metric]:
 
 
 class _Gauges:
-    """Makes gauges that have the pipeline's name as their first label."""
+    """Makes gauges with the pipeline's name as their first label."""
 
     def __init__(self, pipeline: str) -> None:
         self._pipeline = pipeline

@@ -1,8 +1,8 @@
-"""The status page: one HTML page that shows everything and loads nothing.
+"""The status page: one self-contained HTML page.
 
-It is made from `page.html.j2` beside this module. Styles and pictures are in the page, and a
-Content-Security-Policy forbids the browser to fetch anything. There is no script: the browser reads the page
-again every few seconds. Every text is escaped, and goes through `shown_text`.
+`page.html.j2` is the page's template. Styles and pictures are part of the page, and a Content-Security-Policy
+forbids the browser to fetch anything. The page has no script: the browser reloads the page every few seconds.
+The template escapes every text, and `shown_text` filters every text.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ REFRESH_SECONDS: Final = 10
 _SPANS: Final = {300.0: "5 minutes", 900.0: "15 minutes", 1800.0: "30 minutes", 3600.0: "hour"}
 _LAYERS: Final = ("bronze", "silver", "gold")
 _SHOWN: Final = 200
-"""Tables that are shown; those with trouble come first."""
+"""Largest number of tables on the page; tables with a fault come first."""
 _ORDER: Final = ("stopped", "waiting", "snapshot", "dropped", "streaming")
 
 
 def render(view: View, pipeline: str, reasons: Sequence[str], *, report: bool) -> str:
-    """The page as text.
+    """Return the page as text.
 
     Args:
-        view: what is known.
-        pipeline: its name.
-        reasons: why the layers are not ready; empty where they are.
-        report: whether there is a report of `smelt quality`.
+        view: the newest sample.
+        pipeline: name of the pipeline.
+        reasons: why the layers are not ready; empty for ready layers.
+        report: True if a report of `smelt quality` exists.
     """
     status = view.status
     ladder = () if status is None else status.ladder
@@ -92,7 +92,7 @@ def _worst_first(tables: Sequence[TableStatus]) -> list[TableStatus]:
 
 
 def _shown(value: Any) -> Any:
-    """Each text of the page, wherever the template shows it."""
+    """Filter each text of the page, at every place in the template."""
     return shown_text(value) if type(value) is str else value
 
 

@@ -1,12 +1,13 @@
-"""Ask a command that shows itself by ``--http`` how it is: a health check where there is no `curl`.
+"""Probe a command with ``--http``: a health check for machines without `curl`.
 
-    python -m pipelines.monitor.probe [/healthz | /readyz] [--http HOST:PORT] [--http-token-file FILE]
+    python -m deltasmelt.pipelines.monitor.probe [/healthz | /readyz] [--http HOST:PORT] [--http-token-file
+    FILE]
 
-For a container's ``HEALTHCHECK`` and a pod's ``exec`` probes, which see nothing but an exit code. A probe by
-Kubernetes' own HTTP client could not send the token, which no manifest should hold. It loads a tenth of what
-`smelt` loads, because it runs every few seconds for months. Whatever keeps it from an answer of 200 is one
-line and exit code 1. A command that hangs does not answer within ``--seconds``. A command that is too busy to
-serve one more client is alive: nobody should end it for that.
+The probe serves a container's ``HEALTHCHECK`` and a pod's ``exec`` probes, which see nothing but an exit
+code. Kubernetes' own HTTP client could not send the token, which no manifest should hold. The probe loads a
+tenth of the modules of `smelt`, because the probe runs every few seconds for months. Every outcome except an
+answer of 200 is one line and exit code 1. A hung command does not answer within ``--seconds``. A command too
+busy for one more client is alive: nobody should end a busy command.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - a name for where others listen
 _MOST: Final = 4096
-"""Bytes of an answer that are shown: the reasons of ``/readyz``."""
+"""Largest number of printed bytes of an answer: the reasons in ``/readyz``."""
 
 
 def _address(text: str) -> Address:
@@ -39,7 +40,7 @@ def _address(text: str) -> Address:
 
 
 def parser() -> argparse.ArgumentParser:
-    """What can be asked."""
+    """Return the parser of the probe's arguments."""
     made = argparse.ArgumentParser(
         prog="python -m deltasmelt.pipelines.monitor.probe",
         description="Exit code 0 if a running command is well.",
@@ -52,13 +53,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def ask(address: Address, path: str, token: str, seconds: float) -> tuple[bool, str]:
-    """Whether the answer is 200, or a busy command is asked whether it lives; and what the answer says.
+    """Return the probe's success and the answer's text; a busy command passes the liveness probe.
 
     Args:
-        address: where the command listens.
-        path: of the probe.
-        token: that it demands; empty for none.
-        seconds: for each step of the answer.
+        address: address of the command's page.
+        path: path of the probe.
+        token: the required token; empty for none.
+        seconds: time limit for each step of the answer.
     """
     host = _EVERYWHERE.get(address.host, address.host)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -77,7 +78,7 @@ def ask(address: Address, path: str, token: str, seconds: float) -> tuple[bool, 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0 for an answer of 200, 1 for any other or none, 2 for arguments that do not parse."""
+    """Return the exit code: 0 for an answer of 200, 1 for any other or none, 2 for wrong arguments."""
     asked = parser().parse_args(arguments)
     try:
         token = (

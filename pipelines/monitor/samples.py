@@ -1,13 +1,12 @@
-"""Looks at a running pipeline, and an hour of them: what metrics, page and alerts are views of.
+"""Samples of a running pipeline, and an hour of them; metrics, page and alerts are views of the samples.
 
-The newest status is kept whole, of those before it only the ladder. A look that failed leaves the newest
-status as it is; it grows old, and everything that shows it says so.
+`Samples` keeps the newest status whole, and only the ladder of earlier statuses. A failed sample leaves the
+newest status unchanged; the status grows old, and every view shows the age.
 
-The thread that looks at the pipeline every few seconds while a command runs.
-
-It never ends or delays the pipeline. It only reads; nobody waits for it; whatever it meets is logged once and
-kept as the reason why the newest sample grows old. A look that takes long makes the next ones rarer, so that
-looking takes at most a tenth of one core's time, as long as no sample grows late by that.
+`Sampler` is the thread that samples the pipeline every few seconds while a command runs. The sampler never
+ends or delays the pipeline: the sampler only reads, nobody waits for the sampler, and each failure is logged
+once and remains the reason of the aging sample. Slow samples are taken more rarely, so sampling takes at most
+a tenth of one core's time, as long as no sample grows late thereby.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ if TYPE_CHECKING:
 
 KEPT: Final = timedelta(hours=1)
 LATE_SECONDS: Final = 120.0
-"""Age of a sample from which it says nothing of now; more where a look takes long."""
+"""Age at which a sample is late; more for slow samples."""
 LATEST_SECONDS: Final = 600.0
-"""The same, however long a look takes."""
+"""Age at which any sample is late."""
 _LOOKS: Final = 3.0
-"""A sample of now may be as old as its own look and the next, which may take twice as long."""
+"""A sample may be as old as its own duration and the next sample's, which may be twice as long."""
 _REST_SECONDS: Final = 30.0
-"""And the pause between them, at most (`pipelines.monitor.samples`)."""
+"""Longest pause between two samples within this age."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +48,16 @@ class LadderPoint:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is known at one moment.
+    """The known state at one moment.
 
     Attributes:
-        status: the newest; None before the first look, and while each look fails.
-        taken_at: when the look that read the newest status began: it says nothing of what came later.
-        took: seconds that reading it took.
-        failure: why the newest look failed; None where it did not.
-        failures: looks that failed so far.
+        status: the newest status; None before the first sample, and while every sample fails.
+        taken_at: begin of the newest status's sample; the status shows nothing later.
+        took: seconds of this sample.
+        failure: reason of the newest sample's failure; None after a success.
+        failures: number of failed samples so far.
         points: the ladder of the last hour, oldest first.
-        stages: whether each stage of the command lives.
+        stages: for each stage of the command, True if the stage is alive.
         now: this moment.
     """
 
@@ -73,18 +72,18 @@ class View:
 
     @property
     def age(self) -> float | None:
-        """Seconds since the look that read the newest status began."""
+        """Seconds since the begin of the newest status's sample."""
         return None if self.taken_at is None else max(0.0, (self.now - self.taken_at).total_seconds())
 
     @property
     def late(self) -> bool:
-        """Whether the newest status says nothing of now."""
+        """True if the newest status is too old to describe the present."""
         allowed = max(LATE_SECONDS, _LOOKS * self.took + _REST_SECONDS)
         return self.age is None or self.age > min(allowed, LATEST_SECONDS)
 
 
 def without_login(status: Status) -> Status:
-    """The status without the role that logs in, which `smelt status` shows beside the address."""
+    """Return the status without the login role, which `smelt status` shows beside the address."""
     place, _, role = status.source.rpartition(" as ")
     if not place or not role:
         return status
@@ -95,7 +94,7 @@ def without_login(status: Status) -> Status:
 
 
 class Samples:
-    """The newest status and an hour of ladders. All methods may be called from any thread."""
+    """The newest status and an hour of ladders. Any thread may call all methods."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -107,12 +106,12 @@ class Samples:
         self._failures = 0
 
     def add(self, status: Status, *, took: float = 0.0, at: datetime | None = None) -> None:
-        """A look succeeded.
+        """Record a successful sample.
 
         Args:
-            status: what it found.
-            took: seconds that it took.
-            at: when it began; default: now.
+            status: the status in the sample.
+            took: seconds of the sample.
+            at: begin of the sample; default: now.
         """
         at = at or datetime.now(UTC)
         with self._lock:
@@ -122,16 +121,16 @@ class Samples:
                 self._points.popleft()
 
     def fail(self, why: str) -> None:
-        """A look failed."""
+        """Record a failed sample."""
         with self._lock:
             self._failure = why
             self._failures += 1
 
     def view(self, stages: dict[str, bool] | None = None) -> View:
-        """What is known now.
+        """Return the known state now.
 
         Args:
-            stages: whether each stage of the command lives.
+            stages: for each stage of the command, True if the stage is alive.
         """
         with self._lock:
             return View(
@@ -147,22 +146,22 @@ class Samples:
 
 EVERY_SECONDS: Final = 5.0
 _REST: Final = 9.0
-"""Pause after a look, as a multiple of the time that it took, at least."""
+"""Shortest pause after a sample, as a multiple of the sample's duration."""
 _LONGEST_REST: Final = 30.0
-"""No longer pause after a look that takes so long that samples would grow late while all is well."""
+"""Longest pause after a slow sample; a longer pause would make samples late without a fault."""
 _END_SECONDS: Final = 1.0
 _LOGGER = logging.getLogger("deltasmelt.monitor")
 
 
 class Sampler:
-    """Reads the status again and again, from the start of the block to its end.
+    """Reads the status repeatedly, from the start of the block to its end.
 
     Args:
         read: reads the status.
-        samples: takes what it reads.
-        told: is told each status, in the sampler's thread.
-        failed: is told why a look found nothing, there too.
-        every: seconds from one look to the next.
+        samples: receives the results.
+        told: receives each status, in the sampler's thread.
+        failed: receives the reason of each failed sample, in the sampler's thread.
+        every: seconds from one sample to the next.
     """
 
     def __init__(
@@ -184,11 +183,11 @@ class Sampler:
         self._thread = threading.Thread(target=self._work, name="sampler", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Begin to sample."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more; a look that is under way is hardly waited for."""
+        """Stop sampling; hardly wait for a sample under way."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(_END_SECONDS)
@@ -220,7 +219,7 @@ class Sampler:
                 self._failed(why)
 
     def _log(self, unseen: dict[str, str]) -> None:
-        """Log what cannot be seen, once for each reason."""
+        """Log an invisible part, once for each reason."""
         for what, why in unseen.items():
             if self._said.get(what) != why:
                 _LOGGER.warning("the pipeline's %s could not be read: %s", what, in_a_line(shown_text(why)))
@@ -228,10 +227,10 @@ class Sampler:
 
 
 def rest(took: float, every: float = EVERY_SECONDS) -> float:
-    """Return the pause after a look: nine times as long, unless the sample were late before the next one.
+    """Return the pause after a sample: nine times its duration, unless the next sample would be late.
 
     Args:
-        took: seconds that the look took; the next one may take twice as long.
-        every: seconds from one look to the next, where looks are quick.
+        took: seconds of the sample; the next sample may take twice as long.
+        every: seconds from one quick sample to the next.
     """
     return max(every - took, min(_REST * took, max(LATE_SECONDS - 3 * took, _LONGEST_REST)))

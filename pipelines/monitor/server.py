@@ -1,12 +1,13 @@
 """The HTTP server beside a running command: a few pages, each a view of the newest sample.
 
-It listens before anything else starts, so that a port in use costs no snapshot, and serves in daemon threads.
-A request reads memory alone, never server or lake, so that nobody can slow the pipeline by asking. Requests
-are not logged: a query may hold the token.
+The server listens before anything else starts, so a port in use costs no snapshot, and serves in daemon
+threads. A request reads memory alone, never server or lake, so no client can slow the pipeline. The server
+logs no requests: a query may contain the token.
 
-Only so many clients are served at once, and each has some seconds for its whole request, however it is sent.
-Where all places are taken, the client that has been silent for longest gives its place to the next one. So
-connections that ask nothing cannot keep a probe from its answer. A client that asked holds its place.
+The server serves a limited number of clients at once, and allows each client some seconds for the whole
+request, at any pace of sending. With all places taken, the client with the longest silence yields its place
+to the next client. So silent connections cannot keep a probe from its answer. A client with a complete
+request holds its place.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
     from deltasmelt.pipelines.monitor.access import Access
 
 _CLIENT_SECONDS: Final = 10.0
-"""For a whole request, and for taking each half of the answer."""
+"""Time limit of a whole request, and of receiving each half of the answer."""
 _CLIENTS: Final = 32
-"""Served at once. A browser, a Prometheus and some probes are a handful."""
+"""Largest number of clients at once. A browser, a Prometheus and some probes are a handful."""
 _BUSY: Final = (
     b"HTTP/1.0 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n"
     b"Retry-After: 10\r\n\r\n" + BUSY.encode() + b"\n"
@@ -53,7 +54,7 @@ _REMEDIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is sent back."""
+    """The answer to a request."""
 
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
@@ -71,10 +72,10 @@ class _Server(ThreadingHTTPServer):
         self._lock = threading.Lock()
         self._taken: set[Any] = set()
         self._silent: dict[Any, None] = {}
-        """Those of the connections that have asked nothing yet, oldest first."""
+        """Connections without a request so far, oldest first."""
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a client in a thread of its own, or refuse one where enough are being served."""
+        """Serve a client in a thread of its own, or refuse the client at the limit."""
         with self._lock:
             full = len(self._taken) >= self.places
             refused: Any = next(iter(self._silent), request) if full else None
@@ -101,12 +102,12 @@ class _Server(ThreadingHTTPServer):
             raise
 
     def asked(self, request: Any) -> None:
-        """A client has sent its request: it holds its place."""
+        """Record the complete request of a client, which now holds its place."""
         with self._lock:
             self._silent.pop(request, None)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """One client, in its thread; its place is free when it sees the end of the connection."""
+        """Serve one client in its thread; free the place before the client sees the end of the connection."""
         try:
             super().finish_request(request, client_address)
         finally:
@@ -118,12 +119,12 @@ class _Server(ThreadingHTTPServer):
         self._silent.pop(request, None)
 
     def server_bind(self) -> None:
-        """Bind without asking the name service who we are, which may take seconds."""
+        """Bind without a query of the name service, which may take seconds."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = map_address(self.server_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - its interface
-        """A client went away, or a page could not be made."""
+        """Log the failure of a request: the client left, or the page could not be made."""
         _LOGGER.debug("a request was not answered")
 
 
@@ -132,7 +133,7 @@ class _Server6(_Server):
 
 
 class _InTime(io.RawIOBase):
-    """What a client sends until a moment, however slowly; each read waits for what is left of the time."""
+    """Input of a client until a deadline, at any pace; each read waits for the remaining time."""
 
     def __init__(self, connection: socket.socket, seconds: float) -> None:
         super().__init__()
@@ -156,33 +157,33 @@ class _InTimeHandler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def setup(self) -> None:
-        """Read in time: without an end, a client that sends a byte now and then goes on for ever."""
+        """Read with a deadline: without a deadline, a client with a byte now and then would stay for ever."""
         super().setup()
         self.rfile.close()
         self.rfile = io.BufferedReader(_InTime(self.connection, self.client_seconds))
 
     def log_message(self, *_: Any) -> None:
-        """Nothing: the query may hold the token."""
+        """Log nothing: the query may contain the token."""
 
 
 def map_address(found: Any) -> tuple[str, int]:
-    """Host and port of a socket's address, of whichever family."""
+    """Return host and port of a socket's address, in any address family."""
     return str(found[0]), int(found[1])
 
 
 class PageServer:
-    """Serves pages at one address until it is stopped.
+    """Serves pages at one address until `stop`.
 
     Args:
-        address: where.
-        access: who may see them.
-        pages: by path; each makes its answer when it is asked.
-        option: that named the address, for messages.
-        clients: served at once; then a silent one, or the further one, is refused (503).
-        seconds: for a whole request.
+        address: address to listen at.
+        access: rules of access to the pages.
+        pages: functions by path; each makes its answer at a request.
+        option: name of the option with the address, for messages.
+        clients: largest number of clients at once; then a silent client, or the new client, is refused (503).
+        seconds: time limit of a whole request.
 
     Raises:
-        ConfigurationError: nobody can listen there.
+        ConfigurationError: no socket can listen at the address.
     """
 
     def __init__(
@@ -212,11 +213,11 @@ class PageServer:
         )
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Begin to answer requests."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Answer no more."""
+        """Stop answering requests."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()

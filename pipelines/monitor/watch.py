@@ -1,17 +1,16 @@
-"""Watching a command from its start to its end: the sampler, the servers and the alerts, put together.
+"""The watch over a command from its start to its end: sampler, servers and alerts together.
 
-`watched` is a block around the run. Whatever is wrong with what was asked (a port in use, a token that is
-missing) is told before the run starts. After that nothing here raises.
+`watched` is a block around the run. A mistake in the options (a port in use, a missing token) is an error
+before the run starts. After the start nothing here raises.
 
-The end of a run is posted with its error, whichever it is, unless somebody interrupted it. The open errors
-are looked at once more then: a job may be gone before the next look.
+The end of a run is posted with its error, whatever the error, except after an interruption. The watch also
+reads the open errors once more at the end: a job may be gone before the next sample.
 
-Whether the layers of a command can be relied on now, and if not, why. Pure.
-
-Ready means: the newest sample is of now, the lake can be read, each layer has a position, no error of the
-pipeline is open, and no layer is behind by more than the limit. An error of one table stops that table alone,
-so it is no reason.
-Alive means that each stage of the command runs. A command that waits for its server lives, and is not ready.
+`why_not_ready` and `why_not_alive` decide whether the layers of a command are reliable now. Pure. Ready
+means: the newest sample is fresh, the lake can be read, each layer has a position, no error of the pipeline
+is open, and no layer's lag exceeds the limit. An error of one table stops this table alone and does not
+count. Alive means: each stage of the command runs. A command in wait for its server is alive, and is not
+ready.
 """
 
 from __future__ import annotations
@@ -53,12 +52,12 @@ if TYPE_CHECKING:
 
 
 def why_not_ready(view: View, layers: Collection[str], limit: float) -> list[str]:
-    """The reasons; empty where the layers are ready.
+    """Return the reasons; empty for ready layers.
 
     Args:
-        view: what is known.
-        layers: of the command.
-        limit: seconds that a layer may be behind.
+        view: the known state.
+        layers: layers of the command.
+        limit: allowed lag of a layer in seconds.
     """
     status = view.status
     if status is None or view.late:
@@ -83,7 +82,7 @@ def why_not_ready(view: View, layers: Collection[str], limit: float) -> list[str
 
 
 def why_not_alive(view: View) -> list[str]:
-    """The stages that do not run; empty where all do."""
+    """Return the dead stages; empty while all stages run."""
     if not view.stages:
         return ["the stages are starting"]
     return [f"{stage} does not run" for stage, alive in view.stages.items() if not alive]
@@ -98,22 +97,22 @@ def _no_sample(view: View) -> str:
 
 
 _LAST_ALERTS_SECONDS: Final = 5.0
-"""For alerts that wait when the command ends."""
+"""Time limit for alerts still waiting at the command's end."""
 _LAST_LOOK_SECONDS: Final = 5.0
-"""For the open errors then."""
+"""Time limit for the last read of the open errors."""
 _LOCAL: Final = "127.0.0.1"
 _HTML: Final = "text/html; charset=utf-8"
 _LOGGER = logging.getLogger("deltasmelt.monitor")
 
 
 class Watched:
-    """A command that is watched; it says which of its stages live.
+    """A watched command, with the state of its stages.
 
     Args:
         pipeline: the pipeline.
-        layers: of the command.
+        layers: layers of the command.
         read: reads the status.
-        every: seconds between two looks; default: the sampler's.
+        every: seconds between two samples; default: the sampler's.
     """
 
     def __init__(
@@ -151,21 +150,21 @@ class Watched:
     def runs(
         self, stages: Callable[[], dict[str, bool]], restarts: Callable[[], int | None] = lambda: None
     ) -> None:
-        """The run has begun.
+        """Record the begin of the run.
 
         Args:
-            stages: says of each stage whether it lives.
-            restarts: says how often the reader was started again; None without one.
+            stages: returns for each stage whether the stage is alive.
+            restarts: returns the number of the reader's restarts; None without a reader.
         """
         self._stages, self._restarts = stages, restarts
         self._runs = True
         self.sampler.start()
 
     def ended(self, error: Exception | None) -> None:
-        """The run has ended; raises nothing, and takes some seconds at most.
+        """Record the end of the run; raise nothing, and take some seconds at most.
 
         Args:
-            error: that ended it; None where it ended by itself.
+            error: the error at the end; None after a normal end.
         """
         if self.webhook is None or (error is not None and was_interrupted(error)):
             return
@@ -181,7 +180,7 @@ class Watched:
                 _LOGGER.exception("the end of the command could not be posted")
 
     def pages(self) -> dict[str, Callable[[], Answer]]:
-        """Every page by its path."""
+        """Return every page by its path."""
         return {
             "/": self._page,
             "/healthz": lambda: _probe(why_not_alive(self._view())),
@@ -192,7 +191,7 @@ class Watched:
         }
 
     def metrics(self) -> Answer:
-        """The page for Prometheus."""
+        """Return the page for Prometheus."""
         view = self._view()
         text = exposition(
             view,
@@ -232,7 +231,7 @@ class Watched:
         return Answer(report.read_bytes(), _HTML)
 
     def _report(self) -> Path | None:
-        """The newest report: beside the pipeline file, or where `smelt quality` writes without a name."""
+        """Return the newest report: beside the pipeline file, or at the default place of `smelt quality`."""
         folders = (self._pipeline.folder, log_folder(self._pipeline.pipeline))
         files = [folder / "quality.html" for folder in folders]
         found = [(file.stat().st_mtime, file) for file in files if file.is_file()]
@@ -271,12 +270,12 @@ def watched(
 
     Args:
         pipeline: the pipeline.
-        layers: of the command.
-        shown: what the command shows of itself.
-        output: is told where it can be seen.
+        layers: layers of the command.
+        shown: addresses of the command's views.
+        output: receives the addresses for the user.
 
     Raises:
-        ConfigurationError: it cannot be shown there.
+        ConfigurationError: an address or token is unusable.
     """
     shown = shown or Shown()
     command = Watched(pipeline, layers)
@@ -299,7 +298,7 @@ def watched(
 
 
 def _servers(command: Watched, shown: Shown) -> Iterator[tuple[PageServer, str]]:
-    """Each server that is asked for, and how it is told; the first listens before the second is made."""
+    """Yield each requested server with its description; the first listens before the second is made."""
     if shown.http is not None:
         access = access_to(shown.http, token_file=shown.token_file, variable=os.environ.get(TOKEN_VARIABLE))
         yield PageServer(shown.http, access, command.pages()), "status page: http://{}/"
@@ -321,7 +320,7 @@ def _json(plain: Any) -> bytes:
 
 
 def _clean(value: Any) -> Any:
-    """Every text as it may be shown, at any depth."""
+    """Filter every text for display, at any depth."""
     if isinstance(value, dict):
         return {key: _clean(inner) for key, inner in value.items()}
     if isinstance(value, list):

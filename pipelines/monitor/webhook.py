@@ -1,13 +1,13 @@
-"""Posting alerts: a thread posts every waiting alert as JSON as soon as the alert is due.
+"""Posting of alerts: a thread posts every waiting alert as JSON as soon as the alert is due.
 
-`send` returns at once, and drops an alert beyond the limit of waiting alerts. After a failure that may
-pass, an alert is posted again for a limited time, with growing pauses of the alert's own. So a retried
-alert delays no alert about another thing. Alerts with one key are posted in order, each after the alert
-before is delivered or dropped: a newer alert has shorter pauses, and otherwise an old "resolved" could be the
-receiver's last word while the error is open again. At the end of the command all waiting alerts are due at
-once, and a second thread overtakes a post without an answer. Each dropped alert is logged and reported, and
-fires again (`pipelines.monitor.alerts`). The URL may hold a token, so no message names the URL: a failure is
-named by status code or kind of system error.
+`send` returns at once, and drops an alert beyond the limit of waiting alerts. After a temporary failure, the
+thread posts the alert again for a limited time, with growing pauses for each alert. So a retried alert delays
+no alert about another fault. Alerts with one key are posted in order, each after the delivery or drop of the
+alert before: a newer alert has shorter pauses, and otherwise an old "resolved" could be the receiver's last
+word while the error is open again. At the end of the command all waiting alerts are due at once, and a second
+thread overtakes a post without an answer. Each dropped alert is logged and reported, and fires again
+(`pipelines.monitor.alerts`). The URL may contain a token, so no message names the URL: messages name a
+failure by status code or kind of system error.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _LOGGER = logging.getLogger("deltasmelt.alerts")
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long one alert is tried.
+    """Time limits for one alert.
 
     Attributes:
         first: seconds of the first pause.
         longest: seconds of the longest pause.
-        total: seconds after which it is dropped.
+        total: seconds before the drop of the alert.
     """
 
     first: float = 1.0
@@ -54,15 +54,15 @@ class Patience:
 
 
 class _RefusedError(Exception):
-    """The receiver will not take it, however often it is tried."""
+    """The receiver refuses the alert for good."""
 
 
 class _FailedError(Exception):
-    """It may work later."""
+    """The post failed and may succeed later."""
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirected POST would become a GET, to an address that nobody has written down."""
+    """Refuses redirects: a redirected POST would become a GET, to an address outside the pipeline file."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -70,14 +70,14 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """An alert that waits.
+    """A waiting alert.
 
     Attributes:
-        backoff: its pauses.
-        end: when it is given up, by the monotonic clock.
-        due: when it is tried next.
-        failed: why its newest attempt failed; empty before the first.
-        under_way: an attempt is being made now.
+        backoff: the alert's pauses.
+        end: deadline of the alert, by the monotonic clock.
+        due: time of the next attempt.
+        failed: reason of the newest attempt's failure; empty before the first.
+        under_way: True during an attempt.
     """
 
     alert: Alert
@@ -92,9 +92,9 @@ class Webhook:
     """Posts alerts to one URL.
 
     Args:
-        url: where to; it may hold a token.
-        patience: how long one alert is tried.
-        dropped: is told each alert that is given up, in whichever thread does that.
+        url: address of the receiver; may contain a token.
+        patience: time limits for one alert.
+        dropped: receives each dropped alert, in any thread.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Webhook:
         self._thread.start()
 
     def send(self, alert: Alert) -> None:
-        """Post an alert, some time; returns at once."""
+        """Queue an alert for posting; return at once."""
         with self._changed:
             why = "too many alerts wait" if self._end is None else "the command has ended"
             if self._end is None and len(self._waiting) < _MOST:
@@ -130,7 +130,7 @@ class Webhook:
         self._drop(alert, why)
 
     def stop(self, seconds: float) -> None:
-        """Post what is waiting, for at most so many seconds; each that is not delivered by then is logged."""
+        """Post the waiting alerts for at most the given seconds; log each undelivered alert."""
         with self._changed:
             self._end = time.monotonic() + seconds
             for one in self._waiting:
@@ -177,7 +177,7 @@ class Webhook:
                 self._changed.wait(pause)
 
     def _attempt(self, one: _Waiting, timeout: float) -> None:
-        """Post it; it waits no more, or is due again after a pause."""
+        """Post an alert; remove the alert from the queue, or plan a retry after a pause."""
         self.counters["retried"] += bool(one.failed)
         try:
             self._post(one.alert, timeout)
@@ -196,7 +196,7 @@ class Webhook:
             one.under_way = False
 
     def _take(self, one: _Waiting) -> bool:
-        """It waits no more; whether it did, and had not been given up meanwhile."""
+        """Remove an alert from the queue; return False for an alert already removed."""
         with self._changed:
             if one not in self._waiting:
                 return False
@@ -233,7 +233,7 @@ class Webhook:
 
 
 def _kind(error: BaseException) -> str:
-    """A failure without the address that it quotes."""
+    """Return a failure's description without the address."""
     reason = getattr(error, "reason", error)
     if isinstance(reason, OSError) and reason.strerror and not isinstance(reason, ssl.SSLError):
         return f"{type(reason).__name__}: {reason.strerror}"

@@ -1,5 +1,5 @@
-"""`smelt verify` of silver: PostgreSQL's own rows at one LSN, beside silver's at the same one.
+"""`smelt verify` of silver: compare PostgreSQL's rows with silver's rows at the same LSN.
 
-In reading order: `against_source` (the argument, and the order of things), `source_copy` (the source's side),
-`scratch` (where that lies meanwhile), `load` and `sample` (how much of it).
+In reading order: `against_source` (the argument, and the order of steps), `source_copy` (the source's rows
+and their temporary place), `load` (load limits and samples), `documents`, `sides`.
 """

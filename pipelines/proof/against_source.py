@@ -1,25 +1,22 @@
-"""Silver beside PostgreSQL, every row by content, both at one LSN.
+"""Compare silver with PostgreSQL, every row by content, both at one LSN.
 
-Why what it says is right:
+Why the comparison is right:
 
-* **One LSN.** The source's rows are those of an exported snapshot at S (`bronze.snapshot`). Silver's are
-  those that it stores, with bronze's window up to S folded over them (`silver.fresh`): what silver holds at
-  S, whole transactions, whether a cycle ends there or not. So a running pipeline goes on, and is not waited
-  for longer than bronze takes to S. Where nothing runs, bronze is read up to S first.
-* **The stored rows.** Rows that the window does not touch are those of the table as it is stored: of its
-  newest version, or where a cycle has passed S meanwhile, of the newest cut at or before S. What somebody
-  writes into a table between that cut and the cycle is seen by the next comparison.
-* **The same value path.** The source's text becomes values by the same expressions as silver's. Otherwise a
-  difference could be one of rendering.
-* **Nothing compared is said to be equal.** A table that cannot be compared is told with the reason, and the
-  proof then fails.
+* **One LSN.** The source's rows come from an exported snapshot at S (`bronze.snapshot`). Silver's rows are
+  the stored rows with bronze's window up to S folded over them (`silver.fresh`): silver at S, in whole
+  transactions, whether or not a cycle ends at S. So a running pipeline continues, and the comparison waits
+  only until bronze reaches S. Without a running pipeline, the comparison first reads bronze up to S.
+* **The stored rows.** Rows outside the window come from the stored table: from the newest version, or, after
+  a cycle has passed S meanwhile, from the newest cut at or before S. The next comparison sees foreign writes
+  to the table between this cut and the cycle.
+* **The same value path.** The expressions of silver also turn the source's text into values. Otherwise a
+  difference could be a difference of rendering.
+* **No empty success.** A table without a comparison is reported with the reason, and the proof fails.
 
-Both sides are compared by Spark (`silver.verify`): no row comes to this process but the few that are shown.
+Spark compares both sides (`silver.verify`): only the few rows for display come to this process.
 
-Of each document, the server computes some in that snapshot (`pipelines.proof.documents`), and gold's compiler
-makes the same ones of silver's rows at S (`gold.verify.against_source`).
-
-Bronze, carried to where the source's rows are while these are read and Spark starts.
+For each document, the server computes some instances in the same snapshot (`pipelines.proof.documents`), and
+gold's compiler builds the same instances from silver's rows at S (`gold.verify.against_source`).
 """
 
 from __future__ import annotations
@@ -65,7 +62,7 @@ if TYPE_CHECKING:
 
 
 class CatchingUp(threading.Thread):
-    """Has bronze reach the first snapshot's LSN while its rows are read and Spark starts."""
+    """A thread for bronze to reach the first snapshot's LSN, while the rows are read and Spark starts."""
 
     def __init__(self, pipeline: Pipeline, copy: SourceCopy, output: Output, command: str) -> None:
         super().__init__(name="smelt-verify-bronze", daemon=True)
@@ -77,7 +74,7 @@ class CatchingUp(threading.Thread):
         self._stop_asked = threading.Event()
 
     def run(self) -> None:
-        """Until it is there, or the copy has ended without a snapshot."""
+        """Read until bronze reaches the LSN, or the copy ends without a snapshot."""
         try:
             lsn = self._copy.exported(_LONG_SECONDS)
             if lsn is not None:
@@ -86,24 +83,24 @@ class CatchingUp(threading.Thread):
             self._failure = error
 
     def reach(self, lsn: Lsn) -> None:
-        """Return when bronze is there, or it was told to stop."""
+        """Wait until bronze reaches the LSN, or for `stop`."""
         reach(self._pipeline, lsn, self._output, self._command, self._stop_asked)
 
     def stop(self) -> None:
-        """Have it end soon."""
+        """Request the thread's end."""
         self._stop_asked.set()
 
     def check(self) -> None:
-        """Raise what ended it.
+        """Raise the error of the thread.
 
         Raises:
-            SmeltError: what stopped the reader.
+            SmeltError: the reader's error.
         """
         if self._failure is not None:
             raise self._failure
 
     def wait(self) -> None:
-        """Wait for its end; raises as `check`."""
+        """Wait for the thread's end; raise as `check` does."""
         while self.is_alive():
             self.join(_LOOK_SECONDS)
         self.check()
@@ -113,19 +110,19 @@ _SAY_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.1
 _LONG_SECONDS: Final = 86_400.0
 _SIDE_BY_SIDE: Final = 2
-"""Tables that are compared at once: the driver plans one while another's tasks run."""
+"""Number of tables compared at once: the driver plans one table while another table's tasks run."""
 
 
 @dataclass(slots=True)
 class Proof:
-    """What came of it.
+    """The result of the comparison.
 
     Attributes:
-        compared: tables and histories.
-        unproven: those that could not be.
+        compared: compared tables and histories.
+        unproven: tables and histories without a comparison.
         sources: the source's table of each name in `compared`.
-        seconds: that the source was read for.
-        documents: as the server computed them.
+        seconds: duration of reading the source.
+        documents: documents computed by the server.
     """
 
     compared: list[TableComparison] = field(default_factory=list)
@@ -136,12 +133,12 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether silver and documents hold what the source does, as far as was asked."""
+        """True if silver and documents equal the source, within the requested scope."""
         equal = all(one.equal for one in self.compared) and not any(one.wrong for one in self.documents)
         return equal and not self.unproven
 
     def wrong_tables(self) -> list[TableName]:
-        """The source's tables that a resnapshot mends: those of which more is wrong than ended versions."""
+        """The source's tables repairable by a resnapshot: more is wrong than ended versions."""
         wrong = (one for one in self.compared if one.counts.keys() - {"versions"})
         return sorted({self.sources[one.name] for one in wrong})
 
@@ -162,17 +159,17 @@ def prove(
 
     Args:
         pipeline: the pipeline.
-        spark_for: gives a session, while the source is read.
+        spark_for: returns a session, while the source is read.
         output: takes progress.
-        names: tables or patterns; none: all.
-        documents: that the server shall compute, too.
-        load: how much of the server it may take.
-        tell: is told each table's result at once.
-        given: a session that is there already, if any.
-        command: who we are, for the lake's lock.
+        names: tables or patterns; empty for all.
+        documents: documents for the server to compute.
+        load: limits of the server's load, and the sample.
+        tell: receives each table's result at once.
+        given: an existing session, if any.
+        command: name of the command for the lake's lock.
 
     Raises:
-        ConfigurationError: ``table-unknown``; ``pattern-matches-nothing``: there is no table to compare.
+        ConfigurationError: ``table-unknown``; ``pattern-matches-nothing``: no table is left to compare.
         SmeltError: the server or the lake cannot be reached.
     """
     load = load or Load()
@@ -236,7 +233,7 @@ def prove(
 
 
 def _tables(pipeline: Pipeline, names: Sequence[str]) -> tuple[list[SourceTable], dict[str, str]]:
-    """Return the tables to compare, and of which the source shows rows of tables that are not selected."""
+    """Return the tables to compare, and the tables with rows of unselected tables at the source."""
     source = pipeline.source
     with translated(source), connect(source, application_name="deltasmelt verify") as connection:
         require_own(connection, source, pipeline.lake_address(), pipeline.pipeline)
@@ -265,7 +262,7 @@ def _without_problems(tables: Sequence[SourceTable], told: Callable[[Unproven], 
 
 
 def _wait(copy: SourceCopy, bronze: CatchingUp, output: Output) -> None:
-    """Wait for the source's rows, and say now and then how far they are."""
+    """Wait for the source's rows, and report their progress now and then."""
     said = time.monotonic()
     with output.waiting("reading the source's rows"):
         while not copy.wait(_LOOK_SECONDS):

@@ -1,14 +1,14 @@
-"""Documents that the server itself computes, in the very snapshot whose rows silver is compared with.
+"""Documents computed by the server, in the same snapshot as silver's compared rows.
 
-* **The same snapshot.** A separate session takes over the exported snapshot together with the workers, and
-  locks the documents' tables while the workers hold their locks: no table can be rewritten between.
-* **Bounded.** The query asks for some roots of each document, from pages all over the root's table
+* **The same snapshot.** A separate session imports the exported snapshot together with the workers, and locks
+  the documents' tables while the workers hold their locks: no table can be rewritten in between.
+* **Bounded.** The query selects some roots of each document, from pages all over the root's table
   (TABLESAMPLE). Statements, documents and all documents together have a time limit, documents a size limit.
-  Answers that came within the limits are compared. The server sends no answer above the limit.
-* **Bounded here, too.** A line that swallows an answer leaves the server's limits without effect: each
-  statement ends its connection after a time, and with the connection the snapshot and the locks.
-* **The copy of rows goes on.** A failure here becomes the reason for which a document is not compared with
-  the server. A document without an answer is not compared, whatever ended its thread.
+  Answers within the limits are compared. The server sends no answer above the limit.
+* **Bounded at the client, too.** A connection that swallows an answer makes the server's limits ineffective:
+  each statement ends its connection after a time, and so the snapshot and the locks.
+* **The copy of rows continues.** A failure of this module becomes the reason why a document is not compared
+  with the server. A document without an answer is not compared, whatever ended its thread.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ if TYPE_CHECKING:
     from deltasmelt.silver.schema.catalog import SilverTable
 
 ROOTS: Final = 200
-"""Roots of a document that are asked for, at most."""
+"""Largest number of queried roots of a document."""
 
 BYTES: Final = 8 << 20
-"""Size of a document's answers that are compared, at most."""
+"""Largest size of a document's compared answers."""
 
 _STATEMENT_SECONDS: Final = 20.0
 _DOCUMENT_SECONDS: Final = 30.0
 _ALL_SECONDS: Final = 120.0
 _MARGIN_SECONDS: Final = 5.0
-"""What a living server needs to send the error of a limit of its own."""
+"""Time for a living server to send the error about its own limit."""
 
 _FETCHED: Final = 20
 _FETCHED_BYTES: Final = 1 << 20
 _LOCKS: Final = 500
-"""Tables and partitions that are locked, at most."""
+"""Largest number of locked tables and partitions."""
 
 
 @dataclass(slots=True)
@@ -67,16 +67,16 @@ class ServerDocument:
     """A document computed by the server for some roots, and the outcome of the comparison.
 
     Attributes:
-        name: the document's.
-        tree: the compared part; None if nothing can be compared.
-        left_out: fields not compared, each with its reason.
-        reason: the reason for which nothing is compared; empty if documents are compared.
-        lsn: of the snapshot.
-        answers: the server's.
-        wrong: documents that gold makes differently.
-        lost: columns that it reads with values that silver's types cannot hold; asked where some differ.
-        withdrawn: documents that differ and read such values: gold cannot be equal there.
-        empty: whether the root's table has no rows.
+        name: name of the document.
+        tree: the compared part; None without a comparable part.
+        left_out: fields outside the comparison, each with its reason.
+        reason: reason for no comparison; empty for a comparison.
+        lsn: position of the snapshot.
+        answers: the server's documents.
+        wrong: documents with a different result in gold.
+        lost: columns with values outside silver's types; queried after a difference.
+        withdrawn: different documents with such values: gold cannot be equal there.
+        empty: True if the root's table has no rows.
     """
 
     name: str
@@ -92,15 +92,15 @@ class ServerDocument:
 
     @property
     def compared(self) -> int:
-        """Return how many roots were compared."""
+        """Return the number of compared roots."""
         return 0 if self.reason else len(self.answers) - self.withdrawn
 
     def explain(self, lost: Mapping[str, int], roots: Collection[str]) -> None:
-        """Withdraw the verdict on documents that read lost values, and on no others.
+        """Withdraw the verdict on documents with lost values, and on no others.
 
         Args:
-            lost: how many values silver's types cannot hold, by column.
-            roots: keys of the documents that read some of these, as JSON.
+            lost: number of values outside silver's types, by column.
+            roots: keys of the documents with such values, as JSON.
         """
         self.lost = ", ".join(f"{name} ({times:,})" for name, times in lost.items())
         held = [one for one in self.wrong if one.key not in roots]
@@ -111,14 +111,14 @@ class ServerDocument:
 
 @dataclass(frozen=True, slots=True)
 class _Asking:
-    """A thread that has the server compute some documents."""
+    """A thread for the server's computation of some documents."""
 
     thread: threading.Thread
     connection: psycopg.Connection[TupleRow]
     some: Sequence[ServerDocument]
 
     def ended(self, seconds: float) -> bool:
-        """Wait for the thread, and end its connection after these seconds; return whether it has ended."""
+        """Wait for the thread, then end its connection; return whether the thread has ended."""
         self.thread.join(seconds)
         if self.thread.is_alive():
             with suppress(psycopg.Error, OSError):  # closed meanwhile
@@ -128,10 +128,10 @@ class _Asking:
 
 
 class ServerDocuments:
-    """Has the server compute documents, in a separate thread, while rows are copied.
+    """Lets the server compute documents, in a separate thread, while rows are copied.
 
     Args:
-        pipeline: whose source.
+        pipeline: pipeline of the source.
         asked: the documents.
         tables: the source's tables.
     """
@@ -145,11 +145,11 @@ class ServerDocuments:
         self._stop = threading.Event()
 
     def begin(self, snapshot: str, lsn: Lsn, held: Collection[TableName]) -> None:
-        """Take over a snapshot and start computing the documents over the locked tables.
+        """Import a snapshot and start computing the documents over the locked tables.
 
         Args:
             snapshot: name of an exported snapshot, valid until this call returns.
-            lsn: of the snapshot's rows.
+            lsn: position of the snapshot's rows.
             held: tables locked against a rewrite by the workers.
         """
         waiting = [one for one in self.found if one.tree is not None and one.lsn == ZERO]
@@ -252,7 +252,7 @@ class ServerDocuments:
         one.empty = True
 
     def _query(self, tree: Tree, sample: str) -> str:
-        """Return the query for some roots; NULL in the place of an answer that is too large to be sent."""
+        """Return the query for some roots; an answer above the size limit is NULL."""
         rows = rows_at_source(tree.root.table)
         roots = f"(SELECT {root_columns(tree)} FROM {rows}{sample} LIMIT {ROOTS})"
         sent = f"CASE WHEN octet_length(a.answer) <= {BYTES} THEN a.answer END"
@@ -270,7 +270,7 @@ class ServerDocuments:
 
 
 def _fetch(connection: psycopg.Connection[TupleRow], one: ServerDocument, query: str, over: float) -> bool:
-    """Fetch a query's answers within the limits; return whether there may be root rows."""
+    """Fetch a query's answers within the limits; return whether the table may have root rows."""
     _execute(connection, f"DECLARE documents NO SCROLL CURSOR FOR\n{query}")
     size, fetched, count = 0, 0, 1
     while time.monotonic() < over:

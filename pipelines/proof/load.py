@@ -1,10 +1,10 @@
-"""How much of a server a comparison may take, and how much of it is compared.
+"""Load limits of a comparison, and the compared sample.
 
-A sample of a table's keys: the same keys on both sides, and each time. Pure text.
+A sample is a fraction of a table's keys: the same keys on both sides, and each time. Pure text.
 
-The hash is MD5 of the key's text, which PostgreSQL and Spark compute alike. So the source sends only the rows
-of the sample, and a row that silver has too much is found, where its key is in the sample. That needs keys
-whose text is the same on both sides. Where a table's is not, all its rows are read and compared.
+The hash is MD5 of the key's text, computed alike by PostgreSQL and Spark. So the source sends only the
+sample's rows, and an extra row in silver is found, if its key is in the sample. The hash needs keys with the
+same text on both sides. For a table with other keys, all rows are read and compared.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 _PARTS: Final = 1_000_000
 _SAME_TEXT: Final = frozenset({"int2", "int4", "int8", "text", "varchar", "uuid"})
-"""Types of PostgreSQL whose values have the same text in Spark. Not of ``char(n)``, which a cast trims."""
+"""Types of PostgreSQL whose values have the same text in Spark; without ``char(n)``, which a cast trims."""
 _SEPARATOR: Final = "|"
 
 
 def has_sample(relation: Relation, types: Mapping[str, str]) -> bool:
-    """Whether a sample can be taken by the table's key.
+    """Check whether the table's key allows a sample.
 
     Args:
         relation: the table's shape.
-        types: the pipeline's overrides (`silver.types`): another type, another text.
+        types: the pipeline's overrides (`silver.types`): another type has another text.
     """
     columns = [relation.column(name) for name in relation.key]
     overridden = any(f"{relation.table}.{column.name}" in types for column in columns)
@@ -42,14 +42,14 @@ def has_sample(relation: Relation, types: Mapping[str, str]) -> bool:
 
 
 def in_postgres(relation: Relation, fraction: float) -> str:
-    """The condition of the sample's rows at the source."""
+    """Return the condition of the sample's rows at the source."""
     text = f" || '{_SEPARATOR}' || ".join(f"{quote_identifier(name)}::text" for name in relation.key)
     number = f"('x' || substr(md5(convert_to({text}, 'UTF8')), 1, 15))::bit(60)::bigint"
     return f"{number} % {_PARTS} < {_most(fraction)}"
 
 
 def in_spark(relation: Relation, fraction: float) -> str:
-    """The condition of the sample's rows in silver."""
+    """Return the condition of the sample's rows in silver."""
     text = f", '{_SEPARATOR}', ".join(f"CAST({quote(name)} AS STRING)" for name in relation.key)
     number = f"CAST(conv(substr(md5(concat({text})), 1, 15), 16, 10) AS BIGINT)"
     return f"{number} % {_PARTS} < {_most(fraction)}"
@@ -61,15 +61,15 @@ def _most(fraction: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How much of the server a comparison may take.
+    """Load limits of a comparison at the server.
 
     Attributes:
-        connections: that read at once; None: as many as snapshots have (`snapshot.workers`).
-        rate: bytes of text a second, all connections together; None: as fast as it sends.
-        sample: the fraction of keys; None: all.
+        connections: number of parallel connections; None: as many as for snapshots (`snapshot.workers`).
+        rate: bytes of text per second, over all connections; None for no limit.
+        sample: compared fraction of keys; None for all keys.
 
     Raises:
-        ConfigurationError: ``argument-invalid``: one is out of its bounds.
+        ConfigurationError: ``argument-invalid``: a value is out of bounds.
     """
 
     connections: int | None = None

@@ -1,7 +1,7 @@
-"""Both sides of a comparison as views of one session, at one LSN after the other.
+"""Both sides of a comparison as views of one session, at one LSN after another.
 
-A table is compared only where silver carries it: one that an error has stopped, or that silver has not made,
-could be folded from bronze all the same, and would say nothing about what users read.
+A table is compared only if silver carries the table: a stopped table, or a table silver has not made, could
+still be folded from bronze, and would prove nothing about the users' rows.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
     from deltasmelt.silver.schema.catalog import SilverTable
 
 _SIDE_BY_SIDE: Final = 2
-"""Tables that are compared at once: the driver plans one while another's tasks run."""
+"""Number of tables compared at once: the driver plans one table while another table's tasks run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unproven:
-    """A table that could not be compared, and why."""
+    """A table without a comparison, and the reason."""
 
     name: str
     reason: str
 
 
 class Sides:
-    """Both sides as views of one session, at one LSN after the other."""
+    """Both sides as views of one session, at one LSN after another."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, scratch: Lake, sample: float | None) -> None:
         lake = pipeline.lake_address()
@@ -100,7 +100,7 @@ class Sides:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def document(self, document: ServerDocument) -> None:
-        """Compare the server's documents with the documents that gold's compiler makes of silver's rows."""
+        """Compare the server's documents with the documents gold's compiler builds from silver's rows."""
         if document.tree is None or document.reason:
             return
         names = [table.name for table in document.tree.tables().values()]
@@ -119,7 +119,7 @@ class Sides:
                 document.reason = str(error).splitlines()[0]
 
     def close(self) -> None:
-        """Forget the views."""
+        """Drop the views."""
         if not is_remote(self._spark):  # there, they ended with the session in which they were
             for view in self._views:
                 unshare(self._spark, view)
@@ -131,7 +131,7 @@ class Sides:
     def _left_out(
         self, asked: SilverTable, table: SilverTable | None, silver: Head, stopped: Mapping[str, str]
     ) -> str:
-        """Why a table or history is not compared; empty where it is."""
+        """Return the reason against a table's or history's comparison; empty for none."""
         if table is None:
             return "silver does not know the table yet"
         for name in (str(asked.table), asked.table.silver_name):  # by either, as the reader and silver record
@@ -144,7 +144,7 @@ class Sides:
     def _one(
         self, source: SilverTable, asked: SilverTable, table: SilverTable, silver: Head
     ) -> TableComparison | Unproven:
-        """One table or history; what ends its comparison alone is the reason why there is none."""
+        """Compare one table or history; an error of this comparison becomes the reason for no result."""
         with beside(self._silver.session) as session:
             try:
                 return self._compared(session, source, asked, table, silver)
@@ -180,7 +180,7 @@ class Sides:
 
 
 def _differs(source: SilverTable, silver: SilverTable) -> str:
-    """What keeps two shapes from being compared column by column; empty where nothing does."""
+    """Return the obstacle to a column by column comparison of two shapes; empty for none."""
     lacks = [one.name for one in source.columns if one.name not in {c.name for c in silver.columns}]
     if lacks:
         return f"silver has no column {', '.join(lacks)} yet; {_shape_remedy(source)}"
@@ -202,6 +202,6 @@ def _other_types(source: SilverTable, rows: DataFrame, stored: DataFrame) -> str
 
 
 def _shape_remedy(source: SilverTable) -> str:
-    """Return how silver comes to a changed shape, which a running reader sees within half a minute."""
+    """Return how a changed shape reaches silver; a running reader sees the shape within half a minute."""
     again = f"smelt snapshot FILE {source.table}"
     return f"it comes with the reader's next look and silver's next cycle, or by `{again}`"

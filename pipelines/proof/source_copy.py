@@ -1,19 +1,17 @@
-"""The source's rows at an LSN: a snapshot like the reader's, into a lake of its own.
+"""The source's rows at an LSN: a snapshot like the reader's, in a lake of its own.
 
-It is the reader's snapshot (`bronze.snapshot`): an exported one whose LSN is known, by several connections,
-in chunks, under the same pinned settings. Its slot is temporary and gone before the first row is read, its
-transactions only read. So nothing is left at the server, whatever ends this process.
+The copy is the reader's snapshot (`bronze.snapshot`): an exported snapshot with a known LSN, read by several
+connections, in chunks, under the same pinned settings. The slot is temporary and dropped before the first row
+is read, and the transactions only read. So nothing stays at the server, whatever ends this process.
 
-The place of the source's rows while they are compared: a lake of their own, removed afterwards.
+The copy's place is a lake of its own, removed afterwards. A local lake has room for its tables, so the copy
+is beside the tables for one comparison. Otherwise the copy is in the temporary folder of the machine, or, for
+tasks on other machines, in the object store.
 
-A local lake has room for its tables, so the copy of one pass is beside them. Else the copy is in the
-temporary folder of the machine, or, for tasks on other machines, in the object store.
-
-**What a killed process leaves.** A living process touches its copy every minute. So a copy that nobody
-touched for an hour has no process any more: the next comparison removes it, and so does `smelt maintain`
-(`remove_left`). Both times are of the clock that stamps the files, because the process that looks stamps
-one, too. Should a process have slept that long, its copy is gone when it wakes: it fails, as Spark does not
-find the files.
+**After a killed process.** A living process touches its copy every minute. So a copy untouched for an hour
+has no process: the next comparison removes the copy, and so does `smelt maintain` (`remove_left`). Both times
+come from the clock that stamps the files, because the removing process stamps a file, too. A process asleep
+for an hour finds its copy removed when the process wakes, and fails, because Spark does not find the files.
 """
 
 from __future__ import annotations
@@ -60,10 +58,10 @@ if TYPE_CHECKING:
     from deltasmelt.pipelines.settings import Pipeline
 
 _FOLDER: Final = "_verify"
-"""Beside the layers; no layer has that name."""
+"""Folder beside the layers; no layer has this name."""
 _OWN: Final = "copy-"
 _OWN_ELSEWHERE: Final = "smelt-verify-"
-"""Beginnings of folders: within a local lake, and among the machine's temporary folders."""
+"""Prefixes of folders: within a local lake, and among the machine's temporary folders."""
 _TOUCHED: Final = "alive"
 _TOUCH_SECONDS: Final = 60.0
 _LEFT_SECONDS: Final = 3600.0
@@ -73,14 +71,14 @@ _LOGGER: Final = logging.getLogger("deltasmelt.verify")
 
 @contextmanager
 def scratch_lake(lake: Lake, *, tasks_are_local: bool) -> Iterator[Lake]:
-    """Return a lake that all tasks see, until the block ends.
+    """Yield a lake visible to all tasks, until the block ends.
 
     Args:
-        lake: the pipeline's.
-        tasks_are_local: whether all of Spark's tasks run on this machine.
+        lake: the pipeline's lake.
+        tasks_are_local: True if all of Spark's tasks run on this machine.
 
     Raises:
-        ConfigurationError: there is no place for it.
+        ConfigurationError: no suitable place exists.
     """
     folder = None if lake.path is None else local_folder(lake.path)
     if folder is not None or tasks_are_local:
@@ -110,10 +108,10 @@ def scratch_lake(lake: Lake, *, tasks_are_local: bool) -> Iterator[Lake]:
 
 
 def remove_left(lake: Lake) -> list[str]:
-    """Remove the copies of comparisons that were killed, and return their places.
+    """Remove the copies of killed comparisons, and return their places.
 
     Args:
-        lake: the pipeline's. Copies in this machine's temporary folder are removed whatever their lake is.
+        lake: the pipeline's lake. Copies in this machine's temporary folder are removed for every lake.
     """
     removed = _remove_left_folders(Path(tempfile.gettempdir()), _OWN_ELSEWHERE)
     if lake.path is None:
@@ -147,7 +145,7 @@ def _touching(touch: Callable[[], None]) -> Iterator[None]:
 
 
 def _own_folder(parent: Path | None) -> Path:
-    """Return a new folder that no other account may read; without a parent among the temporary folders."""
+    """Return a new folder readable by this account alone; without a parent, among the temporary folders."""
     if parent is None:
         _remove_left_folders(Path(tempfile.gettempdir()), _OWN_ELSEWHERE)
         return Path(tempfile.mkdtemp(prefix=_OWN_ELSEWHERE))
@@ -161,7 +159,7 @@ def _own_folder(parent: Path | None) -> Path:
 
 
 def _remove_left_folders(parent: Path, prefix: str) -> list[str]:
-    """Remove this account's folders of a prefix that nobody touched for an hour; return them."""
+    """Remove this account's folders with a prefix and untouched for an hour; return the folders."""
     removed: list[str] = []
     try:
         with tempfile.TemporaryFile(dir=parent) as stamped:
@@ -183,7 +181,7 @@ def _remove_left_folders(parent: Path, prefix: str) -> list[str]:
 
 
 def _remove_left_objects(root: str) -> list[str]:
-    """Remove copies in an object store that nobody touched for an hour; return their places."""
+    """Remove copies in an object store untouched for an hour; return their places."""
     own = uuid.uuid4().hex
     removed: list[str] = []
     try:
@@ -212,11 +210,11 @@ _ATTEMPTS: Final = 6
 
 @dataclass(slots=True)
 class Taken:
-    """What was taken.
+    """The copied tables.
 
     Attributes:
-        lsns: of each table that is complete, the LSN of its rows.
-        failed: why others are not.
+        lsns: LSN of each complete table's rows.
+        failed: reason of each other table's failure.
     """
 
     lsns: dict[TableName, Lsn] = field(default_factory=dict)
@@ -224,11 +222,11 @@ class Taken:
 
 
 def _at_once(_: int) -> None:
-    """Nothing slows the reading down."""
+    """Never slow the reading down."""
 
 
 class Pace:
-    """Keeps readers to so many bytes a second, all together."""
+    """Limits the bytes per second of all readers together."""
 
     def __init__(self, rate: int, stop: threading.Event) -> None:
         self._rate = rate
@@ -237,7 +235,7 @@ class Pace:
         self._free_at = 0.0
 
     def __call__(self, size: int) -> None:
-        """A block of this size was read: wait as long as it may take."""
+        """Wait after a block of this size, as long as the limit requires."""
         with self._lock:
             now = time.monotonic()
             self._free_at = max(self._free_at, now) + size / self._rate
@@ -246,14 +244,14 @@ class Pace:
 
 
 class SourceCopy:
-    """Takes tables in a thread of its own, so that Spark can start meanwhile.
+    """Copies tables in a separate thread, so Spark can start meanwhile.
 
     Args:
-        pipeline: whose source.
-        tables: to be taken.
-        lake: where to; a new one.
-        load: how much of the server it may take.
-        documents: what the server is to compute in the same snapshot.
+        pipeline: pipeline of the source.
+        tables: tables to copy.
+        lake: a new lake for the rows.
+        load: limits of the server's load, and the sample.
+        documents: documents for the server to compute in the same snapshot.
     """
 
     def __init__(
@@ -282,30 +280,30 @@ class SourceCopy:
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:
-        """Wait a while; whether it has ended."""
+        """Wait a while; return whether the copy has ended."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def exported(self, seconds: float) -> Lsn | None:
-        """Wait for the first snapshot, or the end; its LSN, which is known long before its rows are read."""
+        """Wait for the first snapshot, or the end; return the snapshot's LSN, known before the rows."""
         self._exported.wait(seconds)
         return self._outcome.lsn or None
 
     def stop(self) -> None:
-        """End it between two blocks, and wait for that."""
+        """End the copy between two blocks, and wait for the end."""
         self._stop.set()
         self._documents.stop()
         self._thread.join()
 
     def counters(self) -> dict[str, Any]:
-        """How far it is (`bronze.progress.Progress.read`)."""
+        """Return the progress of the copy (`bronze.progress.Progress.read`)."""
         return self._progress.read()
 
     def result(self) -> Taken:
-        """What was taken, after its end.
+        """Return the copied tables, after the end.
 
         Raises:
-            SmeltError: what ended it.
+            SmeltError: the error that ended the copy.
         """
         if self._failure is not None:
             raise self._failure

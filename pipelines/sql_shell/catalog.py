@@ -1,9 +1,9 @@
-r"""What the shell knows of the lake's tables at a cut: for ``\d`` and for completion. Needs no Spark.
+r"""The lake's tables at a cut, for ``\d`` and for completion; no Spark.
 
-Names and versions come from the cut. Columns come from Delta's log at that version, PostgreSQL's types and
+Names and versions come from the cut. Columns come from Delta's log at the version, PostgreSQL's types and
 keys from the newest shapes in `bronze.relations` that begin at or before the cut.
 
-What ``\d`` shows of tables, as cells. Pure.
+`tables_listed` and `columns_listed` return the cells of ``\d``. Pure.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 
 class Cells(NamedTuple):
-    """A table to be printed.
+    """A table to print.
 
     Attributes:
-        right: the columns that are flush right.
-        head: a line before it.
+        right: names of the columns flush right.
+        head: a line before the table.
     """
 
     columns: tuple[str, ...]
@@ -54,7 +54,7 @@ class Cells(NamedTuple):
 
 
 def tables_listed(tables: Iterable[tuple[TableInfo, int | None]]) -> Cells:
-    """Tables with their numbers of columns and rows; a number of rows that is not known is ``?``."""
+    """Return tables with their numbers of columns and rows; an unknown number of rows is ``?``."""
     rows = [
         (table.layer, table.name, str(len(table.columns)), "?" if count is None else f"{count:,}")
         for table, count in tables
@@ -63,7 +63,7 @@ def tables_listed(tables: Iterable[tuple[TableInfo, int | None]]) -> Cells:
 
 
 def columns_listed(table: TableInfo) -> Cells:
-    """The columns of a table; of a table of the source also what they are there."""
+    """Return the columns of a table; for a source table also their types at the source."""
     shown = "as it is now" if table.version is None else f"version {table.version}"
     if table.source is None:
         rows = [(column.name, column.spark_type) for column in table.columns]
@@ -83,18 +83,18 @@ def _constraint(column: ColumnInfo) -> str:
 
 
 _AT_ONCE: Final = 16
-"""Logs that are read side by side; in an object store each takes some round trips."""
+"""Number of logs read in parallel; in an object store each read takes some round trips."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnInfo:
-    """A column of a table of the lake.
+    """A column of a table in the lake.
 
     Attributes:
-        spark_type: as DDL.
-        source_type: PostgreSQL's type as format_type() spells it; None where the column is not the source's.
-        not_null: whether the source declares it so.
-        in_key: whether it is one of the columns that identify a row.
+        spark_type: type as DDL.
+        source_type: PostgreSQL's type as spelled by format_type(); None for a column unknown to the source.
+        not_null: True if the source declares NOT NULL.
+        in_key: True if the column belongs to the key.
     """
 
     name: str
@@ -109,8 +109,8 @@ class TableInfo:
     """A table of the lake at a cut.
 
     Attributes:
-        version: Delta's; None where the newest is read.
-        source: the table's name at the source; None for what is not one of its tables.
+        version: Delta's version; None for the newest.
+        source: the table's name at the source; None for other tables.
     """
 
     layer: Layer
@@ -126,22 +126,22 @@ class TableInfo:
 
     @property
     def sql_name(self) -> str:
-        """The name as a statement has it, in backticks where it needs them."""
+        """The name for a statement, in backticks if needed."""
         return f"{self.layer}.{sql_identifier(self.name)}"
 
 
 def sql_identifier(name: str) -> str:
-    """A name as a statement has it, in backticks where it needs them."""
+    """Return a name for a statement, in backticks if needed."""
     plain = name.isascii() and name.isidentifier()
     return name if plain else quote(name)
 
 
 class CutCatalog:
-    """The tables of a lake at one cut; read when they are first asked for.
+    """The tables of a lake at one cut; read at the first use.
 
     Args:
-        pipeline: whose lake.
-        cut: which moment.
+        pipeline: pipeline of the lake.
+        cut: the moment of the tables.
     """
 
     def __init__(self, pipeline: Pipeline, cut: ConsistentCut) -> None:
@@ -151,7 +151,7 @@ class CutCatalog:
 
     @cached_property
     def tables(self) -> tuple[TableInfo, ...]:
-        """All tables: those of the cut, then those that are shown as they are now."""
+        """Return all tables: first those of the cut, then the tables at their present state."""
         versions, shapes = self._cut.versions, self._shapes()
 
         def read(table: tuple[Layer, str]) -> TableInfo:
@@ -163,9 +163,9 @@ class CutCatalog:
             return tuple(pool.map(read, tables_at(self._lake, self._cut)))
 
     def rows(self, tables: Sequence[TableInfo]) -> list[int | None]:
-        """How many rows each table has by Delta's statistics; None where these do not tell.
+        """Return the number of rows of each table by Delta's statistics; None without statistics.
 
-        Rows that are marked as deleted do not count; the marks are read.
+        Deleted rows do not count; the function reads the deletion vectors.
         """
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return list(pool.map(lambda table: _rows(self._open(table.layer, table.name)), tables))
@@ -174,10 +174,10 @@ class CutCatalog:
         return delta.open_at(self._lake.uri(layer, name), self._cut.versions.get((layer, name)))
 
     def matching(self, pattern: str) -> list[TableInfo]:
-        """The tables that a name means: ``orders``, ``silver.orders``, ``silver.*``.
+        """Return the tables for a name: ``orders``, ``silver.orders``, ``silver.*``.
 
         Raises:
-            DefiniteError: none.
+            DefiniteError: no table has the name.
         """
         wanted = pattern.replace("`", "").lower()
         found = [
@@ -203,7 +203,7 @@ class CutCatalog:
 
 
 def is_list(pattern: str) -> bool:
-    r"""Whether ``\d`` lists what a pattern means, rather than showing each table's columns."""
+    r"""Check whether ``\d`` lists a pattern's tables, rather than each table's columns."""
     return not pattern or _is_pattern(pattern)
 
 
@@ -245,5 +245,5 @@ def _rows(table: DeltaTable) -> int | None:
 
 
 def names_of(tables: Iterable[TableInfo]) -> dict[str, tuple[str, ...]]:
-    """Columns by table's full name, as completion takes them."""
+    """Return columns by table's full name, for completion."""
     return {table.full_name: tuple(column.name for column in table.columns) for table in tables}

@@ -1,8 +1,8 @@
-r"""What Tab offers: keywords, functions, schemas, tables, columns, meta-commands. The choice is pure.
+"""Completions of Tab: keywords, functions, schemas, tables, columns, meta-commands. The choice is pure.
 
-The statement is never parsed: while it is typed it is not yet one. The words before the cursor decide. After
-FROM and its like there come tables; behind a dot what is in that schema, table or alias; anywhere else the
-columns of the tables that the statement names, schemas, functions and keywords.
+A statement is incomplete while typed, so completion does not parse the statement. The words before the cursor
+decide. After FROM and similar words follow tables; after a dot the members of the schema, table or alias;
+elsewhere the columns of the statement's tables, schemas, functions and keywords.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ _LISTED: Final = re.compile(r"\bfrom\b[^()]*,\s*$", re.IGNORECASE)
 
 @dataclass(slots=True)
 class Names:
-    """What can be completed.
+    """Names for completion.
 
     Attributes:
         tables: columns by ``layer.name``.
-        functions: Spark's.
+        functions: names of Spark's functions.
     """
 
     tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -67,14 +67,14 @@ class Names:
 
 
 def candidates(before: str, names: Names) -> tuple[list[str], int]:
-    """What may stand at the cursor instead of the word before it.
+    """Return replacements for the word before the cursor.
 
     Args:
         before: the text before the cursor.
-        names: what there is.
+        names: the known names.
 
     Returns:
-        The words, and how many characters before the cursor they replace.
+        The words, and the number of characters they replace before the cursor.
     """
     if before.lstrip().startswith("\\"):
         return _of_meta(before.lstrip(), names)
@@ -103,7 +103,7 @@ def _of_meta(line: str, names: Names) -> tuple[list[str], int]:
 
 
 def _members(scope: str, statement: str, names: Names) -> list[str]:
-    """What is in a schema, a table or an alias."""
+    """Return the members of a schema, a table or an alias."""
     parts = _parts(scope)
     in_schema = [name for name in names.tables if len(parts) == 1 and name.lower().startswith(f"{parts[0]}.")]
     if in_schema:
@@ -125,7 +125,7 @@ def _columns_of(table: str, names: Names) -> tuple[str, ...]:
 
 
 def _words(head: str, statement: str, typed: str, names: Names) -> list[str]:
-    """What may begin here."""
+    """Return the words possible at the begin of a name."""
     schemas = sorted({name.partition(".")[0] for name in names.tables})
     if _TABLE_NEXT.search(head) or _LISTED.search(head):
         tables = [
@@ -143,7 +143,7 @@ def _words(head: str, statement: str, typed: str, names: Names) -> list[str]:
 
 
 def _named(statement: str) -> list[tuple[str, str]]:
-    """The tables that a statement names, in small letters, with their aliases."""
+    """Return the tables in a statement, in small letters, with their aliases."""
     keywords = {word.lower() for word in KEYWORDS}
     found = []
     for table, alias in _TABLES.findall(statement):
@@ -160,13 +160,13 @@ class LakeCompleter(Completer):
     """Tab at the prompt.
 
     Args:
-        names: called each time; what it gives may change with the cut.
+        names: called at each Tab; the names may change with the cut.
     """
 
     def __init__(self, names: Callable[[], Names]) -> None:
         self._names = names
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002
-        """The words that may stand at the cursor."""
+        """Yield the possible words at the cursor."""
         found, length = candidates(document.text_before_cursor, self._names())
         return [Completion(word, start_position=-length) for word in found]

@@ -1,11 +1,10 @@
 """Rows of one statement as a file: ``smelt sql … --to``.
 
-CSV and JSON lines are written as they come. Parquet is written by Spark: a name that ends in ``.parquet``
-becomes one file, which one task writes; any other name becomes a folder with a file of each task. Its times
-are in microseconds, as most readers expect; Spark's own default is the deprecated INT96.
+CSV and JSON lines are written as the rows arrive. Spark writes Parquet: a name with the ending ``.parquet``
+becomes one file, written by one task; any other name becomes a folder with a file from each task. Parquet's
+times are in microseconds, as most readers expect; Spark's own default is the deprecated INT96.
 
-Nothing that is there is written over, and of a statement that fails nothing stays. The file gets its name
-once it is whole.
+An export overwrites nothing, and a failed statement leaves nothing. The file receives its name when complete.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _TIMES: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 
 
 def format_of(target: str) -> RowFormat | None:
-    """The format that a file's name says; None where it says none."""
+    """Return the format in a file's name; None for a name without a format."""
     return _BY_SUFFIX.get(PurePath(target).suffix.lower())
 
 
@@ -46,10 +45,11 @@ class Export:
 
     Args:
         target: a path; for Parquet also the URL of a folder in an object store.
-        form: of the rows.
+        form: format of the rows.
 
     Raises:
-        ConfigurationError: it is there already, its folder is not, or rows of this form cannot go there.
+        ConfigurationError: the target exists, its folder does not exist, or the format cannot go to the
+            target.
     """
 
     def __init__(self, target: str, form: RowFormat) -> None:
@@ -70,10 +70,10 @@ class Export:
             raise _unfit(target, "its folder is not there", f"mkdir -p {self._place.parent}")
 
     def write(self, spark: SparkSession, frame: DataFrame) -> str:
-        """Write all rows; returns what was done, in words.
+        """Write all rows; return a description of the result.
 
         Raises:
-            DefiniteError: the statement fails while it runs, or is not the first one that has rows.
+            DefiniteError: the statement fails at runtime, or is not the first statement with rows.
         """
         if self._used:
             raise DefiniteError(
@@ -114,10 +114,10 @@ class Export:
 
 
 def _name(made: Path, place: Path) -> None:
-    """Give what is whole its name, unless something else has got it meanwhile.
+    """Give a complete file its name, unless another file took the name meanwhile.
 
     Raises:
-        ConfigurationError: it has.
+        ConfigurationError: another file has the name.
     """
     try:
         # What is renamed replaces what has the name: so the name is taken first, by something empty of ours.

@@ -1,6 +1,6 @@
-r"""The meta-commands of the shell: what may be typed behind a backslash. Pure.
+"""The meta-commands of the shell, which begin with a backslash. Pure.
 
-The names are psql's where psql has such a command. A semicolon at the end is allowed and means nothing.
+The names are psql's for commands known to psql. A final semicolon is allowed and has no meaning.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ HELP: Final = (
     (r"\?", "shows this help"),
     (r"\q", "ends the shell, as Ctrl-D does"),
 )
-"""What can be typed, and what it does."""
+"""The meta-commands with their effects."""
 
 COMPLETED: Final[dict[str, tuple[str, ...]]] = {
     "\\d": (), "\\cut": ("newest",), "\\fresh": ("on", "off"), "\\watch": (), "\\o": ("table", "json", "csv"),
     "\\output": ("table", "json", "csv"), "\\x": ("on", "off", "auto"), "\\timing": ("on", "off"),
     "\\?": (), "\\q": (),
 }  # fmt: skip
-"""What Tab offers: the commands, and what may follow them."""
+"""Completions of Tab: the commands, and their possible arguments."""
 
 _NAMES: Final[dict[str, Name]] = {
     "d": "d", "dt": "d", "cut": "cut", "fresh": "fresh", "timing": "timing", "watch": "watch", "o": "output",
     "output": "output", "x": "x", "?": "?", "h": "?", "help": "?", "q": "q", "quit": "q", "exit": "q",
 }  # fmt: skip
 _WORDS: Final[dict[str, Name]] = {"quit": "q", "exit": "q", "help": "?"}
-"""What ends or explains other shells, without a backslash."""
+"""Words without a backslash for ending or explaining other shells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class MetaCommand:
     """A meta-command.
 
     Attributes:
-        argument: the rest of the line; empty where there is none.
+        argument: the rest of the line; empty without an argument.
     """
 
     name: Name
@@ -57,10 +57,10 @@ class MetaCommand:
 
 
 def parse_meta(line: str) -> MetaCommand:
-    r"""Read a meta-command, backslash first.
+    """Parse a meta-command, backslash first.
 
     Raises:
-        ConfigurationError: there is none of that name.
+        ConfigurationError: no meta-command has the name.
     """
     word, _, argument = line[1:].strip().partition(" ")
     word, argument = word.rstrip(";"), argument.strip().rstrip(";").rstrip()
@@ -73,13 +73,13 @@ def parse_meta(line: str) -> MetaCommand:
 
 
 def plain_word(text: str) -> MetaCommand | None:
-    """What a word of other shells asks for: ``quit``, ``exit``, ``help``; None for any other text."""
+    """Return the meaning of a word from other shells (``quit``, ``exit``, ``help``); None for other text."""
     name = _WORDS.get(text.strip().rstrip(";").rstrip().lower())
     return None if name is None else MetaCommand(name)
 
 
 def switched(argument: str, now: bool, command: str) -> bool:  # noqa: FBT001 - the state, not a switch
-    r"""The new state of a switch: as the argument says, or the other one.
+    """Return the new state of a switch: as in the argument, or the opposite.
 
     Raises:
         ConfigurationError: neither ``on`` nor ``off``.
@@ -90,10 +90,10 @@ def switched(argument: str, now: bool, command: str) -> bool:  # noqa: FBT001 - 
 
 
 def watch_arguments(argument: str) -> tuple[float, int | None]:
-    r"""Seconds between two runs of ``\watch``, and how many; None: until Ctrl-C.
+    r"""Return the seconds between two runs of ``\watch``, and the number of runs; None: until Ctrl-C.
 
     Raises:
-        ConfigurationError: no such numbers.
+        ConfigurationError: the arguments are no such numbers.
     """
     words = argument.split()
     try:
@@ -107,7 +107,7 @@ def watch_arguments(argument: str) -> tuple[float, int | None]:
 
 
 def unfit(command: str, argument: str, expected: str) -> ConfigurationError:
-    """The error of an argument that a meta-command does not take."""
+    """Return the error about an argument unfit for a meta-command."""
     return ConfigurationError(
         f"\\{command} does not take {argument!r}", code="sql-meta", remedy=f"give {expected}"
     )

@@ -1,8 +1,9 @@
-"""Long results go through the user's pager; short ones are printed as they are.
+"""Paging: long results go through the user's pager; short results are printed.
 
-Lines are held until they fill the screen. Only then a pager starts, and gets them all. So it can show the
-first rows of a result while later ones are still fetched. ``PAGER`` names it, an empty one or ``cat`` asks
-for none; by default it is ``less``, which is told to chop long lines and to leave the screen as it was.
+Lines are buffered until they fill the screen. Only then a pager starts and receives all lines, so the pager
+shows the first rows of a result while Spark fetches later rows. ``PAGER`` names the pager; an empty value or
+``cat`` means no pager. The default is ``less``, with options to chop long lines and to leave the screen
+unchanged.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 
 _LESS: Final = {"LESS": "FRSX", "LESSCHARSET": "utf-8"}
 _PROMPT_LINES: Final = 2
-"""Of the screen, for what follows the result."""
+"""Lines of the screen reserved after the result."""
 
 
 def pager_command(environment: Mapping[str, str]) -> list[str] | None:
-    """The pager's command line; None where the user wants none, or none is there."""
+    """Return the pager's command line; None without a wanted or installed pager."""
     try:
         words = shlex.split(environment.get("PAGER", "less"))
     except ValueError:  # a quote that is not closed
@@ -32,10 +33,10 @@ def pager_command(environment: Mapping[str, str]) -> list[str] | None:
 
 
 class Paged:
-    """Where a result's text goes: the terminal, or a pager. Used by one thread after the other.
+    """Destination of a result's text: the terminal, or a pager. One thread at a time.
 
     Args:
-        command: the pager's; None prints everything.
+        command: the pager's command line; None prints everything.
         height: lines of the screen.
     """
 
@@ -48,14 +49,14 @@ class Paged:
 
     @property
     def paging(self) -> bool:
-        """Whether a pager has the terminal."""
+        """True while a pager owns the terminal."""
         return self._pager is not None
 
     def write(self, text: str) -> None:
-        """Print some text, with its line ends.
+        """Print text with its line ends.
 
         Raises:
-            BrokenPipeError: the pager was left.
+            BrokenPipeError: the user left the pager.
         """
         if self._held is not None:
             self._held.append(text)
@@ -67,7 +68,7 @@ class Paged:
         self._put(text)
 
     def close(self) -> None:
-        """Print what is held, or wait until the pager is left; Ctrl-C belongs to the pager meanwhile."""
+        """Print the buffered lines, or wait for the pager's end; Ctrl-C belongs to the pager meanwhile."""
         if self._held is not None:
             held, self._held = self._held, None
             self._put("".join(held))

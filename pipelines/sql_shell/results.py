@@ -1,11 +1,10 @@
-"""The rows of a statement, as they leave: table, JSON lines, CSV, Parquet.
+"""The rows of a statement in their output format: table, JSON lines, CSV, Parquet.
 
-Values are turned into text by Spark, in the session's time zone (UTC), so that no machine's own zone shows.
-A table has at most as many rows as it may show. JSON and CSV have all rows, fetched one partition after the
-other: of a sorted or joined result, which has few, each must fit into memory. Parquet is written by Spark
-alone, whatever its size.
+Spark turns values into text, in the session's time zone (UTC), so no machine's own zone appears. A table has
+a limited number of rows. JSON and CSV have all rows, fetched partition by partition: each partition of a
+sorted or joined result, which has few, must fit into memory. Spark alone writes Parquet of any size.
 
-How rows become text: lines of CSV, and one value a line. Pure.
+`csv_line` and `one_value_a_line` turn rows into text. Pure.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ _GAP: Final = 1
 
 
 def csv_line(values: Iterable[str | None]) -> str:
-    r"""A record as RFC 4180 has it, with its line end (CR LF).
+    """Return a record in the form of RFC 4180, with its line end (CR LF).
 
-    NULL is nothing between two commas, an empty text is ``""``; so they stay two values.
+    NULL is empty between two commas, an empty text is ``""``; so both values stay distinct.
     """
     return ",".join(map(_csv_field, values)) + "\r\n"
 
@@ -51,7 +50,7 @@ def _csv_field(value: str | None) -> str:
 
 
 def fits(columns: Sequence[str], rows: Iterable[Sequence[str | None]], width: int) -> bool:
-    """Whether a table's longest values stand beside each other on a terminal."""
+    """Check whether a table's longest values fit side by side on a terminal."""
     longest = [cell_len(name) for name in columns]
     for row in rows:
         for index, value in enumerate(row):
@@ -61,7 +60,7 @@ def fits(columns: Sequence[str], rows: Iterable[Sequence[str | None]], width: in
 
 
 def one_value_a_line(columns: Sequence[str], rows: Iterable[Sequence[str | None]]) -> Iterator[str]:
-    """Rows as visible lines of a name and its value, each row under its number."""
+    """Return rows as visible lines of a name and its value, each row under its number."""
     columns = list(map(visible, columns))
     width = max((cell_len(name) for name in columns), default=0)
     for number, row in enumerate(rows, start=1):
@@ -81,10 +80,10 @@ class Shown:
     """The first rows of a result, as text.
 
     Attributes:
-        columns: names; they may repeat.
-        numbers: names of the columns that hold numbers.
-        rows: NULL is None.
-        more: whether there are rows beyond these.
+        columns: names, possibly repeated.
+        numbers: names of the numeric columns.
+        rows: the rows, with None for NULL.
+        more: True if the result has more rows.
     """
 
     columns: tuple[str, ...]
@@ -94,10 +93,10 @@ class Shown:
 
 
 def first_rows(frame: DataFrame, limit: int) -> Shown:
-    """At most `limit` rows, as text.
+    """Return at most `limit` rows, as text.
 
     Raises:
-        DefiniteError: the statement fails while it runs.
+        DefiniteError: the statement fails at runtime.
     """
     with running():
         rows = _text_frame(frame).limit(limit + 1).collect()
@@ -107,10 +106,10 @@ def first_rows(frame: DataFrame, limit: int) -> Shown:
 
 
 def json_lines(frame: DataFrame) -> Iterator[str]:
-    """All rows, each as one JSON object and a line end.
+    """Yield all rows, each as one JSON object and a line end.
 
     Raises:
-        DefiniteError: the statement fails while it runs, or names of columns repeat.
+        DefiniteError: the statement fails at runtime, or names of columns repeat.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415 - Spark is up by now
 
@@ -127,10 +126,10 @@ def json_lines(frame: DataFrame) -> Iterator[str]:
 
 
 def csv_lines(frame: DataFrame) -> Iterator[str]:
-    """The names of the columns, then all rows, as records of CSV.
+    """Yield the names of the columns, then all rows, as records of CSV.
 
     Raises:
-        DefiniteError: the statement fails while it runs.
+        DefiniteError: the statement fails at runtime.
     """
     yield csv_line(frame.columns)
     with running():
@@ -142,15 +141,15 @@ STREAMED: Final[dict[RowFormat, Callable[[DataFrame], Iterator[str]]]] = {
     RowFormat.JSON: json_lines,
     RowFormat.CSV: csv_lines,
 }
-"""Formats of lines that have all rows."""
+"""Line formats with all rows."""
 
 
 @contextmanager
 def running() -> Iterator[None]:
-    """Raise what Spark says while a statement runs as one message.
+    """Raise Spark's errors of a running statement as one message.
 
     Raises:
-        DefiniteError: it fails.
+        DefiniteError: the statement fails.
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415
 

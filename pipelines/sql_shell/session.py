@@ -1,8 +1,8 @@
-r"""Statements and meta-commands over a lake, one after the other, at a cut that stays until it is moved.
+"""Statements and meta-commands over a lake, in sequence, at a cut fixed until the user moves the cut.
 
-The same for a person at a terminal and for a script: only what runs the work (`warm_spark.Runner`) differs.
-A result that a person reads goes through the pager where it is long, and has one value a line where a row is
-wider than the terminal.
+The module serves a person at a terminal and a script alike: only the runner of the work (`warm_spark.Runner`)
+differs. For a person, a long result goes through the pager, and a row wider than the terminal is shown as one
+value per line.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ _FORMATS: Final = (RowFormat.TABLE, RowFormat.JSON, RowFormat.CSV)
 
 @dataclass(slots=True)
 class Display:
-    """How results are shown.
+    """Display of results.
 
     Attributes:
-        limit: rows of a table.
-        form: of rows.
-        expanded: one value a line: ``on``, ``off``, or ``auto`` where a row is too wide.
-        timing: whether a statement's time is told.
-        environment: for a person at a terminal: where ``PAGER`` may be; None for a program.
-        export: the file that gets the rows.
-        fresh: whether each statement sees silver at the log's head, and not at the cut.
+        limit: largest number of rows in a table.
+        form: format of rows.
+        expanded: one value per line: ``on``, ``off``, or ``auto`` for rows that are too wide.
+        timing: show a statement's time.
+        environment: environment with ``PAGER`` for a person at a terminal; None for a program.
+        export: file for the rows.
+        fresh: each statement reads silver at the log's head, and not at the cut.
     """
 
     limit: int = 1000
@@ -67,23 +67,23 @@ class Display:
 
     @property
     def streams(self) -> bool:
-        """Whether rows are printed as they come, each as a line of its own."""
+        """True if rows are printed as they arrive, each on a separate line."""
         return self.export is None and self.form in STREAMED
 
 
 class SqlSession:
-    """What statements see and how their rows are shown.
+    """The statements' view of the lake, and the display of their rows.
 
     Args:
-        pipeline: whose lake.
-        output: where to.
-        runner: what runs work that needs Spark.
-        cut: the moment that is shown first.
-        display: how results are shown.
+        pipeline: pipeline of the lake.
+        output: destination of the rows.
+        runner: runs work with Spark.
+        cut: the first moment.
+        display: display of results.
 
     Attributes:
-        cut: the moment that is shown.
-        seen: the moment that the last statement saw; another one where it read the log's head.
+        cut: the present moment.
+        seen: the moment of the last statement; differs from `cut` after a read at the log's head.
     """
 
     def __init__(
@@ -102,11 +102,11 @@ class SqlSession:
         self.catalog = CutCatalog(pipeline, cut)
 
     def run(self, statement: Statement) -> None:
-        """Run a statement or a meta-command and print what it gives.
+        """Run a statement or a meta-command and print the result.
 
         Raises:
-            SmeltError: it is refused, or fails.
-            CancelledError: by Ctrl-C.
+            SmeltError: the statement is refused, or fails.
+            CancelledError: Ctrl-C cancelled the statement.
         """
         if statement.is_meta:
             self._meta(meta.parse_meta(statement.text))
@@ -139,7 +139,7 @@ class SqlSession:
         self._foot(result, seconds)
 
     def _result(self, spark: SparkSession, text: str, sink: Paged) -> Shown | str:
-        """The rows of a table, or in words what was done; lines of rows go to the sink."""
+        """Return the rows of a table, or a description of the effect; lines of rows go to the sink."""
         lake = self._lake_at_cut(spark)
         frame = lake.query(text)
         self.seen = lake.cut
@@ -156,7 +156,7 @@ class SqlSession:
         return ""
 
     def _line(self, line: str) -> str:
-        """A line of rows; JSON reads the same then, and CSV is changed for a terminal alone."""
+        """Return a line of rows; escapes change CSV for a terminal alone, and JSON not at all."""
         if self._display.form is RowFormat.JSON:
             return visible(line)
         row = line.removesuffix("\r\n")
@@ -164,7 +164,7 @@ class SqlSession:
 
     @property
     def _is_for_people(self) -> bool:
-        """Whether rows are shown, and not written for a program, which does not want those of SET."""
+        """Check whether a person reads the rows; a program does not want the rows of SET."""
         return self._display.export is None and not self._display.streams
 
     def _lake_at_cut(self, spark: SparkSession) -> LakeSql:
@@ -185,7 +185,7 @@ class SqlSession:
         return self._lake
 
     def _text(self, shown: Shown) -> str:
-        """A table's rows as text with its line ends."""
+        """Return a table's rows as text with its line ends."""
         width = shutil.get_terminal_size().columns
         wide = self._display.expanded == "auto" and not fits(shown.columns, shown.rows, width)
         if shown.rows and (wide or self._display.expanded == "on"):
@@ -204,7 +204,7 @@ class SqlSession:
         return plain.getvalue()
 
     def _foot(self, result: Shown | str, seconds: float) -> None:
-        """Say what is no part of the rows; a program is told only what it would miss."""
+        """Print facts outside the rows; for a program, only the facts it would miss."""
         said = result if isinstance(result, str) else counted(len(result.rows), "row")
         wanted = self._person or self._display.export is not None
         if isinstance(result, Shown) and result.more:
@@ -219,11 +219,11 @@ class SqlSession:
 
     @property
     def moment(self) -> str:
-        """What the next statement sees, for a prompt."""
+        """Return the moment of the next statement, for a prompt."""
         return "head" if self._display.fresh else str(self.cut.commit_lsn)
 
     def close(self) -> None:
-        """Forget what was made to look at the lake; the session may be somebody else's."""
+        """Drop the views of the lake; the session may be borrowed."""
         if self._lake is not None:
             self._lake.forget()
         if self._fresh is not None:
@@ -277,7 +277,7 @@ class SqlSession:
             self._output.line(f"the newest is {moment_text(newest)}; \\cut newest shows it")
 
     def move(self, cut: ConsistentCut) -> None:
-        """Show another cut from now on."""
+        """Move to another cut."""
         if cut != self.cut:
             self.cut = cut
             self.catalog = CutCatalog(self._pipeline, cut)
@@ -332,6 +332,6 @@ class SqlSession:
 
 
 def moment_text(cut: ConsistentCut) -> str:
-    """A cut's LSN, and when that was committed."""
+    """Return a cut's LSN and the time of its commit."""
     moment = f" ({cut.commit_ts:%Y-%m-%d %H:%M:%S} UTC)" if cut.commit_ts else ""
     return f"{cut.commit_lsn}{moment}"

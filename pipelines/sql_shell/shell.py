@@ -1,10 +1,10 @@
-r"""The shell: reads statements at a terminal, and runs them on a Spark session that stays.
+r"""The shell: reads statements at a terminal, and runs them on one Spark session.
 
-Spark starts while the first statement is typed; a line below the prompt says so until it is there. What needs
-no Spark (``\d``, ``\cut``, completion) works at once. An error of a statement is printed and the shell goes
-on. It ends at Ctrl-D, or when there is no Spark to go on with.
+Spark starts while the user types the first statement; a line below the prompt shows the start. Meta-commands
+without Spark (``\d``, ``\cut``) and completion work at once. The shell prints a statement's error and
+continues. Ctrl-D or the loss of Spark ends the shell.
 
-Where the shell keeps what was typed: a file of the user's state folder that nobody else can read.
+The history of typed statements is a file in the user's state folder, readable by the user alone.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 def history_file(pipeline: str) -> Path | None:
-    """The file of a pipeline's history, made if it is not there; None where no private folder can be had."""
+    """Return the file of a pipeline's history, and make a missing file; None without a private folder."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     folder = Path(base) / "deltasmelt" / "sql-history"
     if not own_folder(folder):
@@ -104,7 +104,7 @@ class Shell:
         """Read and run until Ctrl-D.
 
         Raises:
-            Lost: there is no Spark to go on with.
+            Lost: Spark has ended.
         """
         while True:
             try:
@@ -121,7 +121,7 @@ class Shell:
                 self._output.say("interrupted")
 
     def close(self, *, lost: bool = False) -> None:
-        """End Spark; `lost`: it has ended by itself."""
+        """End Spark; `lost`: Spark has already ended."""
         if not self._spark.up:
             self._output.say("Spark is still starting; it is ended as soon as it can be …")
         elif not lost:
@@ -179,7 +179,7 @@ class Shell:
         return session
 
     def _announce(self, text: str) -> None:
-        """Show below the prompt what takes long; called from another thread."""
+        """Show a slow activity below the prompt; called from another thread."""
         self._starting = text
         if not text:
             self._prompt.bottom_toolbar = None
@@ -196,7 +196,7 @@ class Shell:
         return names
 
     def _look_at_names(self) -> None:
-        """Read what completion needs before it is asked for; the functions come when Spark is there."""
+        """Read the names for completion in advance; the functions follow after Spark's start."""
         try:
             self._known_names()
             self._functions = self._spark.functions()
@@ -205,12 +205,12 @@ class Shell:
 
 
 def is_complete(text: str) -> bool:
-    """Whether Enter runs what was typed, rather than begin another line."""
+    """Check whether Enter runs the typed text, rather than beginning another line."""
     found = split(text)
     return found.complete or plain_word(text) is not None
 
 
 def _told(error: SmeltError) -> str:
-    """An error of a statement; that it is one of SQL need not be said here."""
+    """Return a statement's error as text, without the fact that SQL caused the error."""
     where = f"{error.where}: " if error.where and error.where != "SQL" else ""
     return where + error.message + (f"\nremedy: {error.remedy}" if error.remedy else "")

@@ -1,10 +1,10 @@
-"""Spark SQL text cut into statements at its semicolons. Pure.
+"""Splitting of Spark SQL text into statements at its semicolons. Pure.
 
-A semicolon counts only where Spark would read it as one: not within a text, a name in backticks or a comment,
-and not within ``BEGIN … END`` of an SQL script. Comments in brackets nest. A comment after ``--`` goes on
-over a line end behind a backslash, as in Spark's grammar.
+A semicolon counts only where Spark reads a semicolon: outside a text, a name in backticks or a comment, and
+outside ``BEGIN … END`` of an SQL script. Comments in brackets nest. A comment after ``--`` continues over a
+line end after a backslash, as in Spark's grammar.
 
-Where a statement could begin, a line that starts with a backslash is a meta-command; it ends with the line.
+At the begin of a statement, a line with a leading backslash is a meta-command and ends with the line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TOKEN: Final = re.compile(
 )
 _LABEL: Final = re.compile(r"\w+\s*:\s*")
 _WITHOUT_COUNT: Final = frozenset({"if", "while", "loop", "repeat", "for"})
-"""Words after END that close what was not counted when it was opened."""
+"""Words after END for blocks not counted at their begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Statement:
     """One statement, or one meta-command.
 
     Attributes:
-        text: without the semicolon, and without blanks and comments before it.
-        line: where it begins, from 1.
+        text: text without the semicolon, and without leading blanks and comments.
+        line: first line, counted from 1.
     """
 
     text: str
@@ -42,7 +42,7 @@ class Statement:
 
     @property
     def is_meta(self) -> bool:
-        """Whether it is a meta-command."""
+        """True for a meta-command."""
         return self.text.startswith("\\")
 
 
@@ -51,9 +51,9 @@ class Split:
     """Text as statements.
 
     Attributes:
-        statements: those that a semicolon, or the line of a meta-command, ends.
-        rest: what follows the last of them; None where that is only blanks and comments.
-        unclosed: what is still open at the end, in words, with the line where it begins.
+        statements: statements ended by a semicolon or, for a meta-command, by the line.
+        rest: text after the last statement; None for blanks and comments alone.
+        unclosed: description of the construct still open at the end, with the line of its begin.
     """
 
     statements: tuple[Statement, ...]
@@ -62,17 +62,17 @@ class Split:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to be typed."""
+        """True if the text has no open rest."""
         return self.rest is None and self.unclosed is None
 
     @property
     def all(self) -> tuple[Statement, ...]:
-        """The statements, the one without a semicolon at the end too."""
+        """Return the statements, including a last statement without a semicolon."""
         return self.statements if self.rest is None else (*self.statements, self.rest)
 
 
 def split(text: str) -> Split:
-    """Cut text into its statements."""
+    """Split text into its statements."""
     return _Scan(text).run()
 
 
@@ -104,7 +104,7 @@ class _Scan:
         return end
 
     def _take(self, token: re.Match[str]) -> int:
-        """Read a token that is no comment in brackets; returns where the next one begins."""
+        """Read a token outside bracketed comments; return the begin of the next token."""
         if token["blank"] or token["line"]:
             return token.end()
         if token["open"]:
@@ -124,7 +124,7 @@ class _Scan:
         return token.end()
 
     def _word(self, word: str, at: int) -> None:
-        """Count the blocks of an SQL script; any other statement has none."""
+        """Count the blocks of an SQL script; other statements have no blocks."""
         after_end, self._after_end = self._after_end, False
         if self._depth == 0 and not after_end and not (word == "begin" and self._is_first(at)):
             return
@@ -137,7 +137,7 @@ class _Scan:
             self._depth += 1
 
     def _is_first(self, at: int) -> bool:
-        """Whether nothing of the statement is before, but for the label of a block."""
+        """Check whether only a block's label precedes in the statement."""
         before = self._text[self._begin : at]
         return not before or _LABEL.fullmatch(before) is not None
 

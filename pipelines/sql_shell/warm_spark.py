@@ -1,13 +1,12 @@
-"""A Spark session that starts beside the terminal, and statements that can be cancelled while they run.
+"""A Spark session started beside the terminal, and cancellation of running statements.
 
-The terminal's thread never calls into the JVM. Ctrl-C could strike in the middle of a call, whose connection
-would then be of no use. So a statement runs in a thread of its own, under a tag of its own, and the
-terminal's thread only waits. At Ctrl-C a further thread cancels what has the tag, again and again: between
-two jobs there is nothing to cancel.
+The terminal's thread never calls into the JVM. Ctrl-C could strike in the middle of a call and break the
+call's connection. So a statement runs in a separate thread, under a separate tag, and the terminal's thread
+only waits. At Ctrl-C a further thread cancels the tag repeatedly: between two jobs, nothing can be cancelled.
 
-The tag is one of jobs (`SparkContext.addJobTag`). A tag of the session (`SparkSession.addTag`) would miss the
-jobs of `toLocalIterator`, which run in a thread of the JVM's own. At a Spark Connect server there is no other
-one, and it misses none; what runs in clones of the session (`silver.spark.access`) is ours as a whole.
+The tag belongs to jobs (`SparkContext.addJobTag`). A tag of the session (`SparkSession.addTag`) would miss
+the jobs of `toLocalIterator`, which run in a thread of the JVM. A Spark Connect server has session tags
+alone, and misses no job; clones of the session (`silver.spark.access`) are cancelled whole.
 """
 
 from __future__ import annotations
@@ -38,34 +37,34 @@ _LOGGER = logging.getLogger("deltasmelt.sql")
 _AGAIN: Final = 0.3
 """Seconds between two attempts to cancel."""
 _PATIENCE: Final = 3
-"""The Ctrl-C after which a statement is left behind: Spark does not answer."""
+"""Number of the Ctrl-C that abandons a statement: Spark does not answer."""
 
 
 class CancelledError(Exception):
-    """A person has cancelled the statement."""
+    """Raised for a statement cancelled by the user."""
 
 
 class Lost(Exception):  # noqa: N818 - it carries the error that ends the shell
-    """There is no Spark to go on with; the cause says why."""
+    """Raised after the loss of Spark; the cause has the reason."""
 
 
 class Runner(Protocol):
-    """Runs work that needs Spark."""
+    """Runs work with Spark."""
 
     def run(self, work: Callable[[SparkSession], Result]) -> Result:
-        """Run it to its end."""
+        """Run the work to its end."""
 
     @property
     def cancelled(self) -> bool:
-        """Whether what runs has been cancelled: rows that still come are to be left."""
+        """True after a cancellation of the running work: drop the rows still arriving."""
 
 
 class InTurn:
-    """Work in the caller's thread: of a script, which Ctrl-C ends as a whole.
+    """Runs work in the caller's thread, for a script, which Ctrl-C ends as a whole.
 
     Args:
         spark: the session.
-        waiting: gives a block in which a terminal shows that something is waited for.
+        waiting: returns a block for showing a wait on a terminal.
     """
 
     cancelled: Final = False
@@ -75,27 +74,27 @@ class InTurn:
         self._waiting = waiting
 
     def run(self, work: Callable[[SparkSession], Result]) -> Result:
-        """Run it to its end."""
+        """Run the work to its end."""
         with self._waiting():
             return work(self._spark)
 
 
 class WithoutSpark:
-    """No Spark at all: of a script of meta-commands, none of which needs it."""
+    """Runs nothing: for a script of meta-commands without Spark."""
 
     cancelled: Final = False
 
     def run(self, work: Callable[[SparkSession], Result]) -> Result:
-        """Not asked for."""
+        """Refuse: no meta-command of such a script needs Spark."""
         raise NotImplementedError(f"there is no Spark for {work}")
 
 
 class WarmSpark:
-    """A session of our own; it starts at once, in the background.
+    """An owned session, started at once in the background.
 
     Args:
-        pipeline: whose.
-        announce: is told, from another thread, in a few words what takes long, and at the end nothing.
+        pipeline: pipeline of the session.
+        announce: receives the slow activity from another thread, and at the end nothing.
     """
 
     def __init__(self, pipeline: Pipeline, announce: Callable[[str], None]) -> None:
@@ -110,21 +109,21 @@ class WarmSpark:
 
     @property
     def up(self) -> bool:
-        """Whether it has started, or has failed to."""
+        """True after the start's success or failure."""
         return self._up.is_set()
 
     @property
     def cancelled(self) -> bool:
-        """Whether what runs has been cancelled."""
+        """True after a cancellation of the running work."""
         return self._task is not None and self._task.cancelled.is_set()
 
     def run(self, work: Callable[[SparkSession], Result]) -> Result:
-        """Run work in a thread of its own, as soon as the session is there; Ctrl-C cancels it.
+        """Run work in a separate thread after the session's start; Ctrl-C cancels the work.
 
         Raises:
-            CancelledError: by Ctrl-C.
+            CancelledError: Ctrl-C cancelled the work.
             Lost: Spark did not start, or its JVM has ended.
-            KeyboardInterrupt: by Ctrl-C again and again; the work is left behind.
+            KeyboardInterrupt: repeated Ctrl-C; the work is abandoned.
         """
         found: list[Result] = []
         task = self._task = _Task(self, lambda spark: found.append(work(spark)))
@@ -144,27 +143,27 @@ class WarmSpark:
         return found[0]
 
     def stop(self) -> None:
-        """Stop the session; one that is still starting is waited for, as it holds files that it removes."""
+        """Stop the session; wait for a session still starting, which holds files to remove."""
         self._up.wait()
         if self._session is not None:
             stop_session(self._session)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the start; returns whether it has come to its end."""
+        """Wait for the start; return whether the start has ended."""
         return self._up.wait(seconds)
 
     def session(self) -> SparkSession:
         """The session.
 
         Raises:
-            Lost: it did not start.
+            Lost: the session did not start.
         """
         if self._session is None:
             raise Lost from self._failure
         return self._session
 
     def functions(self) -> tuple[str, ...]:
-        """The names of Spark's functions, as soon as the session is there; none where it does not start."""
+        """Return the names of Spark's functions after the session's start; empty after a failed start."""
         self._up.wait()
         if self._session is None:
             return ()
@@ -206,7 +205,7 @@ class _Task:
         threading.Thread(target=self._run, name="statement", daemon=True).start()
 
     def cancel(self) -> None:
-        """Have it cancelled as soon as that is possible."""
+        """Request the cancellation of the work as soon as possible."""
         if not self.cancelled.is_set():
             self.cancelled.set()
             threading.Thread(target=self._interrupt, name="cancel", daemon=True).start()
@@ -245,7 +244,7 @@ class _Task:
 
 
 def _cancel(spark: SparkSession, tag: str) -> None:
-    """Cancel what has the tag; at a server also all that runs in clones of the session."""
+    """Cancel the jobs with the tag; at a server also all work in clones of the session."""
     if not is_remote(spark):
         spark.sparkContext.cancelJobsWithTag(tag)
         return

@@ -1,7 +1,4 @@
-"""Arguments and options of the commands, each with its help text and what the shell completes for it.
-
-The forms that rows of `smelt sql` take.
-"""
+"""Arguments and options of the commands, each with its help text and its completions for the shell."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from deltasmelt.pipelines.terminal.output import Format, LogFormat
 
 
 class RowFormat(StrEnum):
-    """What `smelt sql --output` takes."""
+    """Formats of `smelt sql --output`."""
 
     TABLE = "table"
     JSON = "json"
@@ -26,7 +23,7 @@ class RowFormat(StrEnum):
 
 
 class Cloud(StrEnum):
-    """Where a workspace of Databricks can be."""
+    """Clouds with Databricks workspaces."""
 
     aws = "aws"
     azure = "azure"
@@ -34,7 +31,7 @@ class Cloud(StrEnum):
 
 
 class RebuiltLayer(StrEnum):
-    """The layers that `smelt rebuild` can rebuild."""
+    """Layers of `smelt rebuild`."""
 
     silver = "silver"
     gold = "gold"
@@ -230,10 +227,10 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask first.")]
 
 
 def bytes_of(size: str | None) -> int | None:
-    """A size as the command line has it.
+    """Parse a size from the command line.
 
     Raises:
-        BadParameter: it is none.
+        BadParameter: the text is no size.
     """
     if size is None:
         return None

@@ -1,7 +1,7 @@
-"""What the shell completes beyond commands and options: pipeline files, documents, tables, error codes.
+"""Completions beyond commands and options: pipeline files, documents, tables, error codes.
 
-A completion prints values or nothing. A file that is missing or wrong yields none: the command itself says
-why. Nothing here loads Spark or asks the source.
+A completion prints values or nothing. A missing or wrong file yields no value: the command itself reports the
+reason. Completions load no Spark and query no source.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DOCUMENT: Final = re.compile(r"""^document:\s*['"]?([^\s'"#]+)""", re.MULTILINE
 
 
 def pipeline_files(incomplete: str) -> list[str]:
-    """YAML files that begin as typed. Where there are none, the shell completes folders and files itself."""
+    """Return YAML files with the typed prefix; without any, the shell completes folders and files itself."""
     start = incomplete.rpartition("/")[2]
     before = incomplete[: len(incomplete) - len(start)]
     folder = Path(before).expanduser() if before else Path()
@@ -34,17 +34,17 @@ def pipeline_files(incomplete: str) -> list[str]:
 
 
 def documents(ctx: Any, incomplete: str) -> list[str]:
-    """Names of the documents that the pipeline file selects."""
+    """Return the names of the pipeline file's documents."""
     return _beginning(_documents(_pipeline(ctx)), incomplete)
 
 
 def source_tables(ctx: Any, incomplete: str) -> list[str]:
-    """Tables of the pipeline as the source names them (``public.orders``), from the lake."""
+    """Return the pipeline's tables from the lake, by their names at the source (``public.orders``)."""
     return _beginning((name for name, _ in _tables(_pipeline(ctx))), incomplete)
 
 
 def rebuilt_names(ctx: Any, incomplete: str) -> list[str]:
-    """For `smelt rebuild`: tables of silver, or documents, by the layer that was typed before."""
+    """Return names for `smelt rebuild`: silver's tables or documents, by the typed layer."""
     pipeline = _pipeline(ctx)
     layer = str(ctx.params.get("layer", ""))
     names = _documents(pipeline) if layer.endswith("gold") else [name for _, name in _tables(pipeline)]
@@ -52,14 +52,14 @@ def rebuilt_names(ctx: Any, incomplete: str) -> list[str]:
 
 
 def error_codes(incomplete: str) -> list[str]:
-    """Codes of errors that have a page."""
+    """Return the codes of errors with a page."""
     from deltasmelt.pipelines.terminal.error_pages import codes  # noqa: PLC0415 - only for this completion
 
     return _beginning(codes(), incomplete)
 
 
 def _pipeline(ctx: Any) -> Pipeline | None:
-    """The pipeline file that stands before on the command line, if it can be read."""
+    """Return the pipeline file from the command line so far, if readable."""
     from deltasmelt.pipelines.settings import load_pipeline  # noqa: PLC0415 - half of the time of a completion
 
     # Behind an option that lacks its value, Typer has taken no argument yet.
@@ -81,7 +81,7 @@ def _documents(pipeline: Pipeline | None) -> list[str]:
 
 
 def _tables(pipeline: Pipeline | None) -> list[tuple[str, str]]:
-    """Names at the source and in silver of what a local lake holds; an object store may be slow."""
+    """Return the names of a local lake's tables, at the source and in silver; an object store may be slow."""
     if pipeline is None or "://" in (pipeline.lake_address().path or "://"):
         return []
     from deltasmelt.bronze.store.relations import read_relations  # noqa: PLC0415 - loads deltalake

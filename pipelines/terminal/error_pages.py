@@ -12,32 +12,32 @@ _LINK: Final = re.compile(r"\[([^\]]*)\]\(([^)]*)\)")
 
 @cache
 def folder() -> Path:
-    """Where the pages are."""
+    """Return the folder of the pages."""
     packages = Path(__file__).resolve().parents[1]
     packaged = packages / "error_pages"
     return packaged if packaged.is_dir() else packages.parent / "docs" / "errors"
 
 
 def codes() -> list[str]:
-    """Every code that has a page, sorted."""
+    """Return every code with a page, sorted."""
     return sorted(path.stem for path in folder().glob("*.md") if path.name != "README.md")
 
 
 def has_page(code: str) -> bool:
-    """Whether there is a page about errors of this code."""
+    """Check whether the code has a page."""
     return (folder() / f"{code}.md").is_file()
 
 
 def page(code: str) -> str:
-    """The page in Markdown; of its links the text alone is left, as their targets are not at hand.
+    """Return the page in Markdown; links become plain text, as their targets are not installed.
 
     Raises:
-        FileNotFoundError: there is none for this code.
+        FileNotFoundError: the code has no page.
     """
     return _LINK.sub(r"\1", (folder() / f"{code}.md").read_text(encoding="utf-8"))
 
 
 def meaning(code: str) -> str:
-    """What the error means, in one sentence."""
+    """Return the error's meaning in one sentence."""
     text = page(code).partition("**Meaning.**")[2].partition("\n\n")[0]
     return re.split(r"(?<=[.:])\s", " ".join(text.split()))[0]

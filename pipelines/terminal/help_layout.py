@@ -1,7 +1,6 @@
-"""What `--help` shows beyond Typer's own: commands in groups, examples, summaries that are never cut off.
+"""Additions to Typer's `--help`: commands in groups, examples, complete summaries.
 
-The groups stand in the order in which a newcomer needs them. A test holds that each command is in one group
-and has an example.
+The order of the groups follows a newcomer's needs. A test requires a group and an example for each command.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "maintain": ("smelt maintain pipeline.yml",),
     "drop": ("smelt drop pipeline.yml", "smelt drop pipeline.yml --yes"),
 }
-"""Command lines that each help text ends with; none is wider than 76 columns."""
+"""Command lines at the end of each help text; none is wider than 76 columns."""
 
 _REQUIRED: Final = re.compile(r"\{(\w+)\}")
 _IN_WORDS: Final = (
@@ -80,7 +79,7 @@ _IN_WORDS: Final = (
     (re.compile(r"x>=([\d.]+)"), r"at least \1"),
     (re.compile(r"\b(\d+)\.0(?![\d.])"), r"\1"),
 )
-"""How Typer writes types and limits, and the words for them."""
+"""Typer's notation of types and limits, and plain words for each."""
 
 
 class CommandGroup(TyperGroup):
@@ -100,14 +99,14 @@ class CommandGroup(TyperGroup):
 
 
 class Command(TyperCommand):
-    """A command whose help names its arguments as they are typed, and ends with examples."""
+    """A command with the arguments in its help as typed by users, and with examples at the end."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """The parts of the usage line: a required argument is its plain name."""
+        """Return the parts of the usage line: a required argument is its plain name."""
         return [_REQUIRED.sub(r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
 
     def rows(self, ctx: Any) -> Mapping[str, list[tuple[str, str]]]:
-        """Arguments (key ``argument``) and options (``option``): how each is typed, and its help text."""
+        """Return arguments (key ``argument``) and options (``option``), each with notation and help text."""
         rows: dict[str, list[tuple[str, str]]] = {"argument": [], "option": []}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -136,7 +135,7 @@ def _in_words(text: str) -> str:
 
 
 def _summary(command: Any) -> str:
-    """The first paragraph of a command's help, without its full stop."""
+    """Return the first paragraph of a command's help, without its full stop."""
     return " ".join(str(command.help).split("\n\n")[0].split()).removesuffix(".")
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP at a moment when nothing may be left half done."""
+"""Ctrl-C, SIGTERM and SIGHUP during work with an orderly end."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _AGAIN_SECONDS: Final = 0.05
 
 @contextmanager
 def held_back(undo: Callable[[], None]) -> Iterator[None]:
-    """Let a short piece of work end before an interruption that arrives meanwhile takes effect.
+    """Complete a short block before an interruption takes effect.
 
-    A second one takes effect at once. Only the main thread is interrupted by
-    signals; in others this does nothing.
+    A second interruption takes effect at once. Signals interrupt the main thread alone; in other threads the
+    block is unprotected.
 
     Args:
-        undo: called after the work, before a held back interruption takes effect.
+        undo: called after the block, before a deferred interruption takes effect.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -54,17 +54,17 @@ def held_back(undo: Callable[[], None]) -> Iterator[None]:
 
 
 def interruption_behind(error: BaseException, kinds: tuple[type[BaseException], ...]) -> BaseException | None:
-    """The interruption that an error came from: what was under way failed while it was being carried out."""
+    """Return the interruption behind an error: work in progress failed during the interruption."""
     return next((one for one in causes(error, hidden=True) if isinstance(one, kinds)), None)
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM, and SIGHUP of a terminal that is closed, end the block in order, as Ctrl-C does.
+    """End the block in order at SIGTERM, and at SIGHUP of a closed terminal, as at Ctrl-C.
 
-    Only where signals may be handled; a SIGHUP that is ignored (`nohup`) stays so. An interruption that
-    arrives while Python cleans an object up cannot leave that code: Python prints it and goes on. Whoever
-    stops us sends no second signal before it kills us, so we send it once more ourselves.
+    The protection needs the right to handle signals; an ignored SIGHUP (`nohup`) stays ignored. Python prints
+    and drops an interruption during the finalizer of an object. The sender of a signal sends no second signal
+    before SIGKILL, so this process repeats the signal to itself.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -99,10 +99,10 @@ def terminable() -> Iterator[None]:
 
 
 class Terminated(BaseException):
-    """SIGTERM or SIGHUP arrived; like KeyboardInterrupt, no Exception, so that nothing takes it for an error.
+    """Raised at SIGTERM or SIGHUP; no Exception, like KeyboardInterrupt, so no error handler catches it.
 
     Attributes:
-        number: of the signal.
+        number: number of the signal.
     """
 
     def __init__(self, number: signal.Signals = signal.SIGTERM) -> None:

@@ -1,12 +1,11 @@
-"""The log files: what we log, and what Spark and its JVM print.
+"""The log files: deltasmelt's own log, and the output of Spark and its JVM.
 
-One folder for each pipeline, below the user's state folder or the folder that ``SMELT_LOGS`` names.
-`smelt.log` is shared by all processes of a pipeline (each line names its process). Spark has a file for each
-JVM, because log4j does not share one. Old files of processes that have ended are removed at the start, so
-that they never pile up.
+Each pipeline has one folder below the user's state folder, or below the folder in ``SMELT_LOGS``. All
+processes of a pipeline share `smelt.log` (each line names its process). Spark has a file for each JVM,
+because log4j shares no file. A start removes old files of ended processes, so files never pile up.
 
-`smelt.log` is rotated by its size, also by a process that runs for months (`SharedLog`), and so is Spark's
-file (`conf/log4j2.properties`). Both may quote values and names of the source, so only their account can read
+`SharedLog` rotates `smelt.log` by size, also in a process of many months, and `conf/log4j2.properties`
+rotates Spark's file. Both files may quote values and names of the source, so only their account can read
 them.
 """
 
@@ -28,13 +27,13 @@ from deltasmelt.pipelines.terminal.visible import visible
 
 _LARGEST: Final = 10_000_000
 _OLDER: Final = 3
-"""Files of that size that stay beside the one which is written."""
+"""Number of rotated files beside the present file."""
 _SPARK_FILES: Final = 10
 _FORMAT: Final = "%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"
 
 
 def log_folder(pipeline: str) -> Path:
-    """Folder of a pipeline's log files; made if it is not there."""
+    """Return the folder of a pipeline's log files; make a missing folder."""
     given = os.environ.get("SMELT_LOGS")
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     folder = (Path(given) if given else Path(base) / "deltasmelt") / pipeline
@@ -48,13 +47,13 @@ def log_folder(pipeline: str) -> Path:
 
 @functools.cache
 def _temporary() -> Path:
-    """Our folder below one that all accounts write; one that another account made is not used."""
+    """Return a private folder below a folder writable by all accounts; refuse another account's folder."""
     known = Path(tempfile.gettempdir()) / f"deltasmelt-{os.geteuid()}"
     return known if own_folder(known) else Path(tempfile.mkdtemp(prefix=f"{known.name}-"))
 
 
 def spark_log(pipeline: str) -> Path:
-    """A new log file for this process's Spark; of those of ended processes the newest few stay."""
+    """Return a new log file for this process's Spark; keep the newest few files of ended processes."""
     folder = log_folder(pipeline)
     dated = []
     for path in folder.glob("spark-*.log*"):  # each with the older half that log4j put aside
@@ -70,7 +69,7 @@ def spark_log(pipeline: str) -> Path:
 
 
 def _is_running(log: Path) -> bool:
-    """Whether the process that the file is named after lives; it may be idle for days."""
+    """Check whether the process in the file's name lives; the process may be idle for days."""
     number = log.name.removeprefix("spark-").partition(".")[0]
     if not number.isdecimal():
         return False
@@ -84,7 +83,7 @@ def _is_running(log: Path) -> bool:
 
 
 def open_log(path: str | Path, mode: str = "a") -> IO[Any]:
-    """A log file, to be written; nobody else can read it, also where it was made otherwise."""
+    """Open a log file for writing; no other account can read the file, whatever its mode was before."""
     number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.fchmod(number, 0o600)
@@ -94,11 +93,11 @@ def open_log(path: str | Path, mode: str = "a") -> IO[Any]:
 
 
 class SharedLog(RotatingFileHandler):
-    """A file that several processes write and any of them rotates.
+    """A log file with several writing processes, any of which rotates the file.
 
-    A process that finds it too long takes a lock beside it and checks again: another process may have rotated
-    it meanwhile. A process that finds another file under the name goes on in that one. Lines are written
-    whole, at the file's end; one that is being written goes to the file before.
+    A process with a too long file takes a lock beside the file and checks again: another process may have
+    rotated the file meanwhile. A process whose file has lost the name continues in the new file. Each line is
+    written whole, at the file's end; a line during a rotation goes to the old file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -108,12 +107,12 @@ class SharedLog(RotatingFileHandler):
         return open_log(self.baseFilename, self.mode)
 
     def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802 - its interface
-        """Whether the file is too long; first it is made sure that it is the one which has the name."""
+        """Check whether the file is too long, after a switch to the file with the name."""
         self._follow()
         return bool(super().shouldRollover(record))
 
     def doRollover(self) -> None:  # noqa: N802 - its interface
-        """Rotate, unless another process just did."""
+        """Rotate, unless another process just rotated."""
         with open_log(f"{self.baseFilename}.lock") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -123,7 +122,7 @@ class SharedLog(RotatingFileHandler):
                 super().doRollover()
 
     def _follow(self) -> bool:
-        """Go on in the file that has the name; returns whether that is another one than before."""
+        """Switch to the file with the name; return whether the file is a new one."""
         if self.stream is None:
             return False
         try:
@@ -137,9 +136,9 @@ class SharedLog(RotatingFileHandler):
 
 
 class _WithoutSecrets(logging.Formatter):
-    """Foreign errors may quote a connection string, in a message or in a traceback.
+    """Formatter against quoted connection strings, in a message or in a traceback of a foreign error.
 
-    Only the first line of a record begins at the margin, so no message can pass a line off as a record.
+    Only the first line of a record begins at the margin, so no message can imitate a record.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -147,7 +146,7 @@ class _WithoutSecrets(logging.Formatter):
 
 
 class _JsonLines(logging.Formatter):
-    """As above, one JSON object a line."""
+    """Formatter with one JSON object per line, filtered as above."""
 
     def format(self, record: logging.LogRecord) -> str:
         trace = self.formatException(record.exc_info) if record.exc_info else None
@@ -156,7 +155,7 @@ class _JsonLines(logging.Formatter):
 
 
 def start_logging(pipeline: str) -> Path:
-    """Send Python's logging to the pipeline's `smelt.log`; returns that file."""
+    """Send Python's logging to the pipeline's `smelt.log`; return the file."""
     path = log_folder(pipeline) / "smelt.log"
     handler = SharedLog(path)
     handler.setFormatter(_JsonLines() if output.as_json() else _WithoutSecrets(_FORMAT))

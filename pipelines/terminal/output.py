@@ -1,21 +1,17 @@
-"""Printing, apart from what is printed: text for people, JSON for programs, in one module.
+"""Printing of results: text for people, JSON for programs, in one module.
 
-On a terminal text is rich (colours, boxed tables, highlighted JSON). Elsewhere it is plain lines that stay
-the same whatever the width, so that a log or a pipe can be read and compared. There rich is not even loaded.
-Data goes to standard output, progress and messages to standard error: `smelt sql … > rows.txt` holds rows
-alone.
+On a terminal, text is rich (colours, boxed tables, highlighted JSON). Elsewhere text is plain lines,
+independent of the width, so a log or a pipe can be read and compared; rich is not loaded then. Data goes to
+standard output, progress and messages to standard error: `smelt sql … > rows.txt` contains rows alone.
 
-``--log-format json``: what a long run says and logs, one JSON object a line.
+``--log-format json`` writes the messages and the log of a long run as one JSON object per line, so a
+collector of logs needs no pattern. Every object has ``time`` (UTC), ``level``, ``logger``, ``process`` and
+``message``; an error of deltasmelt also has ``code``, ``where`` and ``remedy``, and a traceback is
+``traceback``. Standard error has the command's messages, `smelt.log` the log. Each process makes the choice
+before its first message; the reader's process receives the choice with its orders.
 
-A collector of logs reads them without a pattern. Every object has ``time`` (UTC), ``level``, ``logger``,
-``process`` and ``message``; an error of ours also has ``code``, ``where`` and ``remedy``, a traceback is
-``traceback``. Standard error has what the command says, `smelt.log` what is logged. The choice is the
-process's own, made before it says anything; the reader's process is told of it with its orders.
-
-The terminal's standard error: its styles, and a line that moves while something takes long.
-
-Colours follow the terminal and its user, by rich's own rules: none where standard error is a file or a pipe,
-``NO_COLOR`` is set or ``TERM=dumb``; ``FORCE_COLOR`` asks for them anyway.
+Colours on standard error follow the terminal and its user, by rich's own rules: no colours where standard
+error is a file or a pipe, with ``NO_COLOR`` or ``TERM=dumb``; ``FORCE_COLOR`` switches them on.
 """
 
 from __future__ import annotations
@@ -50,24 +46,24 @@ _SAID_BY: Final = "smelt"
 
 
 class LogFormat(StrEnum):
-    """What `--log-format` takes."""
+    """Formats of `--log-format`."""
 
     TEXT = "text"
     JSON = "json"
 
 
 def write_json() -> None:
-    """From now on this process says and logs JSON."""
+    """Write messages and log of this process as JSON from now on."""
     _chosen.append(True)
 
 
 def as_json() -> bool:
-    """Whether this process says and logs JSON."""
+    """Check whether this process writes messages and log as JSON."""
     return bool(_chosen)
 
 
 def say(message: str, *, level: str = "info", error: SmeltError | None = None) -> None:
-    """Print one line to standard error; the message holds no password."""
+    """Print one line to standard error; the message contains no password."""
     record = _record(datetime.now(UTC), level, _SAID_BY, message)
     if error is not None:
         record |= {"code": error.code, "where": error.where, "remedy": error.remedy}
@@ -76,7 +72,7 @@ def say(message: str, *, level: str = "info", error: SmeltError | None = None) -
 
 
 def logged(record: logging.LogRecord, message: str, traceback: str | None) -> str:
-    """A record of Python's logging as one line."""
+    """Return a record of Python's logging as one line."""
     when = datetime.fromtimestamp(record.created, UTC)
     found = _record(when, record.levelname.lower(), record.name, message)
     if traceback:
@@ -99,7 +95,7 @@ WARNING: Final = "yellow"
 GOOD: Final = "green"
 TITLE: Final = "bold"
 QUIET: Final = "dim"
-"""Styles; every command takes them from here."""
+"""Styles of every command's output."""
 
 
 @cache
@@ -141,11 +137,11 @@ def waiting(text: str, announce: Callable[[str], None] | None) -> Iterator[None]
 
 
 _ASKS_FOR_COLOURS: Final = ("FORCE_COLOR", "TTY_COMPATIBLE")
-"""Variables by which rich takes what is no terminal for one."""
+"""Variables with which rich treats a file or pipe as a terminal."""
 
 
 class Format(StrEnum):
-    """What `--output` takes."""
+    """Formats of `--output`."""
 
     TEXT = "text"
     JSON = "json"
@@ -153,10 +149,10 @@ class Format(StrEnum):
 
 @dataclass(slots=True)
 class Output:
-    """Where a command prints.
+    """The output of a command.
 
     Attributes:
-        format: for people or for programs.
+        format: format for people or for programs.
     """
 
     format: Format = Format.TEXT
@@ -164,12 +160,12 @@ class Output:
 
     @property
     def json(self) -> bool:
-        """Whether programs read this."""
+        """True if a program reads the output."""
         return self.format is Format.JSON
 
     @property
     def rich(self) -> bool:
-        """Whether a person reads this on a terminal; a file stays plain even where FORCE_COLOR is set."""
+        """True if a person reads the output on a terminal; a file stays plain even with FORCE_COLOR."""
         return not self.json and sys.stdout.isatty() and self.console.is_terminal
 
     @property
@@ -182,7 +178,7 @@ class Output:
         return self._data
 
     def say(self, text: str, *, style: str | None = None) -> None:
-        """Print progress or a message; it is not part of the data."""
+        """Print progress or a message, apart from the data."""
         if as_json():
             say(text)
         elif _has_colours() and messages().is_terminal:
@@ -192,14 +188,14 @@ class Output:
             sys.stderr.flush()
 
     def waiting(self, text: str) -> AbstractContextManager[None]:
-        """While the block runs, a terminal shows this text and the time; elsewhere nothing is printed."""
+        """Show a text and the elapsed time on a terminal while the block runs; print nothing elsewhere."""
         return waiting(visible(text), lambda _: None)
 
     def agreed(self, question: str) -> bool:
-        """Ask a person at a terminal, on standard error.
+        """Request the agreement of a person at a terminal, on standard error.
 
         Returns:
-            Whether a person said yes; False where there is no terminal.
+            True if a person agreed; False without a terminal.
         """
         if not (sys.stdin.isatty() and (sys.stderr.isatty() or sys.stdout.isatty())):
             return False
@@ -210,7 +206,7 @@ class Output:
         return Confirm.ask("Continue?", console=console, default=False)
 
     def line(self, text: str = "", *, style: str | None = None) -> None:
-        """One line of the result."""
+        """Print one line of the result."""
         if self.rich:
             _print(self.console, text, style)
         else:
@@ -218,7 +214,7 @@ class Output:
             sys.stdout.flush()
 
     def document(self, text: str) -> None:
-        """A JSON document, indented, with every digit of its numbers; highlighted on a terminal."""
+        """Print a JSON document, indented, with every digit of its numbers; highlighted on a terminal."""
         shown = visible(_indented(text))
         if self.rich:
             from rich.highlighter import JSONHighlighter  # noqa: PLC0415 - on a terminal alone
@@ -228,7 +224,7 @@ class Output:
             self.line(shown)
 
     def markdown(self, text: str) -> None:
-        """Markdown, rendered on a terminal; elsewhere as it is written."""
+        """Print Markdown, rendered on a terminal and as plain source elsewhere."""
         if self.rich:
             from rich.markdown import Markdown  # noqa: PLC0415 - on a terminal alone
 
@@ -237,7 +233,7 @@ class Output:
             self.line(text.rstrip())
 
     def value(self, plain: Any) -> None:
-        """One JSON value on one line."""
+        """Print one JSON value on one line."""
         sys.stdout.write(visible(json.dumps(plain, default=json_value, ensure_ascii=False)) + "\n")
         sys.stdout.flush()
 
@@ -249,7 +245,7 @@ class Output:
         title: str | None = None,
         right: Sequence[str] = (),
     ) -> None:
-        """Rows under their headings; the columns named in `right` are flush right."""
+        """Print rows under their headings; the columns in `right` are flush right."""
         columns, right = [list(map(visible, names)) for names in (columns, right)]
         cells = [[visible(text_value(value)) for value in row] for row in rows]
         title = None if title is None else visible(title)
@@ -290,18 +286,18 @@ class Output:
 
 
 class Unheard(Output):
-    """For a caller from Python: results are values, and progress is told to nobody."""
+    """Output for a caller from Python: results are values, and progress is dropped."""
 
     def say(self, text: str, *, style: str | None = None) -> None:
-        """Nothing."""
+        """Drop the message."""
 
     def waiting(self, text: str) -> AbstractContextManager[None]:  # noqa: ARG002 - its interface
-        """Nothing."""
+        """Run the block in silence."""
         return nullcontext()
 
 
 def _has_colours() -> bool:
-    """Whether standard error may show colours; rich decides it then."""
+    """Check whether standard error may show colours; rich makes the decision then."""
     return sys.stderr.isatty() or any(os.environ.get(name) for name in _ASKS_FOR_COLOURS)
 
 
@@ -312,14 +308,14 @@ def _print(console: Console, text: str, style: str | None) -> None:
 
 
 def _indented(text: str) -> str:
-    """JSON with indentation. Python's floats would drop digits, so such numbers are kept as text."""
+    """Return JSON with indentation. Python's floats would drop digits, so such numbers stay text."""
     mark = uuid.uuid4().hex
     plain = json.loads(text, parse_float=lambda digits: mark + digits)
     return re.sub(f'"{mark}([^"]*)"', r"\1", json.dumps(plain, indent=2, ensure_ascii=False))
 
 
 def text_value(value: object) -> str:
-    """A value as a cell of a table: NULL is visible, nested values are JSON."""
+    """Return a value as a cell of a table: NULL is visible, nested values are JSON."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -334,7 +330,7 @@ def text_value(value: object) -> str:
 
 
 def json_value(value: object) -> object:
-    """What `json` does not know: exact numbers and times as text, binary as hexadecimal."""
+    """Return a value unknown to `json`: exact numbers and times as text, binary as hexadecimal."""
     if isinstance(value, Decimal | date):
         return str(value) if isinstance(value, Decimal) else value.isoformat()
     if isinstance(value, bytes | bytearray):
@@ -343,12 +339,12 @@ def json_value(value: object) -> object:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things whose plural takes an s."""
+    """Return a number with its noun, whose plural has an s."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def bytes_text(count: int | None) -> str:
-    """A number of bytes as a person reads it; ``?`` where it is not known."""
+    """Return a number of bytes for people; ``?`` for unknown."""
     if count is None:
         return "?"
     size = float(count)
@@ -360,7 +356,7 @@ def bytes_text(count: int | None) -> str:
 
 
 def seconds_text(seconds: float | None) -> str:
-    """A duration as a person reads it; ``?`` where it is not known."""
+    """Return a duration for people; ``?`` for unknown."""
     if seconds is None:
         return "?"
     if seconds < 60:

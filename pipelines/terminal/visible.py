@@ -1,8 +1,8 @@
 r"""The gate of foreign text on the way to a terminal, a log, a page or a receiver of alerts.
 
-Rows and messages of servers and libraries may hold characters that a terminal obeys. Such characters clear
-the screen, set titles, write into the clipboard, reverse the direction of reading, or forge a line of the
-log. This module writes them as ``\u001b``. JSON has the same notation, so a program still reads the
+Rows and messages of servers and libraries may contain control characters for a terminal. Such characters
+clear the screen, set titles, write into the clipboard, reverse the direction of reading, or forge a line of
+the log. This module writes them as ``\u001b``. JSON has the same notation, so a program still reads the
 original value. Line ends and tabs stay.
 
 A library's colours carry no meaning: `plain` removes colours from messages. Rows lose nothing.
@@ -23,7 +23,7 @@ _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def visible(text: str) -> str:
-    """Return the text with every character that a terminal obeys written as an escape."""
+    """Return the text with every control character written as an escape."""
     return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
