@@ -282,8 +282,8 @@ class SnapshotCopy:
 
     def _commit(self, copy: TableCopy) -> None:
         self._landing.reached("snapshot-parts-written")
-        # Record an empty snapshot's shape (`commit_empty`) only if no shape is known: the stream announces the
-        # shapes of its own rows.
+        # Record an empty snapshot's shape (`commit_empty`) only if no shape is known: the stream announces
+        # the shapes of its own rows.
         shapes, relation = self._landing.shapes, copy.relation
         if copy.chunks or not shapes.knows(relation.relation_id, relation.from_lsn):
             shapes.record([relation], ahead=True)
