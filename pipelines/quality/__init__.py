@@ -1,4 +1,4 @@
-"""Data quality: what the source promises and what its owners expect, checked at one cut."""
+"""Data quality: promises of the source and expectations of its owners, checked at one cut."""
 
 from deltasmelt.pipelines.quality.expectations import Expectation, LeftOut, QualityResult, Result
 from deltasmelt.pipelines.quality.run import run_quality

@@ -1,18 +1,18 @@
-"""Freshness and volume: a table that fell silent, a flood; told from the log of the last two weeks.
+"""Freshness and volume: silent tables and floods, found in the log of the last two weeks.
 
-Changes of each table are counted by days that end at the cut's commit time, so today is always a whole day.
-They are counted in `bronze.changes`: `control.runs` keeps the runs of one day only.
+The check counts each table's changes by days ending at the cut's commit time, so today is always a whole day.
+The counts come from `bronze.changes`: `control.runs` keeps the runs of one day only.
 
-A false alarm costs more trust than a late one, so both questions are put only to a table with a past:
+A false alarm costs more trust than a late alarm, so the check covers only tables with a past:
 
-* **Silent**: none today, although each of the seven days before the silence had at least `STEADY` changes. A
-  table that rests at weekends never was that steady and is not asked. A table that stays silent is told of
-  for a week; then the two weeks hold no seven steady days any more.
+* **Silent**: no change today, although each of the seven days before the silence had at least `STEADY`
+  changes. A table with quiet weekends is never steady enough and is not checked. The warning about a silent
+  table lasts a week; afterwards the two weeks contain no seven steady days.
 * **Flood**: more than `TIMES` the greatest day of the two weeks before, and at least `LEAST_FLOOD` changes.
-  Asked of a table whose first row in these weeks, of a snapshot or a change, is at least eight days old.
+  The check requires a first row in these weeks, of a snapshot or a change, at least eight days ago.
 
-Both are warnings: a quiet holiday and a planned migration look the same. The source's clock counts, and of
-the whole stream's standing still the cut says nothing; `smelt status` does.
+Both are warnings: a quiet holiday and a planned migration look alike. The source's clock counts. The cut
+shows no standstill of the whole stream; `smelt status` shows a standstill.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CHANGING: Final = "expect_table_to_keep_changing"
 USUAL: Final = "expect_usual_number_of_changes"
 
 DAYS: Final = 14
-"""Days before today that are looked at."""
+"""Number of compared days before today."""
 STEADY_DAYS: Final = 7
 STEADY: Final = 20
 TIMES: Final = 10
@@ -59,14 +59,14 @@ class Days:
     """Changes of a table by day.
 
     Attributes:
-        changes: of today and the days before it, as far back as the table has rows.
+        changes: changes of today and the days before, as far back as the table has rows.
     """
 
     changes: tuple[int, ...]
 
     @property
     def today(self) -> int:
-        """Changes of the day that ends at the cut."""
+        """Changes of the day ending at the cut."""
         return self.changes[0]
 
     @property
@@ -76,42 +76,42 @@ class Days:
 
     @property
     def quiet(self) -> int:
-        """Days without a change up to now."""
+        """Days without a change until now."""
         return next((day for day, count in enumerate(self.changes) if count), len(self.changes))
 
     @property
     def before_silence(self) -> tuple[int, ...]:
-        """Changes of each day before today, or before the first day of a silence that goes on."""
+        """Changes of each day before today, or before the first day of a continuing silence."""
         return self.changes[max(1, self.quiet) :]
 
     @property
     def steady(self) -> bool:
-        """Whether each of the last of these days had changes enough for silence to mean something."""
+        """True if each of the last of these days had enough changes for a meaningful silence."""
         last = self.before_silence[:STEADY_DAYS]
         return len(last) == STEADY_DAYS and min(last) >= STEADY
 
     @property
     def known(self) -> bool:
-        """Whether there is a past that a flood can be told from."""
+        """True if the table's past is long enough to recognise a flood."""
         return len(self.before) >= STEADY_DAYS
 
     @property
     def silent(self) -> bool:
-        """Whether a steady table fell silent."""
+        """True if a steady table fell silent."""
         return self.steady and self.today == 0
 
     @property
     def flooded(self) -> bool:
-        """Whether today is far above every day before."""
+        """True if today is far above every day before."""
         return self.known and self.today >= LEAST_FLOOD and self.today > TIMES * max(self.before)
 
 
 def days_of_tables(log: DataFrame, until: datetime | None) -> dict[str, Days]:
-    """Changes by day of each table that has rows in these weeks, by silver's name.
+    """Return the changes by day of each table with rows in these weeks, by silver's name.
 
     Args:
         log: `bronze.changes` up to the cut.
-        until: the cut's commit time; None where the cut has none: the log's newest counts.
+        until: the cut's commit time; None for a cut without one: the log's newest commit time counts.
     """
     spark = log.sparkSession
     micros = None if until is None else (until - _EPOCH) // timedelta(microseconds=1)
@@ -132,10 +132,10 @@ def days_of_tables(log: DataFrame, until: datetime | None) -> dict[str, Days]:
 
 
 def check_volume(days: Mapping[str, Days], tables: Collection[str]) -> list[Result]:
-    """What is found of each table that has a past.
+    """Return the results for each table with a past.
 
     Args:
-        days: of `days_of_tables`.
+        days: result of `days_of_tables`.
         tables: names of the cut's tables (``silver.orders``).
     """
     results: list[Result] = []

@@ -1,14 +1,14 @@
-"""What `bronze.changes` promises, asked of all its rows up to the cut.
+"""The promises of `bronze.changes`, checked over all its rows up to the cut.
 
-Every later layer relies on it (`bronze.store.contract`): no change is there twice, and a transaction is there
-whole. Two expectations, one pass: rows of the stream are counted by (`commit_lsn`, `seq`), these places by
-`commit_lsn`. A transaction is whole if its places are 0, 1, 2, … without a hole and it has one `end_of_tx`,
-on the last of them. So a lost row, a lost end and a second end are all found. What was lost at the end of a
-transaction shows by the end that is missing; a transaction that is missing as a whole leaves no trace here
-(`smelt verify` finds that).
+Every later layer relies on these promises (`bronze.store.contract`): no change is duplicated, and every
+transaction is whole. Two expectations, one pass: the check counts rows of the stream by (`commit_lsn`,
+`seq`), and these places by `commit_lsn`. A transaction is whole if its places are 0, 1, 2, … without a gap
+and its last place has the only `end_of_tx`. So the check finds a lost row, a lost end and a second end. A
+missing end reveals rows lost at the end of a transaction; a transaction missing as a whole leaves no trace
+here (`smelt verify` finds the loss).
 
-Rows of snapshots belong to no transaction and are not asked. All rows are looked at in every run: the table
-is append-only, but what a fault appends twice carries an old `commit_lsn`.
+Rows of snapshots belong to no transaction and do not count. Every run checks all rows: the table is
+append-only, but rows appended twice by a fault have an old `commit_lsn`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ GROUP BY commit_lsn
 
 
 def of_log() -> list[Expectation]:
-    """The expectations of `bronze.changes`."""
+    """Return the expectations of `bronze.changes`."""
     notes = {
         CHANGES_ONCE: "exactly once",
         WHOLE_TRANSACTIONS: "seq from 0 without holes, one end_of_tx, on the last row",
@@ -59,12 +59,12 @@ def of_log() -> list[Expectation]:
 
 
 def check_log(expectations: Sequence[Expectation], log: DataFrame, limit: int) -> list[Result]:
-    """What became of the expectations of `of_log`, in their order.
+    """Return the results of the expectations of `of_log`, in their order.
 
     Args:
-        expectations: of the kinds above.
+        expectations: expectations of the kinds above.
         log: `bronze.changes` up to the cut.
-        limit: so many examples of each are looked for.
+        limit: largest number of examples for each.
     """
     spark = log.sparkSession
     (line,) = spark.sql(

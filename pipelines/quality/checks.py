@@ -1,17 +1,16 @@
-"""All expectations of a run, evaluated over the tables of its cut in few Spark jobs.
+"""Evaluation of all expectations of a run over the tables of its cut, in few Spark jobs.
 
-A table's derived expectations and those of each of its suite files are evaluated in one go, because their
-questions are then gathered into one aggregation. What Great Expectations cannot ask (it sees one table at a
-time) is asked in queries of our own, of all tables together. Small tables are kept in memory meanwhile.
+One evaluation covers a table's derived expectations and the expectations of each of its suite files, because
+one aggregation then answers them together. Great Expectations sees one table at a time; queries of deltasmelt
+check the expectations over several tables, all tables together. Small tables are cached meanwhile.
 
-Rules in SQL: a query that must find no row, asked on the session of the run's own tables.
+A rule in SQL is a query without result rows, evaluated in the session of the run's own tables. Great
+Expectations would evaluate the rule in the process's first session, without the views of the tables at the
+cut, and without the settings of a run beside a pipeline. Great Expectations would also rename columns
+(`pipelines.quality.engine`), and leave a view behind. So deltasmelt evaluates these rules itself.
 
-Great Expectations would ask it on the process's first session. That has neither the views of the tables at
-the cut nor the settings of a run beside a pipeline. It would also know columns by other names than their own
-(`pipelines.quality.engine`), and leave a view behind. So it never sees these rules.
-
-A rule is evaluated as a subquery. What is no SELECT (a statement that would change something) is no subquery
-either, so it ends as a rule that could not be checked.
+A rule is evaluated as a subquery. A statement other than a SELECT (which could change something) is no valid
+subquery, and ends as an unchecked rule.
 """
 
 from __future__ import annotations
@@ -55,14 +54,14 @@ _ENDS: Final = "; \t\r\n\v\f"
 def check_query(
     about: Expectation, frame: DataFrame, rows: int, views: Mapping[str, str], limit: int
 ) -> Result:
-    """What became of a rule.
+    """Return the result of a rule.
 
     Args:
-        about: of the kind `OF_QUERY`; the tables that it names are known to be there.
-        frame: the table of its suite.
-        rows: how many this table has.
-        views: name of a temporary view for each other table that it names in braces.
-        limit: so many of the rows that it finds are kept.
+        about: expectation of the kind `OF_QUERY`, whose tables exist.
+        frame: the suite's table.
+        rows: number of rows of this table.
+        views: name of a temporary view for each other table in braces.
+        limit: largest number of returned rows.
     """
     from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - Spark is loaded by who needs it
 
@@ -99,7 +98,7 @@ def check_query(
 
 
 def _composed(query: object, views: Mapping[str, str]) -> str | None:
-    """The query over views; None where it is no text, or its braces do not pair."""
+    """Return the query over views; None for no text, or unpaired braces."""
     if not isinstance(query, str):
         return None
     for name in placeholders(query):
@@ -111,20 +110,20 @@ def _composed(query: object, views: Mapping[str, str]) -> str | None:
 
 
 _IN_MEMORY_BYTES: Final = 128_000_000
-"""So much of the tables' files, the smallest tables first, is kept in memory during a run."""
+"""Largest size of cached tables' files during a run, smallest tables first."""
 _DOCUMENT_ROWS: Final = frozenset({EACH_ROOT, ELEMENTS})
 _OF_OWN: Final = frozenset({CHANGES_ONCE, WHOLE_TRANSACTIONS}) | _DOCUMENT_ROWS
-"""Derived kinds that are asked here, and whose results hold the rows that break them."""
+"""Derived kinds checked by deltasmelt, whose results contain the failing rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """What every check of a run needs.
+    """Shared inputs of every check of a run.
 
     Attributes:
-        trees: the documents, resolved, by name.
-        say: is told what is being checked.
-        in_memory: keep small tables in memory meanwhile.
+        trees: the resolved documents, by name.
+        say: receives the progress.
+        in_memory: cache small tables meanwhile.
     """
 
     spark: SparkSession
@@ -139,9 +138,9 @@ class Checks:
     def run(
         self, expectations: Sequence[Expectation], frames: dict[str, DataFrame]
     ) -> tuple[list[Result], list[LeftOut]]:
-        """What became of each expectation, in their order, with examples; and what could not be asked.
+        """Return the result of each expectation, in their order, with examples; and the unchecked parts.
 
-        Of silver's tables only live rows are looked at, by suites too.
+        Of silver's tables only live rows count, for suites too.
         """
         frames = {
             name: live_rows(frame) if name.startswith("silver.") else frame for name, frame in frames.items()
@@ -188,7 +187,7 @@ class Checks:
         return [*(results[index] for index in range(len(expectations))), *volume], left_out
 
     def _volume(self, frames: dict[str, DataFrame]) -> tuple[list[Result], list[LeftOut]]:
-        """What the recent past says of each table, or why it could not be asked."""
+        """Return the volume results of each table, or the reason for no result."""
         from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
 
         if "bronze.changes" not in frames:
@@ -227,7 +226,7 @@ class Checks:
         views: dict[str, str],
         rows: dict[str, int],
     ) -> dict[int, Result]:
-        """What became of a table's expectations, derived and others; its number of rows goes into `rows`."""
+        """Return the results of a table's expectations, derived and others; add its row count to `rows`."""
         from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
 
         every = {index: about for suite in asked.values() for index, about in suite.items()}
@@ -251,7 +250,7 @@ class Checks:
     def _views(
         self, frames: dict[str, DataFrame], expectations: Sequence[Expectation]
     ) -> Iterator[dict[str, str]]:
-        """Temporary views of the tables that queries name, at the cut."""
+        """Make temporary views of the tables in queries, at the cut."""
         named = {name for about in expectations for name in placeholders(str(about.kwargs.get(QUERY, "")))}
         views = {name: f"deltasmelt_quality_{n}" for n, name in enumerate(sorted(named & frames.keys()))}
         for name, view in views.items():
@@ -264,7 +263,7 @@ class Checks:
 
     @contextmanager
     def _in_memory(self, frames: dict[str, DataFrame]) -> Iterator[None]:
-        """Keep small tables in memory, so that not each question plans and reads their files again."""
+        """Cache small tables, so that not every query plans and reads their files again."""
         kept: list[DataFrame] = []
         sizes = self.cut.sizes(self.lake) if self.in_memory else {}
         room = _IN_MEMORY_BYTES
@@ -284,7 +283,7 @@ class Checks:
 
 
 def _rows(result: Result, frames: dict[str, DataFrame]) -> DataFrame | None:
-    """The rows that a result speaks of; None where its values are the rows, or it has none."""
+    """Return the rows of a result; None for a result with its rows in the values, or without rows."""
     about = result.expectation
     if result.success is not False or (about.derived and about.kind in _OF_OWN):
         return None

@@ -1,14 +1,14 @@
-"""What the source's catalog promises now: foreign keys, enum labels, NOT NULL.
+"""Present promises of the source's catalog: foreign keys, enum labels, NOT NULL.
 
-The stream announces a table's shape only when its next row changes. It never announces a foreign key or a new
-enum label. So the catalog is asked once per run where the source can be reached. What it said is kept in the
-lake (`quality.constraints`, one row) for runs while the source is down.
+The stream announces a table's shape only when its next row changes. The stream never announces a foreign key
+or a new enum label. So each run with access to the source queries the catalog once. The lake keeps the answer
+(`quality.constraints`, one row) for runs without access to the source.
 
-The catalog is of now and the cut of a moment before. What is derived from both (`pipelines.quality.derived`)
-takes the weaker promise, so that a change still in the stream is no false alarm.
+The catalog is of now, and the cut of a moment before. An expectation derived from both
+(`pipelines.quality.derived`) takes the weaker promise, so a change still in the stream is no false alarm.
 
-Plain SQL on pg_catalog. Columns that only newer servers have (``conenforced``, ``conperiod``: PostgreSQL 18)
-are read through ``to_jsonb``, where an older server's row has none.
+Plain SQL on pg_catalog. Columns of newer servers alone (``conenforced``, ``conperiod``: PostgreSQL 18) are
+read through ``to_jsonb``, where an older server's row has no such key.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CONSTRAINTS: Final = "constraints"
 CONSTRAINTS_SCHEMA: Final = pa.schema(
     [pa.field("read_at", pa.timestamp("us", tz="UTC")), pa.field("constraints", pa.string())]
 )
-"""`quality.constraints`: one row, what the source's catalog last said, as JSON of `Constraints`."""
+"""`quality.constraints`: one row with the catalog's last answer, as JSON of `Constraints`."""
 
 _FOREIGN_KEYS: Final[LiteralString] = """
 SELECT con.conname::text,
@@ -103,9 +103,8 @@ class ForeignKeyConstraint:
 
     Attributes:
         types: pg_type names of the child's columns, domains resolved to their base.
-        weak: why PostgreSQL itself does not enforce it for all rows, or compares differently; None where it
-            does.
-        referenced_types: likewise of the parent's columns; none where it was recorded without.
+        weak: why PostgreSQL does not enforce the key for all rows, or compares differently; None otherwise.
+        referenced_types: pg_type names of the parent's columns; empty in a record without them.
     """
 
     name: str
@@ -120,10 +119,10 @@ class ForeignKeyConstraint:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """What the source's catalog said at `read_at`.
+    """The answer of the source's catalog at `read_at`.
 
     Attributes:
-        enum_labels: by the enum's pg_type.oid.
+        enum_labels: labels by the enum's pg_type.oid.
         not_null: attnums of the NOT NULL columns, by pg_class.oid.
     """
 
@@ -133,7 +132,7 @@ class Constraints:
     not_null: dict[int, frozenset[int]] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Everything but `read_at`, in a fixed order."""
+        """Return everything except `read_at`, in a fixed order."""
         return json.dumps(
             {
                 "foreign_keys": [asdict(key) for key in self.foreign_keys],
@@ -145,7 +144,7 @@ class Constraints:
 
     @classmethod
     def from_json(cls, text: str, read_at: datetime) -> Constraints:
-        """The inverse of `to_json`."""
+        """Parse the result of `to_json`."""
         plain = json.loads(text)
         return cls(
             read_at,
@@ -169,7 +168,7 @@ def _foreign_key(plain: dict[str, Any]) -> ForeignKeyConstraint:
 
 
 def read_constraints(connection: Connection[TupleRow]) -> Constraints:
-    """Ask the source's catalog.
+    """Query the source's catalog.
 
     Raises:
         psycopg.Error: the connection broke.
@@ -191,7 +190,7 @@ def read_constraints(connection: Connection[TupleRow]) -> Constraints:
 
 
 def record_constraints(lake: Lake, constraints: Constraints) -> None:
-    """Keep what the catalog said; nothing is written where it is what was said before."""
+    """Write the catalog's answer to the lake, unless the lake already has the same answer."""
     known = recorded_constraints(lake)
     text = constraints.to_json()
     if known is not None and known.to_json() == text:
@@ -204,9 +203,9 @@ def record_constraints(lake: Lake, constraints: Constraints) -> None:
 
 
 def recorded_constraints(lake: Lake) -> Constraints | None:
-    """What the catalog said when it was last asked; None where it never was.
+    """Return the catalog's last recorded answer; None without a record.
 
-    A catalog's table is made before its row is written, so a kill in between leaves it without one.
+    A kill between the making of the catalog's table and the writing of its row leaves a table without a row.
     """
     table = delta.open_table(delta.location(lake, "quality", CONSTRAINTS))
     if table is None:

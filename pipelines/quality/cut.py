@@ -1,8 +1,7 @@
-"""The cut that a quality run looks at: one LSN, and the Delta version of every table at it, bronze's too.
+"""The cut of a quality run: one LSN, and every table's Delta version at this LSN, bronze's too.
 
-`bronze.lake.consistent_cut` decides which LSN that is. Every table is then read at its version of it and
-nothing else, whatever is written meanwhile. A foreign key checked across two moments would find orphans that
-never were.
+`bronze.lake.consistent_cut` chooses the LSN. The run reads every table at its version of the cut and at no
+other, whatever is written meanwhile. A foreign key checked across two moments would find false orphans.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ if TYPE_CHECKING:
 
 
 BRONZE_TABLES: Final = {CHANGES: "commit_lsn", RELATIONS: "from_lsn"}
-"""Tables of bronze, with the column that says since which LSN a row counts."""
+"""Tables of bronze, with the column of the LSN from which a row counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class QualityCut:
-    """One LSN and the versions of silver's and gold's tables at it."""
+    """One LSN and the versions of silver's and gold's tables at this LSN."""
 
     commit_lsn: Lsn
     commit_ts: datetime | None
@@ -46,14 +45,14 @@ class QualityCut:
     left_out: tuple[LeftOut, ...] = ()
 
     def frame(self, spark: SparkSession, lake: Lake, table: CutTable) -> DataFrame:
-        """The table as it was at the cut; of bronze, what was committed at or before it."""
+        """Return the table at the cut; for bronze, the rows committed at or before the cut."""
         frame = table_at(spark, lake, table.layer, table.name, table.version)
         if table.layer == "bronze":
             return frame.where(f"{BRONZE_TABLES[table.name]} <= {int(self.commit_lsn)}")
         return frame
 
     def sizes(self, lake: Lake) -> dict[str, int]:
-        """Bytes of each table's files at the cut, as its log says; of a catalog's table those of now."""
+        """Return the bytes of each table's files at the cut; for a catalog's table, the present bytes."""
         found = {}
         for table in self.tables:
             try:
@@ -65,11 +64,11 @@ class QualityCut:
 
 
 def held_columns(lake: Lake, tables: Iterable[SilverTable]) -> dict[str, list[str]]:
-    """Columns of silver's tables as they are now; of tables that are not there, none.
+    """Return the present columns of silver's tables; missing tables have none.
 
     Args:
         lake: the lake.
-        tables: with their histories where there are any.
+        tables: tables, with their histories if any.
     """
     found: dict[str, list[str]] = {}
     for name in (name for table in tables for name in (table.name, f"{table.name}{HISTORY_SUFFIX}")):
@@ -81,14 +80,14 @@ def held_columns(lake: Lake, tables: Iterable[SilverTable]) -> dict[str, list[st
 
 
 def quality_cut(lake: Lake, control: ControlTables, *, with_gold: bool, where: str) -> QualityCut:
-    """The newest cut that silver and, where there are documents, gold have in common.
+    """Return the newest common cut of silver and, with documents, gold.
 
-    Bronze has no cuts: it is append-only, and its rows say since when they count.
+    Bronze has no cuts: bronze is append-only, and its rows have the LSN from which they count.
 
     Args:
         lake: the lake.
-        control: its control tables.
-        with_gold: whether the pipeline has documents.
+        control: control tables of the lake.
+        with_gold: True if the pipeline has documents.
         where: the pipeline file, for the message.
 
     Raises:

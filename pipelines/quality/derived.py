@@ -1,28 +1,26 @@
 """Derived expectations: NOT NULL, unique keys, enum labels, foreign keys, documents of rows.
 
-They ask one question: is silver still what PostgreSQL promised? So each is the weaker of two promises: that
-of the shape which bronze recorded for the cut, and that of the catalog as it was last read. The catalog may
-be older or newer than the cut.
+They check one property: silver still keeps PostgreSQL's promises. Each expectation is the weaker of two
+promises: the shape recorded in bronze for the cut, and the catalog as last read. The catalog may be older or
+newer than the cut.
 
-* NOT NULL holds where both say so: rows before ``SET NOT NULL`` or after ``DROP NOT NULL`` may still be in
-  the stream.
-* An enum's value is one of the labels of either; a label that was renamed keeps its old text in rows that did
-  not change.
-* A foreign key holds where PostgreSQL checks it for all rows, both tables are in the cut with all their rows,
-  and texts compare as in Spark.
-* A document's expectations hold where its table was built by its definition, not by an older one.
+* NOT NULL needs both promises: rows before ``SET NOT NULL`` or after ``DROP NOT NULL`` may still be in the
+  stream.
+* An enum's value must be a label in either; a renamed label keeps its old text in unchanged rows.
+* A foreign key needs a check by PostgreSQL for all rows, both tables in the cut with all their rows, and
+  texts compared as in Spark.
+* A document's expectations need a table built by the present definition, not by an older definition.
 
-A value that silver's type cannot hold is NULL there with its text in ``_unrepresentable`` (NaN, infinity). It
-is not missing, so NOT NULL is asked of both. Sums and averages leave such values out: a table whose decimals
-may not hold every numeric is expected to have none, and a value there is a warning.
+A value outside the range of silver's type is NULL, with its text in ``_unrepresentable`` (NaN, infinity). The
+value is not missing, so NOT NULL covers both columns. Sums and averages omit such values: a table whose
+decimals may not hold every numeric is expected to have no such value, and a value is a warning.
 
 Soft-deleted rows are no rows of the source and are not checked.
 
-Whether gold's tables, as they were at the cut, were built by the documents' definitions as they are now.
-
-A definition may be newer than the cut: its file was edited, and gold has not been built by it yet. Its
-fields, its root and its `where` then say nothing of the documents that are there. The table itself names the
-definition that it was built by (`gold.builder.document`). So the two digests are compared.
+`differently_built` finds gold's tables at the cut built by another definition. A definition may be newer than
+the cut: somebody edited its file, and gold has not built the new definition yet. Its fields, root and `where`
+then do not describe the existing documents. The table records the digest of its definition
+(`gold.builder.document`), and the check compares the two digests.
 """
 
 from __future__ import annotations
@@ -70,14 +68,14 @@ def differently_built(
     documents: Iterable[Document],
     catalogs: Iterable[Mapping[TableName, SilverTable]],
 ) -> frozenset[str]:
-    """Names of the documents whose tables are not known to be built by their definitions.
+    """Return the names of documents whose tables may be built by another definition.
 
     Args:
-        spark: a session; types are asked of a new one beside it, with the settings of a build.
-        lake: where the tables lie.
-        tables: of the cut.
-        documents: gold's; one that cannot be resolved counts as different.
-        catalogs: silver's, of the cut and as it is now: gold builds by the newest one that it sees.
+        spark: a session; a new session with the settings of a build resolves the types.
+        lake: the lake of the tables.
+        tables: tables of the cut.
+        documents: gold's documents; an unresolvable document counts as different.
+        catalogs: silver's catalogs, of the cut and of now: gold builds with the newest catalog.
     """
     from deltasmelt.gold.builder.build_start import described, digest_of  # noqa: PLC0415 - Spark is loaded by who needs it
     from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
@@ -108,7 +106,7 @@ def differently_built(
 
 
 def _recorded(lake: Lake, table: CutTable) -> str | None:
-    """The digest that a gold table names at its version; None where it names none."""
+    """Return the digest recorded in a gold table's version; None without a digest."""
     from deltasmelt.gold.builder.gold_table import definition_at  # noqa: PLC0415
 
     try:
@@ -123,7 +121,7 @@ COMPOUND_UNIQUE: Final = "expect_compound_columns_to_be_unique"
 IN_SET: Final = "expect_column_values_to_be_in_set"
 NULL: Final = "expect_column_values_to_be_null"
 _COMPARE: Final = {"citext": "ignore case", "bpchar": "ignore trailing spaces", "numeric": "as numbers"}
-"""How PostgreSQL compares keys of these types, whose text alone does not tell."""
+"""PostgreSQL's comparison of keys of these types, whose text alone does not suffice."""
 _INEXACT: Final = frozenset({"float4", "float8"})
 
 
@@ -134,13 +132,14 @@ def from_catalog(
     *,
     whole: bool = True,
 ) -> tuple[list[Expectation], list[LeftOut]]:
-    """Expectations of silver, and what could not be derived.
+    """Return the expectations of silver, and the parts without an expectation.
 
     Args:
-        catalog: the silver tables that the shapes as of the cut give.
-        constraints: what the source's catalog said last; None where it never could be asked.
-        tables: columns of every table of the cut (``silver.orders``).
-        whole: silver has all rows of the source. Without snapshots it lacks parents from before the stream.
+        catalog: silver's tables from the shapes at the cut.
+        constraints: the last answer of the source's catalog; None without any answer.
+        tables: columns of every table in the cut (``silver.orders``).
+        whole: True if silver has all rows of the source. Without snapshots, silver lacks parents older than
+            the stream.
     """
     expectations: list[Expectation] = []
     known: set[str] = set()
@@ -204,13 +203,13 @@ def from_documents(
     tables: Mapping[str, Sequence[str]],
     different: Collection[str] = (),
 ) -> tuple[list[Expectation], list[LeftOut]]:
-    """Expectations of gold: a document's key is unique, and its root row is there at the same cut.
+    """Return the expectations of gold: each document's key is unique, and its root row is in the same cut.
 
     Args:
-        documents: the pipeline's.
+        documents: documents of the pipeline.
         catalog: silver's tables.
-        tables: columns of every table of the cut.
-        different: names of documents whose tables another definition built (`pipelines.quality.derived`).
+        tables: columns of every table in the cut.
+        different: names of documents whose tables another definition built (`differently_built`).
     """
     expectations: list[Expectation] = []
     left_out: list[LeftOut] = []
@@ -253,10 +252,10 @@ def _of_document(tree: Tree, where: str, columns: Sequence[str]) -> Iterator[Exp
 
 
 def catalog_frame(frame: DataFrame, expectations: Iterable[Expectation]) -> DataFrame:
-    """The rows and columns of a silver table that its derived expectations are asked of.
+    """Return the rows and columns of a silver table for its derived expectations.
 
-    Soft-deleted rows are left out. A column of NOT NULL alone becomes "is there a value": true, or NULL. Of
-    values that their types do not hold, the names of their columns are shown.
+    Soft-deleted rows are left out. A column checked for NOT NULL alone becomes a presence flag: true, or
+    NULL. Values outside their types appear as the names of their columns.
     """
     used: dict[str, bool] = {}
     for about in expectations:
@@ -282,16 +281,16 @@ def _present(column: str) -> str:
 
 
 def _enum(type_: PgType) -> PgType | None:
-    """The enum behind a column's type, through domains; None where it is none."""
+    """Return the enum behind a column's type, through domains; None for other types."""
     while type_.kind == "domain" and type_.element is not None:
         type_ = type_.element
     return type_ if type_.kind == "enum" and type_.labels else None
 
 
 def _comparison(child: str, parent: str) -> str | None:
-    """How PostgreSQL compares two types of a foreign key; None where no way here is as it does.
+    """Return PostgreSQL's comparison of two types in a foreign key; None without an equivalent here.
 
-    Where the types differ, the looser way counts: one side is converted to the other's type.
+    For different types, the looser comparison counts: PostgreSQL converts one side to the other's type.
     """
     types = {child, parent}
     ways = {_COMPARE[name] for name in types & _COMPARE.keys()}

@@ -1,14 +1,14 @@
-"""Documents beside silver at the same cut: one for each root row, and no element without its row.
+"""Documents compared with silver at the same cut: a document for each root row, and a row for each element.
 
-* **A document for each root row**: live rows of the root's table that pass the document's `where` and have no
-  document, and documents without such a row, are counted, by the root's key. Where a document does not hold
-  its root's key, the two numbers are compared. The keys of gold and silver have one type, so values are
-  compared as they are.
-* **Elements have their rows**: an element of a `many` that holds its row's key is looked for in silver. It is
-  an orphan if no live row has this key, whatever else a row has to fulfil. Not asked: elements without the
-  key, of one plain value, with `cap`, and those that recur further down.
+* **A document for each root row**: the check counts, by the root's key, live rows of the root's table with a
+  true `where` and without a document, and documents without such a row. For a document without its root's
+  key, the check compares the two numbers. Gold's and silver's keys have one type, so values are compared
+  directly.
+* **Elements have their rows**: the check searches silver for an element of a `many` with its row's key. The
+  element is an orphan if no live row has this key, whatever other conditions the row must fulfil. Not
+  checked: elements without the key, elements of one plain value, elements with `cap`, and deeper recursions.
 
-Whether a document has all that it should, and each value of it, is the question of `smelt verify`.
+`smelt verify` checks whether a document is complete, and each of its values.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ELEMENTS: Final = "expect_elements_to_have_their_rows"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One field on the way to elements; `kind` is ``object``, ``array`` or ``map``."""
+    """One field on the path to elements; `kind` is ``object``, ``array`` or ``map``."""
 
     name: str
     kind: str
@@ -44,12 +44,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """A `many` whose elements hold their row's key.
+    """A `many` with its row's key in each element.
 
     Attributes:
-        path: the fields that lead to the elements, the last one theirs.
+        path: the fields on the path to the elements, ending with their own field.
         table: silver's name of the table.
-        key: its key columns, each with the field of an element that holds it.
+        key: key columns, each with the element's field of its value.
     """
 
     path: tuple[Step, ...]
@@ -58,16 +58,16 @@ class Elements:
 
     @property
     def label(self) -> str:
-        """``orders.items``."""
+        """Label such as ``orders.items``."""
         return ".".join(step.name for step in self.path)
 
 
 def of_tree(tree: Tree, where: str, tables: Collection[str]) -> list[Expectation]:
-    """The expectations of a document.
+    """Return the expectations of a document.
 
     Args:
-        tree: the document, resolved.
-        where: what they follow from.
+        tree: the resolved document.
+        where: origin of the expectations.
         tables: the tables of the cut (``silver.orders``).
     """
 
@@ -87,7 +87,7 @@ def of_tree(tree: Tree, where: str, tables: Collection[str]) -> list[Expectation
 
 
 def elements_of(tree: Tree) -> list[Elements]:
-    """Every `many` of a document whose elements can be looked for."""
+    """Return every `many` of a document with searchable elements."""
     return list(_elements(tree.fields, ()))
 
 
@@ -109,7 +109,7 @@ def _elements(fields: Sequence[TreeField], path: tuple[Step, ...]) -> Iterator[E
 
 
 def _key(fields: Sequence[TreeField], scope: Scope) -> tuple[tuple[str, str], ...] | None:
-    """Each key column with the field that is its value; None where a column has none, or there is no key."""
+    """Return each key column with the field of its value; None for an incomplete or missing key."""
     holders = {field.expression.parts: field.name for field in reversed(fields) if isinstance(field, Value)}
     pairs = [(name, holders.get(column(name).parts)) for name in scope.table.key]
     if not pairs or any(holder is None for _, holder in pairs):
@@ -118,13 +118,13 @@ def _key(fields: Sequence[TreeField], scope: Scope) -> tuple[tuple[str, str], ..
 
 
 def check_document(about: Expectation, tree: Tree, frame: Callable[[str], DataFrame], limit: int) -> Result:
-    """What became of one expectation of `of_tree`.
+    """Return the result of one expectation of `of_tree`.
 
     Args:
         about: the expectation.
-        tree: the document that it follows from.
-        frame: the table at the cut, by its name.
-        limit: so many examples are looked for.
+        tree: the document behind the expectation.
+        frame: returns a table at the cut, by its name.
+        limit: largest number of examples.
     """
     documents = frame(about.qualified)
     if about.kind == ELEMENTS:

@@ -1,21 +1,21 @@
-"""Great Expectations, kept quiet and quick.
+"""Great Expectations, silenced and fast.
 
-It is loaded here and nowhere else, by the first quality run of a process: its import takes seconds. Before
-that its analytics are switched off by its environment variable. Its progress bars and log lines are switched
-off by its context.
+Only this module loads Great Expectations, at the first quality run of a process: the import takes seconds. An
+environment variable switches its analytics off before the import; its context switches progress bars and log
+lines off.
 
-Why in two passes. For each expectation of rows Great Expectations asks Spark for the number of breaches,
-gathered into one aggregation of the whole table. Then it asks twice more for values that break it, even where
-there are none. So the first pass asks for the verdict alone (``BOOLEAN_ONLY``). Only what failed, or
-tolerates some breaches (``mostly``), is asked again with values. A whole suite that holds costs few jobs.
+**Two passes.** For each expectation of rows, Great Expectations computes the number of breaches in one
+aggregation of the whole table, and then runs two more queries for failing values, even without any breach. So
+the first pass requests the verdict alone (``BOOLEAN_ONLY``). Only failed expectations, and expectations with
+a tolerance (``mostly``), are evaluated again with values. A whole suite without a failure costs few jobs.
 
-Why names are changed. It resolves column names as Spark paths, so ``a.b`` would be field b of a. Such columns
-get a plain name for the run.
+**Plain names.** Great Expectations resolves column names as Spark paths, so ``a.b`` would be field b of a.
+Such columns get a plain name for the run.
 
-What it raises for one expectation (a text compared with a number) becomes that expectation's error; the
-others are not affected. Some arguments make it raise for the whole suite. Then each is asked alone.
+An exception for one expectation (a text compared with a number) becomes this expectation's error alone. Some
+arguments raise an exception for the whole suite; then each expectation is evaluated alone.
 
-Rules in SQL are not asked here, but in `pipelines.quality.checks`.
+`pipelines.quality.checks` evaluates rules in SQL.
 """
 
 from __future__ import annotations
@@ -44,32 +44,32 @@ if TYPE_CHECKING:
     from deltasmelt.pipelines.quality.expectations import Expectation
 
 LOOKED_AT: Final = 20
-"""Values that break an expectation among which different ones are looked for."""
+"""Number of failing values searched for distinct values."""
 _SEVERITY: Final = {"error": "critical", "warning": "warning", "info": "info"}
-"""Great Expectations' words for ours; nothing depends on them."""
+"""Great Expectations' severities for deltasmelt's; nothing depends on them."""
 _ERROR_CLASS: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
 _ERROR_LENGTH: Final = 500
 _OF_SOURCES: Final = frozenset({"expect_query_results_to_match_comparison", "unexpected_rows_expectation"})
-"""Kinds that ask Great Expectations' own session, which knows nothing of the cut."""
+"""Kinds evaluated in Great Expectations' own session, without the cut."""
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _COLUMN_ARGUMENTS: Final = ("column", "column_A", "column_B", "column_list", "column_set")
 _SPARK_MODULES: Final = (
     "pyspark.java_gateway", "pyspark.sql.session", "pyspark.sql.conf", "pyspark.sql.catalog",
     "pyspark.sql.functions", "pyspark.sql.readwriter", "pyspark.sql.classic.dataframe",
 )  # fmt: skip
-"""What a session loads as it starts and as it is first used."""
+"""Modules loaded by a session at its start and first use."""
 _NOT_ARGUMENTS: Final = frozenset(
     {"id", "meta", "notes", "result_format", "description", "catch_exceptions", "rendered_content",
      "severity", "windows", "batch_id"}
 )  # fmt: skip
-"""Fields of every expectation that a suite file does not set, or sets beside its arguments."""
+"""Fields of every expectation that a suite file never sets, or sets beside the arguments."""
 
 
 class Engine:
-    """Great Expectations over Spark frames, in memory alone: nothing is written to a project folder.
+    """Great Expectations over Spark frames, in memory alone, without a project folder.
 
     Args:
-        failing_rows: of each failed expectation, so many rows will be looked for.
+        failing_rows: number of failing rows needed for each failed expectation.
 
     Raises:
         ConfigurationError: Great Expectations is not installed.
@@ -91,12 +91,12 @@ class Engine:
         return str(self._gx.__version__)
 
     def evaluate(self, frame: DataFrame, expectations: Sequence[Expectation], rows: int) -> list[Result]:
-        """What became of each expectation of one table, in their order.
+        """Return the result of each expectation of one table, in their order.
 
         Args:
             frame: the table at the cut.
-            expectations: with names that are known to be right; no rules in SQL.
-            rows: how many the table has.
+            expectations: expectations with valid names; no rules in SQL.
+            rows: number of rows of the table.
         """
         names = _plain_names(frame.columns)
         plain = frame.selectExpr(*(f"{quote(name)} AS {quote(new)}" for name, new in names.items()))
@@ -115,7 +115,7 @@ class Engine:
         return [_named(results[index], own) for index in range(len(expectations))]
 
     def _build(self, index: int, about: Expectation, names: Mapping[str, str]) -> Any | str:
-        """Great Expectations' object, or what is wrong with the expectation."""
+        """Return Great Expectations' object, or the fault of the expectation."""
         registry = self._gx.expectations.registry
         known = registry.list_registered_expectation_implementations()
         if about.kind in _OF_SOURCES:
@@ -182,7 +182,7 @@ class Engine:
             yield outcome.expectation_config.meta["index"], outcome
 
     def _verdict_suffices(self, made: Any) -> bool:
-        """Whether "it holds" says all: an expectation of all rows that tolerates no breach."""
+        """Check whether the verdict alone suffices: an expectation of all rows without a tolerance."""
         kinds = self._gx.expectations.expectation
         of_rows = (
             kinds.ColumnMapExpectation,
@@ -193,10 +193,10 @@ class Engine:
 
 
 def load_beside() -> None:
-    """Load Great Expectations, which takes seconds, in a thread, while something else is waited for.
+    """Load Great Expectations, which takes seconds, in a thread, in parallel with another wait.
 
-    pyspark is loaded before it: two threads that load parts of it at once may each see half of a module.
-    Whoever ends the process need not wait for the thread. Where something is not installed, `Engine` says so.
+    pyspark is loaded before: two threads loading parts of pyspark at once may each see half of a module. The
+    end of the process need not wait for the thread. `Engine` reports missing packages.
     """
     if find_spec("pyspark") is None or find_spec("great_expectations") is None:
         return
@@ -211,10 +211,10 @@ def _load_quietly() -> None:
 
 
 def load() -> None:
-    """Load Great Expectations, which takes seconds; asks Spark nothing.
+    """Load Great Expectations, which takes seconds, without a call of Spark.
 
     Raises:
-        ConfigurationError: it is not installed.
+        ConfigurationError: Great Expectations is not installed.
     """
     with _quiet():
         _load()
@@ -232,7 +232,7 @@ def _load() -> Any:
 
 
 def require_installed() -> None:
-    """Find out without loading it whether it is there.
+    """Check the installation without loading the package.
 
     Raises:
         ConfigurationError: Great Expectations is not installed.
@@ -251,7 +251,7 @@ def _not_installed() -> ConfigurationError:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Great Expectations' warnings and log lines go nowhere; what matters of them is in its results."""
+    """Suppress Great Expectations' warnings and log lines; its results have the important facts."""
     log = logging.getLogger("great_expectations")  # its loggers have their own levels, but all lead here
     handler = logging.NullHandler()
     propagate = log.propagate
@@ -267,7 +267,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _plain_names(columns: Sequence[str]) -> dict[str, str]:
-    """Each column's name for the run: its own where that is one plain word, else a free one."""
+    """Return each column's name for the run: its own plain name, or else a free name."""
     taken = {name.lower() for name in columns}
     names: dict[str, str] = {}
     for name in columns:
@@ -294,7 +294,7 @@ def _renamed(argument: str, value: Any, names: Mapping[str, str]) -> Any:
 
 
 def _named(result: Result, own: Mapping[str, str]) -> Result:
-    """A result whose values of several columns stand under the columns' own names."""
+    """Return a result with the values of several columns under the columns' own names."""
     if not any(isinstance(value, dict) for value in result.values):
         return result
     named = ({own.get(name, name): one for name, one in value.items()} for value in result.values)
@@ -302,7 +302,7 @@ def _named(result: Result, own: Mapping[str, str]) -> Result:
 
 
 def _complaint(error: Exception) -> str:
-    """The first thing that pydantic says is wrong, in a line; the last where a value has several types."""
+    """Return pydantic's first complaint, in a line; for a value with several types the last."""
     errors = getattr(error, "errors", None)
     if errors is None:
         return str(error)
@@ -315,7 +315,7 @@ def _complaint(error: Exception) -> str:
 
 
 def _result(about: Expectation, outcome: Any, rows: int) -> Result:
-    """A result of Great Expectations, or what it raised, in our words."""
+    """Return a result or exception of Great Expectations as a `Result`."""
     if isinstance(outcome, Exception):
         return failed_with(about, outcome, rows)
     error = _raised(outcome)
@@ -334,12 +334,12 @@ def _result(about: Expectation, outcome: Any, rows: int) -> Result:
 
 
 def failed_with(about: Expectation, error: Exception, rows: int | None = None) -> Result:
-    """The result of an expectation whose evaluation raised.
+    """Return the result of an expectation whose evaluation raised an exception.
 
     Args:
         about: the expectation.
-        error: what was raised.
-        rows: how many the table has, where that is known.
+        error: the exception.
+        rows: number of rows of the table, if known.
     """
     said = short_cause(str(error))
     if not said.startswith("[") and not str(error).startswith("An error occurred while calling"):
@@ -348,7 +348,7 @@ def failed_with(about: Expectation, error: Exception, rows: int | None = None) -
 
 
 def _raised(outcome: Any) -> str | None:
-    """What Great Expectations caught while it evaluated, in a line."""
+    """Return the exception caught by Great Expectations during the evaluation, in a line."""
     info: dict[str, Any] = outcome.exception_info or {}
     for found in (info, *(value for value in info.values() if isinstance(value, dict))):
         if found.get("raised_exception"):
@@ -357,7 +357,7 @@ def _raised(outcome: Any) -> str | None:
 
 
 def short_cause(message: str) -> str:
-    """The line of a message that says why: Spark's error class or innermost cause, where there is one."""
+    """Return the line of a message with the cause: Spark's error class or the innermost cause, if any."""
     lines = [line.strip() for line in message.splitlines() if line.strip()] or ["unknown error"]
     causes = [line for line in lines if line.startswith("Caused by: ")]
     classes = [line for line in lines if _ERROR_CLASS.match(line)]

@@ -1,11 +1,10 @@
-"""Examples of what breaks an expectation: values always, whole rows where `quality.failing_rows` asks.
+"""Examples of breaches: always values, and whole rows with `quality.failing_rows`.
 
-Whole rows are found again by the values that the expectation gave as breaking it. Whether a row breaks an
-expectation of rows is a function of these columns alone, so each row with such values breaks it. (Not so
-where the order of rows counts: these kinds give values only.) The rows are selected by Spark, and no more
-than asked for reach the driver.
+The failing values of an expectation find the whole rows. A breach of an expectation of rows depends on these
+columns alone, so each row with such values fails. (Kinds depending on the order of rows return values only.)
+Spark selects the rows, and the driver receives no more than the requested number.
 
-All that leaves a run is made here, and masked here: see `pipelines.quality.masking`.
+This module makes and masks everything that leaves a run: see `pipelines.quality.masking`.
 """
 
 from __future__ import annotations
@@ -34,28 +33,28 @@ if TYPE_CHECKING:
 SAMPLES: Final = 5
 _LENGTH: Final = 200
 _OBSERVED: Final = 20
-"""Of a list or a mapping that was observed, so many entries are shown."""
+"""Largest number of shown entries of an observed list or mapping."""
 _BY_ORDER: Final = frozenset(
     {"expect_column_values_to_be_increasing", "expect_column_values_to_be_decreasing"}
 )
 _LEFT_OUT: Final = frozenset({*OWN_COLUMNS, HASH})
-"""Columns of ours, which say nothing of why a row breaks an expectation."""
+"""Columns of deltasmelt without information about a breach."""
 _NOT_NULL: Final = "expect_column_values_to_not_be_null"
 _OF_NUMBERS: Final = re.compile(r"count|proportion|lengths")
 _ERROR_NAME: Final = re.compile(
     r"(?:[\w.$]+: )?(\[[A-Z][A-Z0-9_.]*\])|((?:(?:java|org|scala)\.[\w.$]+|\w+(?:Error|Exception)(?=:)))"
 )
-"""The class of an error at the begin of its text: Spark's, or that of an exception of Java or Python."""
+"""The class of an error at the begin of its text: Spark's, or an exception of Java or Python."""
 
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """How a run shows examples.
+    """Presentation of examples in a run.
 
     Attributes:
-        masks: what is not shown.
-        keys: of each table, the columns that a row is found by.
-        rows: so many failing rows are shown of each failed expectation.
+        masks: the masked columns.
+        keys: key columns of each table.
+        rows: number of failing rows shown for each failed expectation.
     """
 
     masks: Masks
@@ -63,7 +62,7 @@ class Examples:
     rows: int
 
     def of(self, result: Result, frame: DataFrame | None) -> Result:
-        """A result with its examples; `frame` holds the rows it speaks of, None: its values are the rows."""
+        """Return a result with examples; `frame` has the result's rows, None: the values are the rows."""
         made = replace(shown(result, self.masks), values=())
         if result.success is not False or not self.rows:
             return made
@@ -72,7 +71,7 @@ class Examples:
 
 
 def shown(result: Result, masks: Masks) -> Result:
-    """A result as it may be seen: samples of its values, nothing in it that is masked."""
+    """Return a result in its visible form: samples of its values, without masked values."""
     about = result.expectation
     samples = dict.fromkeys(_sample(about, value, masks) for value in result.values)
     changes: dict[str, Any] = {"samples": tuple(samples)[:SAMPLES]}
@@ -87,7 +86,7 @@ def shown(result: Result, masks: Masks) -> Result:
 
 
 def without_values(error: str) -> str:
-    """Of an error that was raised over the data its class alone: its text may quote a value, in any form."""
+    """Return only the class of an error raised over the data: its text may quote a value, in any form."""
     found = _ERROR_NAME.match(error)
     name = next((one for one in found.groups() if one), "error") if found else "error"
     return f"{name} (text left out: masked columns)"
@@ -96,14 +95,14 @@ def without_values(error: str) -> str:
 def failing_rows(
     result: Result, frame: DataFrame | None, key: Sequence[str], limit: int, masks: Masks
 ) -> tuple[dict[str, str | None], ...]:
-    """Rows that break an expectation, the key first, as texts.
+    """Return failing rows, the key first, as texts.
 
     Args:
-        result: of a failed expectation, with its values.
-        frame: the rows that it speaks of; None where its values are the rows.
-        key: columns that a row is found by.
-        limit: so many at most.
-        masks: what is not shown.
+        result: result of a failed expectation, with its values.
+        frame: the rows of the result; None for a result with its rows in the values.
+        key: key columns of the table.
+        limit: largest number of rows.
+        masks: the masked columns.
     """
     about = result.expectation
     if frame is None or QUERY in about.kwargs:
@@ -139,7 +138,7 @@ def _found_again(
 
 
 def _has(about: Expectation, value: Any) -> Column:
-    """The condition of a row to have a value, or all values of several columns."""
+    """Return the condition for a row with a value, or with all values of several columns."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     parts = _parts(about, value)
@@ -150,7 +149,7 @@ def _has(about: Expectation, value: Any) -> Column:
 
 
 def _parts(about: Expectation, value: Any) -> dict[str, Any] | None:
-    """A value by its columns; None where it is not of them."""
+    """Return a value by its columns; None for a value of other columns."""
     columns = about.columns
     if isinstance(value, dict):
         return value if set(columns) == set(value) else None
@@ -192,7 +191,7 @@ def _text(value: object) -> str:
 
 
 def _first(observed: Any) -> Any:
-    """What was observed, cut: some expectations give all the different values that a column has."""
+    """Return the observed value, shortened: some expectations return all distinct values of a column."""
     if isinstance(observed, str):
         return _text(observed)
     if isinstance(observed, dict):
@@ -206,7 +205,7 @@ def _first(observed: Any) -> Any:
 
 
 def _with_text_keys(value: object) -> object:
-    """A value as JSON can hold it: keys of maps, which may be dates or decimals, as texts."""
+    """Return a value for JSON: keys of maps, such as dates or decimals, become texts."""
     if isinstance(value, dict):
         return {str(name): _with_text_keys(one) for name, one in value.items()}
     return [_with_text_keys(one) for one in value] if isinstance(value, list | tuple) else value

@@ -1,9 +1,9 @@
 """The values of a quality run: expectations, their results, and the whole run.
 
-Three outcomes are kept apart, because they are for different people. An expectation that *failed* is about
-the data. One that *could not be checked* (a misspelt column, an unknown expectation, a type that does not
-fit) is about the suite. What was *left out* (the source was down, a table has stopped) is about the pipeline.
-It is reported, but is no fault of data or suite. Great Expectations itself counts the second kind as failed.
+Three outcomes stay apart, because they address different people. A *failed* expectation concerns the data. An
+expectation that *could not be checked* (a misspelt column, an unknown expectation, an unsuitable type)
+concerns the suite. A part *left out* (a source without an answer, a stopped table) concerns the pipeline, and
+is reported without blame for data or suite. Great Expectations itself counts the second kind as failed.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lsn import Lsn
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
-"""How grave a breach is: only an ``error`` fails the run."""
+"""Severity of a breach: only an ``error`` fails the run."""
 
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "info")
-"""The gravest first."""
+"""Severities, gravest first."""
 
 LOG_SUITE: Final = "log"
-"""Suite of what `bronze.changes` promises (`pipelines.quality.change_log`)."""
+"""Suite with the promises of `bronze.changes` (`pipelines.quality.change_log`)."""
 
 VOLUME_SUITE: Final = "volume"
-"""Suite of the expectations that follow from the recent past (`pipelines.quality.anomalies`)."""
+"""Suite with the expectations from the recent past (`pipelines.quality.anomalies`)."""
 
 CATALOG_SUITE: Final = "catalog"
-"""Suite of the expectations that follow from the source's catalog."""
+"""Suite with the expectations from the source's catalog."""
 
 DOCUMENT_SUITE: Final = "document"
-"""Suite of the expectations that follow from the document definitions."""
+"""Suite with the expectations from the document definitions."""
 
 DERIVED_SUITES: Final = frozenset({LOG_SUITE, VOLUME_SUITE, CATALOG_SUITE, DOCUMENT_SUITE})
 
 FOREIGN_KEY: Final = "expect_foreign_key_to_hold"
-"""Our own expectation beside Great Expectations' names: see `pipelines.quality.references`."""
+"""deltasmelt's own expectation beside Great Expectations' names: see `pipelines.quality.references`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One thing that must hold of one table.
+    """A required property of one table.
 
     Attributes:
         kind: name in Great Expectations' snake case, or `FOREIGN_KEY`.
-        kwargs: its arguments, ``column`` among them.
-        note: why somebody expects it; shown in the report.
-        where: ``file:line``, or what in the source's catalog it follows from.
+        kwargs: arguments of the expectation, including ``column``.
+        note: the author's reason; shown in the report.
+        where: ``file:line``, or the origin in the source's catalog.
     """
 
     layer: Layer
@@ -68,22 +68,22 @@ class Expectation:
 
     @property
     def qualified(self) -> str:
-        """``silver.orders``."""
+        """Qualified name such as ``silver.orders``."""
         return f"{self.layer}.{self.table}"
 
     @property
     def derived(self) -> bool:
-        """Whether nobody wrote it."""
+        """True for an expectation without an author."""
         return self.suite in DERIVED_SUITES
 
     @property
     def column(self) -> str | None:
-        """The column, or columns, that it speaks of; None where it speaks of the table."""
+        """The column, or columns, of the expectation; None for an expectation of the table."""
         return ", ".join(self.columns) or None
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns that it speaks of."""
+        """All columns of the expectation."""
         if "column" in self.kwargs:
             return (str(self.kwargs["column"]),)
         for name in ("column_list", "columns", "column_set"):
@@ -98,21 +98,20 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one expectation.
+    """The result of one expectation.
 
     Attributes:
-        success: None where it could not be checked; then `error` says why.
-        element_count: rows of the table.
-        unexpected_count: failing rows; None where it speaks of the table as a whole.
-        unexpected_percent: of the rows that it speaks of (a NULL is no breach of most expectations).
-        observed: what was found, where the expectation speaks of the table or of a column as a whole; of many
-            values the first.
-        values: some of the values (or rows, as dicts) that break it, as they are in the data. They leave the
-            run only as `samples`, which `pipelines.quality.examples` makes of them.
-        samples: the same as texts, different ones, masked.
-        failing_rows: rows that break it, the key first, as texts, masked; where the pipeline asks for them.
-        counted: what `unexpected_count` counts.
-        error_of_data: whether `error` was raised over the data, whose values it may then quote.
+        success: None for an expectation that could not be checked; `error` has the reason.
+        element_count: number of rows of the table.
+        unexpected_count: number of failing rows; None for an expectation of the table as a whole.
+        unexpected_percent: share of the covered rows (a NULL is no breach of most expectations).
+        observed: the observed value of the table or of a column as a whole; of many values the first.
+        values: some failing values (or rows, as dicts), unchanged. They leave the run only as `samples`, made
+            by `pipelines.quality.examples`.
+        samples: distinct failing values as masked texts.
+        failing_rows: failing rows as masked texts, the key first, if requested by the pipeline.
+        counted: the things counted in `unexpected_count`.
+        error_of_data: True if `error` was raised over the data, and may quote values.
     """
 
     expectation: Expectation
@@ -131,10 +130,10 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What was not checked, through no fault of data or suite.
+    """An unchecked part, without blame for data or suite.
 
     Attributes:
-        stopped: whether it is a table or document that an error has stopped.
+        stopped: True for a table or document stopped by an error.
     """
 
     subject: str
@@ -153,7 +152,7 @@ class CutTable:
 
     @property
     def qualified(self) -> str:
-        """``silver.orders``."""
+        """Qualified name such as ``silver.orders``."""
         return f"{self.layer}.{self.name}"
 
 
@@ -162,11 +161,11 @@ class QualityResult:
     """One quality run.
 
     Attributes:
-        commit_lsn: the cut that everything was checked at; `commit_ts` is its commit time.
-        tables: every table of that cut, checked or not.
+        commit_lsn: LSN of the checked cut; `commit_ts` is its commit time.
+        tables: every table of the cut, checked or not.
         rows: the result of each expectation of a suite.
-        file_errors: suite files that could not be read, as ``file:line: message``.
-        report: the HTML report, where one was asked for.
+        file_errors: unreadable suite files, as ``file:line: message``.
+        report: path of the HTML report, if requested.
     """
 
     pipeline: str
@@ -184,22 +183,22 @@ class QualityResult:
 
     @property
     def success(self) -> bool:
-        """Whether there is an expectation, each one was checked, and what is broken is no error."""
+        """True if the run has an expectation, checked each, and broke none of severity ``error``."""
         return bool(self.rows) and not self.errors and not self.broken
 
     @property
     def stopped(self) -> tuple[str, ...]:
-        """Tables and documents that were left out, since an error has stopped them."""
+        """Tables and documents left out because an error has stopped them."""
         return tuple(item.subject for item in self.left_out if item.stopped)
 
     @property
     def passed(self) -> tuple[Result, ...]:
-        """Expectations that hold."""
+        """Fulfilled expectations."""
         return tuple(row for row in self.rows if row.success)
 
     @property
     def failed(self) -> tuple[Result, ...]:
-        """Expectations that the data breaks, the gravest first."""
+        """Broken expectations, the gravest first."""
         failed = [row for row in self.rows if row.success is False]
 
         def gravity(row: Result) -> tuple[int, int]:
@@ -209,12 +208,12 @@ class QualityResult:
 
     @property
     def broken(self) -> tuple[Result, ...]:
-        """Expectations of severity ``error`` that the data breaks."""
+        """Broken expectations of severity ``error``."""
         return tuple(row for row in self.failed if row.expectation.severity == "error")
 
     @property
     def milder(self) -> dict[str, int]:
-        """How many warnings and infos the data breaks, where there are any."""
+        """Number of broken warnings and infos, if any."""
         counts = Counter(row.expectation.severity for row in self.failed)
         return {name: counts[name] for name in SEVERITIES[1:] if counts[name]}
 
@@ -225,7 +224,7 @@ class QualityResult:
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """All that is wrong with the suites themselves, a line for each."""
+        """All faults of the suites themselves, a line for each."""
         return (*self.file_errors, *(f"{row.expectation.where}: {row.error}" for row in self.unchecked))
 
     def summary(self) -> str:
@@ -243,7 +242,7 @@ class QualityResult:
         return ", ".join(parts)
 
     def to_dict(self) -> dict[str, object]:
-        """Plain values for ``--output json``."""
+        """Return plain values for ``--output json``."""
         return {
             "pipeline": self.pipeline,
             "run_id": self.run_id,
@@ -263,7 +262,7 @@ class QualityResult:
 
 
 def finite(value: Any) -> Any:
-    """A value without what JSON has no number for: NaN and infinities, at any depth, are None."""
+    """Return a value with None in the place of NaN and infinities, which JSON lacks, at any depth."""
     if isinstance(value, float | Decimal):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

@@ -1,20 +1,20 @@
-"""Which columns hold personal values (`quality.masked`), followed from the source into every layer.
+"""Columns with personal values (`quality.masked`), followed from the source into every layer.
 
-A run shows examples of what breaks an expectation. What a masked column holds must then not be shown,
-wherever it went. So the doubtful case is masked:
+A run shows examples of breaches. The values of a masked column must not appear in any example, in any layer.
+So a doubtful case is masked:
 
-* silver: the column under its own name, in the table and in its history. Columns that silver kept when the
-  source dropped, renamed or retyped them hold nobody knows whose values: in a table with a masked column, all
-  of them are masked. A table whose shape is not known is masked whole.
-* gold: each field of a document that takes anything from a masked column, by whatever way. A field with
-  others in it is masked as one. So is what is no field of the definition. A document that cannot be resolved,
-  or was built by another definition than the one of now, is masked whole.
-* bronze: `new` and `old` hold the values of all tables, so both are masked as soon as anything is.
-* a rule in SQL: ``SELECT * FROM {batch} WHERE …`` finds the suite's own columns. Of any other rule nothing is
-  shown as soon as anything is masked, because `max(email) AS id` has the name of a column that is not.
+* silver: the column under its own name, in the table and in its history. Columns kept by silver after the
+  source dropped, renamed or retyped them have values of unknown origin: in a table with a masked column, all
+  kept columns are masked. A table of unknown shape is masked whole.
+* gold: each field of a document with any input from a masked column, by any path. A field with nested fields
+  is masked as one, and so are columns outside the definition. An unresolvable document, or a document built
+  by another definition than the present, is masked whole.
+* bronze: `new` and `old` contain the values of all tables, so both are masked as soon as any column is.
+* a rule in SQL: ``SELECT * FROM {batch} WHERE …`` returns the suite's own columns. As soon as any column is
+  masked, no result of any other rule is shown, because `max(email) AS id` has the name of an unmasked column.
 
-NULL is shown as NULL: that a value is missing is no personal value. A name that no table has is an error,
-because a mask that is misspelt would show what it was to hide.
+NULL appears as NULL: a missing value is no personal value. An unknown name is an error, because a misspelt
+mask would show the values to be hidden.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ MASK: Final = "***"
 _PLAIN: Final = re.compile(
     r"\s*SELECT\s+\*\s+FROM\s+\{batch\}\s+WHERE\b(?!.*(?:\bUNION\b|\|>))", re.IGNORECASE | re.DOTALL
 )
-"""A rule that returns rows of the suite's table as they are: nothing before or after WHERE brings others."""
+"""A rule with unchanged rows of the suite's table: no text before or after WHERE adds other columns."""
 _BRONZE: Final = frozenset({"new", "old"})
 _SILVERS: Final = frozenset({*OWN_COLUMNS, DELETED, *HISTORY_COLUMNS})
-"""Columns of silver's own."""
+"""Columns added by silver."""
 
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """The masked columns of every table of a cut.
+    """The masked columns of every table in a cut.
 
     Attributes:
-        masked: of each table that has any, its masked columns, in lower case.
+        masked: masked columns of each table with any, in lower case.
     """
 
     masked: Mapping[str, frozenset[str]]
 
     def hides(self, about: Expectation, column: str) -> bool:
-        """Whether a value that an expectation found under this name is masked."""
+        """Check whether a value under this name in an expectation's result is masked."""
         if QUERY in about.kwargs and not _PLAIN.match(str(about.kwargs[QUERY])):
             return bool(self.masked)
         # `references`: its keys are values of this table's columns, too.
@@ -74,7 +74,7 @@ class Masks:
         return any(column.casefold() in self.masked.get(table, ()) for table in named)
 
     def touches(self, about: Expectation) -> bool:
-        """Whether an expectation may read a table with a masked column."""
+        """Check whether an expectation may read a table with a masked column."""
         named = {about.qualified, about.kwargs.get("references")}
         return bool(self.masked if QUERY in about.kwargs else named & self.masked.keys())
 
@@ -82,15 +82,15 @@ class Masks:
 def parse_masked(
     names: Iterable[str], catalog: Mapping[TableName, SilverTable], columns: Mapping[str, Sequence[str]]
 ) -> dict[TableName, set[str]]:
-    """The columns that `quality.masked` names.
+    """Return the columns of `quality.masked`.
 
     Args:
-        names: ``schema.table.column``; also of a column that only silver still has.
+        names: ``schema.table.column``; also of a column still in silver alone.
         catalog: silver's tables.
-        columns: of silver's tables as they are (``silver.orders``), where known.
+        columns: present columns of silver's tables (``silver.orders``), if known.
 
     Raises:
-        ConfigurationError: a name is no column of any table.
+        ConfigurationError: no table has a column of the name.
     """
     known = {
         f"{table}.{column}": (table, column)
@@ -111,7 +111,7 @@ def parse_masked(
 
 
 def _kept(shape: SilverTable, columns: Mapping[str, Sequence[str]]) -> set[str]:
-    """Columns of a silver table and its history that neither the source has nor silver added."""
+    """Return columns of a silver table and its history unknown to the source and not added by silver."""
     name = f"silver.{shape.name}"
     there = {*columns.get(name, ()), *columns.get(f"{name}{HISTORY_SUFFIX}", ())}
     return there - {column.name for column in shape.columns} - _SILVERS
@@ -124,17 +124,17 @@ def masks_of(
     columns: Mapping[str, Sequence[str]],
     different: Collection[str],
 ) -> Masks:
-    """The masks of all tables of a cut.
+    """Return the masks of all tables in a cut.
 
     Args:
-        names: `quality.masked`.
+        names: the value of `quality.masked`.
         catalog: silver's tables.
-        trees: gold's documents, resolved, by name.
-        columns: of every table of the cut (``silver.orders``).
-        different: names of documents that were built by another definition (`definitions`).
+        trees: gold's resolved documents, by name.
+        columns: columns of every table in the cut (``silver.orders``).
+        different: names of documents built by another definition (`pipelines.quality.derived`).
 
     Raises:
-        ConfigurationError: a name is no column of any table.
+        ConfigurationError: no table has a column of the name.
     """
     masked = parse_masked(names, catalog, columns)
     found: dict[str, Iterable[str]] = {}
@@ -158,7 +158,7 @@ def masks_of(
 
 
 def _of_document(tree: Tree, columns: Sequence[str], masked: Mapping[TableName, set[str]]) -> Iterable[str]:
-    """Masked columns of a document's table: fields that take from a masked column, and what is no field."""
+    """Return masked columns of a document: fields with input from a masked column, unknown columns."""
     ours = {LSN, HASH}
     if not set(tree.key) & masked.get(tree.root.table.table, set()):
         ours.add(KEY)  # it holds the root's key, where no field does
@@ -167,7 +167,7 @@ def _of_document(tree: Tree, columns: Sequence[str], masked: Mapping[TableName, 
 
 
 def _fields(fields: Iterable[TreeField], scope: Scope, masked: Mapping[TableName, set[str]]) -> set[str]:
-    """Names of the fields that take anything from a masked column."""
+    """Return the names of fields with any input from a masked column."""
     return {field.name for field in fields if _takes(field, scope, masked)}
 
 

@@ -1,12 +1,12 @@
-"""Foreign keys: every child's key is found in its parent, at the same cut.
+"""Foreign keys: every child's key exists in its parent, at the same cut.
 
-Great Expectations sees one table at a time; as one of its SQL expectations each foreign key would cost three
-Spark jobs. Here all of them are left anti joins in one query that returns a line for each. Only those that
-are broken are asked again for some of the orphans. As in PostgreSQL (MATCH SIMPLE), a row with a NULL among
-the columns refers to nothing and is in order.
+Great Expectations sees one table at a time; as its SQL expectation each foreign key would cost three Spark
+jobs. Here one query checks all keys by left anti joins, and returns a line for each. Only broken keys are
+queried again, for some orphans. As in PostgreSQL (MATCH SIMPLE), a row with a NULL among the columns refers
+to nothing and passes.
 
-One that cannot be computed (a text beside a number, after an override of types) fails the query that it
-shares with others. These are then asked one by one, so that it alone is reported as not checked.
+An uncomputable key (a text beside a number, after an override of types) fails the query shared with other
+keys. Then each key is queried alone, so only the uncomputable key is reported as not checked.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from deltasmelt.pipelines.quality.expectations import Expectation
 
 _PER_QUERY: Final = 16
-"""Foreign keys in one query: planning takes more than linear time."""
+"""Number of foreign keys in one query: planning takes more than linear time."""
 
 ORPHANS: Final = 5
-"""Keys that are shown, and whose rows are."""
+"""Largest number of shown keys, and of keys with shown rows."""
 
 
 def check_references(
     expectations: Sequence[Expectation], frame: Callable[[str], DataFrame], rows: Mapping[str, int]
 ) -> list[Result]:
-    """What became of each foreign key.
+    """Return the result of each foreign key.
 
     Args:
-        expectations: of the kind `FOREIGN_KEY`; names in them are known to be right.
-        frame: the table at the cut, by its name (``silver.orders``).
-        rows: how many rows a table has, where that is known already.
+        expectations: expectations of the kind `FOREIGN_KEY`, with valid names.
+        frame: returns the table at the cut, by its name (``silver.orders``).
+        rows: number of rows of each table, if known already.
     """
     from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - Spark is loaded by who needs it
 
@@ -57,7 +57,7 @@ def check_references(
 
 
 def _alone(about: Expectation, frame: Callable[[str], DataFrame], rows: dict[str, int]) -> Result:
-    """What became of one foreign key, also where it cannot be computed."""
+    """Return the result of one foreign key, also for an uncomputable key."""
     from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
 
     try:
@@ -88,7 +88,7 @@ def _check(
 
 
 def _orphans(about: Expectation, frame: Callable[[str], DataFrame]) -> DataFrame:
-    """Keys of the child's rows that the parent does not have, as its columns are named."""
+    """Return keys of child rows missing in the parent, under the parent's column names."""
     columns: list[str] = about.kwargs["columns"]
     referenced: list[str] = about.kwargs["referenced_columns"]
     ways: list[str] = about.kwargs.get("compare") or ["exact"] * len(columns)

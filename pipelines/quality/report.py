@@ -1,16 +1,13 @@
-"""The report: one HTML file that shows everything and loads nothing.
+"""The report: one self-contained HTML file.
 
-It is made from `report.html.j2` beside this module. Styles and pictures are in the file. A
-Content-Security-Policy in it forbids the browser to fetch anything. Everything that comes from data or suites
-is escaped, so that a value cannot become markup. It is written to a temporary file and renamed, so that
-nobody opens half a report.
+`report.html.j2` is the template. Styles and pictures are in the file, and a Content-Security-Policy forbids
+the browser to fetch anything. The template escapes all texts from data and suites, so a value cannot become
+markup. The report is written to a temporary file and renamed, so nobody opens half a report.
 
-A trend as a small picture: one line through the runs, inline SVG, drawn without a script.
-
-Values are spread over the height from the least to the greatest that was found; a trend that never moved is a
-line at half the height. A run whose value is not known breaks the line. Runs that failed, or could not be
-checked, are dots, and so is the last run. The words beside the picture say the same (`label`), so that
-nobody has to see it.
+A trend is a small picture: one line through the runs, inline SVG without a script. The height spans the
+values from the least to the greatest; a constant trend is a line at half the height. A run without a known
+value breaks the line. Failed or unchecked runs are dots, and so is the last run. The label beside the picture
+has the same facts in words.
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ _LEAST_RUNS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A run that is marked: where, and ``passed``, ``failed`` or ``error``."""
+    """A marked run: its place, and ``passed``, ``failed`` or ``error``."""
 
     x: float
     y: float
@@ -48,11 +45,11 @@ class Dot:
 
 @dataclass(frozen=True, slots=True)
 class Sparkline:
-    """A trend, ready to be drawn in a box of `WIDTH` by `HEIGHT`.
+    """A trend, ready for drawing in a box of `WIDTH` by `HEIGHT`.
 
     Attributes:
-        lines: the points of each unbroken stretch, as SVG wants them.
-        dots: the runs that are marked.
+        lines: the points of each unbroken stretch, in SVG's notation.
+        dots: the marked runs.
         label: the trend in words.
     """
 
@@ -62,7 +59,7 @@ class Sparkline:
 
 
 def sparkline(points: Sequence[Point]) -> Sparkline | None:
-    """The picture of a trend; None where there are fewer than two runs."""
+    """Return the picture of a trend; None for fewer than two runs."""
     if len(points) < _LEAST_RUNS:
         return None
     known = [point.value for point in points if point.value is not None]
@@ -114,7 +111,7 @@ _BAR_LEAST: Final = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One expectation as the report shows it."""
+    """One expectation in the report."""
 
     result: Result
     sentence: Sentence
@@ -122,7 +119,7 @@ class Line:
 
     @property
     def status(self) -> str:
-        """``passed``, ``failed`` or ``error``; ``warned`` where what failed is no error."""
+        """``passed``, ``failed`` or ``error``; ``warned`` for a failure below ``error``."""
         if self.result.success is None:
             return "error"
         if self.result.success:
@@ -132,7 +129,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class TableSection:
-    """One table as the report shows it, what failed first."""
+    """One table in the report, failures first."""
 
     name: str
     layer: str
@@ -141,12 +138,12 @@ class TableSection:
     lines: tuple[Line, ...]
 
     def count(self, status: str) -> int:
-        """Number of expectations of a status."""
+        """Return the number of expectations with a status."""
         return sum(line.status == status for line in self.lines)
 
     @property
     def status(self) -> str:
-        """The gravest of its lines; ``unchecked`` where there are none."""
+        """The gravest status of its lines; ``unchecked`` without lines."""
         for status in ("failed", "error", "warned", "passed"):
             if self.count(status):
                 return status
@@ -155,7 +152,7 @@ class TableSection:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A past run: heights of its parts, from below; what only warned stands with what was not checked."""
+    """A past run: heights of its parts, from below; warnings share a part with unchecked expectations."""
 
     run: PastRun
     passed: float
@@ -168,8 +165,8 @@ def write_report(result: QualityResult, past: History, path: Path) -> None:
 
     Args:
         result: the run.
-        past: the newest runs, this one included.
-        path: the file; its folder is made.
+        past: the newest runs, including this run.
+        path: path of the file; missing folders are made.
     """
     html = render(result, past)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -179,7 +176,7 @@ def write_report(result: QualityResult, past: History, path: Path) -> None:
 
 
 def render(result: QualityResult, past: History) -> str:
-    """The report as text."""
+    """Return the report as text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - when one is written
 
     environment = Environment(
@@ -231,7 +228,7 @@ def _sections(result: QualityResult, lines: dict[int, Line]) -> list[TableSectio
 
 
 def _bar(run: PastRun) -> Bar:
-    """Parts in proportion, but none that is there so low that it cannot be seen."""
+    """Return proportional parts, with a visible minimum for each nonzero part."""
     total = run.passed + run.failed + run.errors + run.warned or 1
     failed, errors = (
         max(_BAR_LEAST, _BAR_HEIGHT * count / total) if count else 0.0

@@ -1,7 +1,7 @@
 """`quality.results`: one row per expectation and run, appended; the source of the report's history.
 
-Each run is appended by one commit through delta-rs, like the control tables, and its files are joined as
-theirs are. So a run is there as a whole or not at all, and reading the history needs no Spark.
+One commit through delta-rs appends each run, like the control tables, and the files are compacted in the same
+way. So a run is present as a whole or not at all, and reading the history needs no Spark.
 """
 
 from __future__ import annotations
@@ -54,29 +54,29 @@ RESULTS_SCHEMA: Final = pa.schema(
         pa.field("error", pa.string()),
     ]
 )
-"""`quality.results`.
+"""Schema of `quality.results`.
 
-`column` is NULL where the expectation speaks of the table. `success` is NULL where it could not be checked;
-`error` then says why. A suite file that could not be read is one row with `error` and neither table nor
-expectation. `kwargs` and `observed` are JSON; what JSON has no number for (NaN, infinity) is null. `source`
-is ``file:line`` of the suite, or ``catalog of schema.table``.
+`column` is NULL for an expectation of the table. `success` is NULL for an expectation that could not be
+checked; `error` has the reason. An unreadable suite file is one row with `error` and neither table nor
+expectation. `kwargs` and `observed` are JSON; numbers unknown to JSON (NaN, infinity) are null. `source` is
+``file:line`` of the suite, or ``catalog of schema.table``.
 """
 
 
 KEPT: Final = timedelta(days=90)
-"""How long the results of a run are kept at least."""
+"""Shortest retention of a run's results."""
 _TIDY_EVERY: Final = 50
-"""Commits after which old runs are looked for."""
+"""Number of commits between two removals of old runs."""
 
 Identity: TypeAlias = tuple[Any, ...]
 
 _NAMED: Final = ("layer", "table_name", "suite", "expectation", "kwargs")
-"""Columns that say which expectation it is. Not its line in the file, which moves."""
+"""Columns with the identity of an expectation, without its line in the file, which may move."""
 
 _MEASURED: Final = ("observed", "unexpected_percent")
 
 _ERRORS: Final = frozenset({"error", "critical"})
-"""The severity of an error; rows of the first runs say ``critical``."""
+"""The severities of an error; rows of the first runs have ``critical``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,9 @@ class PastRun:
     """A run in numbers.
 
     Attributes:
-        failed: expectations of severity ``error`` that the data broke.
-        errors: expectations that could not be checked.
-        warned: broken expectations of other severities.
+        failed: number of broken expectations of severity ``error``.
+        errors: number of expectations that could not be checked.
+        warned: number of broken expectations of other severities.
     """
 
     run_id: str
@@ -99,11 +99,11 @@ class PastRun:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """How an expectation fared in a run.
+    """The outcome of an expectation in a run.
 
     Attributes:
-        success: None where it could not be checked.
-        value: the number that was observed, or the percent of rows that hold; None where there is none.
+        success: None for an expectation that could not be checked.
+        value: the observed number, or the percentage of passing rows; None for no number.
     """
 
     run_id: str
@@ -114,14 +114,14 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The newest runs, oldest first, and each expectation's way through them, by `identity`."""
+    """The newest runs, oldest first, and each expectation's outcomes in them, by `identity`."""
 
     runs: tuple[PastRun, ...]
     trends: Mapping[Identity, tuple[Point, ...]]
 
 
 def append_results(lake: Lake, result: QualityResult) -> None:
-    """Append a run by one commit; now and then join the files, and remove runs that are older than `KEPT`."""
+    """Append a run by one commit; now and then compact the files, and remove runs older than `KEPT`."""
     versions = {table.qualified: table.version for table in result.tables}
     common = {
         "run_id": result.run_id,
@@ -143,12 +143,12 @@ def append_results(lake: Lake, result: QualityResult) -> None:
 
 
 def _since(moment: datetime) -> Callable[[pa.Table], pa.Table]:
-    """The rows of the runs since a moment."""
+    """Return the rows of the runs since a moment."""
     return lambda rows: rows.filter(pc.greater_equal(rows["run_at"], pa.scalar(moment, rows["run_at"].type)))
 
 
 def history(lake: Lake, limit: int) -> History:
-    """The newest runs, and how each expectation fared in them; nothing where no run was kept."""
+    """Return the newest runs, and each expectation's outcomes in them; empty without runs."""
     table = delta.open_table(delta.location(lake, "quality", RESULTS_TABLE))
     if table is None:
         return History((), {})
@@ -176,7 +176,7 @@ def history(lake: Lake, limit: int) -> History:
 
 
 def newest_run(lake: Lake) -> datetime | None:
-    """When the newest run that was kept began; None where none was. Reads one column, batch by batch."""
+    """Return the begin of the newest recorded run; None without runs. Read one column, batch by batch."""
     table = delta.open_table(delta.location(lake, "quality", RESULTS_TABLE))
     if table is None:
         return None
@@ -185,7 +185,7 @@ def newest_run(lake: Lake) -> datetime | None:
 
 
 def identity(about: Expectation) -> Identity:
-    """What an expectation is recognised by from run to run."""
+    """Return an expectation's identity across runs."""
     plain = {
         "layer": about.layer,
         "table_name": about.table,
@@ -197,7 +197,7 @@ def identity(about: Expectation) -> Identity:
 
 
 def _outcome(row: dict[str, Any]) -> int:
-    """Which number of a `PastRun` a result counts in."""
+    """Return the count of `PastRun` increased by a result."""
     if row["success"] is None:
         return 2
     if row["success"]:
@@ -206,7 +206,7 @@ def _outcome(row: dict[str, Any]) -> int:
 
 
 def _measured(row: dict[str, Any]) -> float | None:
-    """What a run found, as a number: the value that was observed, else the share of rows that hold."""
+    """Return a run's finding as a number: the observed value, else the share of passing rows."""
     observed = None if row["observed"] is None else json.loads(row["observed"])
     if isinstance(observed, int | float | str) and not isinstance(observed, bool):
         with suppress(ValueError, OverflowError):  # a decimal is kept as text, but not every text is one

@@ -1,7 +1,7 @@
-"""A quality run from beginning to end: one cut, all suites, results kept, a report written.
+"""A quality run from begin to end: one cut, all suites, recorded results, a report.
 
-Every table is read at its version of one cut (`pipelines.quality.checks`). Nothing is changed but `quality.*`
-and the report. If the run is killed, its results are not there, and nothing else is missing.
+The run reads every table at its version of one cut (`pipelines.quality.checks`). The run writes `quality.*`
+and the report alone. A killed run leaves no results, and nothing else is missing.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _HISTORY: Final = 30
 
 
 class RunEndedError(Exception):
-    """A run was given up, because its session ends."""
+    """Raised for a run given up at the end of its session."""
 
 
 def run_quality(
@@ -75,14 +75,14 @@ def run_quality(
     Args:
         spark: the session.
         pipeline: the pipeline file.
-        report: where to write the HTML report; its folder is made.
-        progress: is told what is being checked.
-        in_memory: keep small tables in memory meanwhile.
-        ended: whether the session is going to be stopped. It is asked before each table, before Great
-            Expectations takes the session (it would start another one) and before anything is kept.
+        report: path of the HTML report; missing folders are made.
+        progress: receives the progress.
+        in_memory: cache small tables meanwhile.
+        ended: returns whether the session is about to stop. Called before each table, before Great
+            Expectations uses the session (which would start another session) and before any write.
 
     Raises:
-        RunEndedError: `ended` said so. Nothing was kept.
+        RunEndedError: `ended` returned True. Nothing was written.
         ConfigurationError: silver has no cut yet, Great Expectations is not installed, or `quality.masked`
             names no column.
         DefiniteError: another server answers (`bronze.checks.ownership`).
@@ -156,7 +156,7 @@ def run_quality(
 
 
 def _row_counts(results: Iterable[Result]) -> dict[str, int]:
-    """Rows of each table, where a result counts them; not every one counts rows."""
+    """Return the row counts found in results; not every result counts rows."""
     counts: dict[str, int] = {}
     for row in results:  # one with a condition speaks of fewer rows than the table has
         name = row.expectation.qualified
@@ -166,14 +166,14 @@ def _row_counts(results: Iterable[Result]) -> dict[str, int]:
 
 
 def _documents(pipeline: Pipeline) -> tuple[list[Document], list[LeftOut]]:
-    """Return gold's documents; each one whose definition is wrong is left out by itself."""
+    """Return gold's documents; leave out each document with a wrong definition."""
     wrong: dict[str, ConfigurationError] = {}
     documents = load_documents(pipeline.document_files(), wrong)
     return documents, [LeftOut(f"document {name}", str(error)) for name, error in wrong.items()]
 
 
 def _keys(catalog: Mapping[TableName, SilverTable], trees: Mapping[str, Tree]) -> dict[str, tuple[str, ...]]:
-    """Columns by which a row of a table is found."""
+    """Return the key columns of each table."""
     keys = {f"silver.{table.name}": table.key for table in catalog.values()}
     return keys | {f"gold.{name}": tree.key_fields or (KEY,) for name, tree in trees.items()}
 
@@ -193,7 +193,7 @@ def _derived(
 
 
 def _constraints(pipeline: Pipeline, lake: Lake) -> tuple[Constraints | None, list[LeftOut]]:
-    """What the source's catalog says, or what it last said if it cannot be asked."""
+    """Return the present answer of the source's catalog, or the last recorded answer."""
     try:
         with (
             connect(
@@ -219,11 +219,11 @@ def _constraints(pipeline: Pipeline, lake: Lake) -> tuple[Constraints | None, li
 
 
 def _stopped(control: ControlTables, *, masked: bool) -> list[LeftOut]:
-    """Tables and documents that stand still; their last state is not in the cut, or old.
+    """Return stopped tables and documents; their last state is missing from the cut, or old.
 
     Args:
-        control: where their errors are.
-        masked: whether any column is. A message may quote a value of any, so then none is shown.
+        control: control tables with the open errors.
+        masked: True if any column is masked. A message may quote any value, so then no message is shown.
     """
     return [
         LeftOut(f"{error.scope} {error.name}", f"it has stopped: {_said(error, masked=masked)}", stopped=True)

@@ -1,15 +1,15 @@
 """Data quality beside a running pipeline: `quality.every`.
 
-A run is asked after each cycle whether it is due, which costs nothing. If it is, and none is under way, it is
-made in a thread of its own, on a session beside the pipeline's. So a cycle does not wait for its end, nor
-sees its settings and views. It keeps no table in memory, where the pipeline's own work has its room. What it
-finds, and what it fails by, is logged and said in a line; nothing that happens in it reaches the pipeline.
-Its jobs have a share of the cores (`silver.spark.tuning.in_background`). In a session without fair
-scheduling a job of a cycle waits for the one job of the check that came before it.
+After each cycle, `after_cycle` checks at no cost whether a run is due. A due run starts in a thread of its
+own, on a session beside the pipeline's, unless another run is under way. So a cycle waits for no run, and
+sees none of its settings and views. The run caches no table, because the pipeline's work needs the memory.
+Findings and failures are logged and printed in a line; nothing in the run affects the pipeline. Its jobs have
+a share of the cores (`silver.spark.tuning.in_background`). In a session without fair scheduling, a job of a
+cycle waits for the one job of the run before.
 
-When the next one is due follows from the newest in `quality.results`, also after a restart and beside runs by
-hand. The end of a pipeline does not wait for it: its results are one commit, so half of a run is none. A run
-that finds the pipeline at its end gives up: what it would find is the end of the session.
+The newest run in `quality.results` decides when the next is due, also after a restart and beside runs by
+hand. The end of a pipeline does not wait for a run: its results are one commit, so half of a run is none. A
+run at the pipeline's end gives up: otherwise the run would report the end of the session as a finding.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _LOGGER = logging.getLogger("deltasmelt.quality")
 
 
 class QualityBeside:
-    """Quality runs of one pipeline, at most so often.
+    """Quality runs of one pipeline, at a limited frequency.
 
     Args:
         pipeline: the pipeline.
-        every: least seconds from the begin of a run to that of the next.
-        say: is told the result of each run in a line.
+        every: shortest seconds from the begin of a run to the begin of the next.
+        say: receives the result of each run in a line.
     """
 
     def __init__(self, pipeline: Pipeline, every: float, say: Callable[[str], None]) -> None:
@@ -65,10 +65,10 @@ class QualityBeside:
         self._ended.set()
 
     def after_cycle(self, spark: SparkSession) -> None:
-        """Begin a run if it is due. Raises nothing and waits for nothing.
+        """Begin a due run. Raise nothing and wait for nothing.
 
         Args:
-            spark: the pipeline's session.
+            spark: the session of the pipeline.
         """
         if self._worker is not None and self._worker.is_alive():
             return
@@ -78,13 +78,13 @@ class QualityBeside:
         self._worker.start()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a run that is under way; returns whether none is any more."""
+        """Wait for a run under way; return whether every run has ended."""
         if self._worker is not None:
             self._worker.join(seconds)
         return self._worker is None or not self._worker.is_alive()
 
     def _work(self, spark: SparkSession) -> None:
-        """A run; not so if the newest that was kept, which the first call looks for, is too young."""
+        """Run, unless the newest recorded run, which the first call reads, is too young."""
         if self._due is None:
             self._due = time.monotonic() + self._rest()
             if time.monotonic() < self._due:
@@ -93,7 +93,7 @@ class QualityBeside:
         self._run(spark)
 
     def _rest(self) -> float:
-        """Seconds until the next run is due, by the newest that was kept."""
+        """Return the seconds until the next run is due, by the newest recorded run."""
         try:
             newest = newest_run(self._pipeline.lake_address())
         except Exception as error:  # noqa: BLE001 - a lake that cannot be read is the pipeline's own matter

@@ -1,7 +1,7 @@
-"""What an expectation means, as a sentence for the report, beside its name in Great Expectations.
+"""The meaning of an expectation as a sentence for the report, beside its name in Great Expectations.
 
-A sentence is a list of parts: plain text, and names or values that are shown as code. Kinds without a
-sentence here are read out from their name.
+A sentence is a list of parts: plain text, and names or values shown as code. Kinds without a sentence are
+worded from their name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from deltasmelt.pipelines.quality.expectations import Expectation
 
 Sentence: TypeAlias = list[tuple[str, bool]]
-"""Text, and whether it is code."""
+"""Parts of text, each marked as code or not."""
 
 _SHOWN_VALUES: Final = 8
 
@@ -77,7 +77,7 @@ _OWN: Final = {
 
 
 def sentence(about: Expectation) -> Sentence:
-    """The expectation in words, also where its arguments are wrong."""
+    """Return the expectation in words, also for wrong arguments."""
     kwargs = about.kwargs
     parts = _of_tables(about) or _of_kinds(about) or _from_name(about)
     mostly = kwargs.get("mostly", 1)
@@ -89,7 +89,7 @@ def sentence(about: Expectation) -> Sentence:
 
 
 def _of_tables(about: Expectation) -> Sentence:
-    """Kinds that differ in words alone."""
+    """Return the sentence of kinds with special wording alone."""
     kind, kwargs = about.kind, about.kwargs
     if kind in _RANGES:
         name: Sentence = [(about.column, True)] if about.column else []

@@ -1,4 +1,4 @@
-"""Suite files: what the owners of the data expect, in YAML. Strict; every error names file and line.
+"""Suite files: the expectations of the data's owners, in YAML. Strict; every error names file and line.
 
     table: silver.orders
     suite: orders                      # default: the file's name
@@ -10,9 +10,9 @@
         note: A negative total is a refund that was booked as an order.
       - sql: SELECT * FROM {batch} WHERE shipped_at < ordered_at     # the rows that break the rule
 
-Names and arguments are Great Expectations' own. They are checked against it when the run has loaded it
-(`pipelines.quality.engine`), names of tables and columns against the cut. What needs neither is here. If a
-file cannot be read, the others are run nevertheless, and the run fails.
+Names and arguments are Great Expectations' own. The run checks them after loading Great Expectations
+(`pipelines.quality.engine`), and names of tables and columns against the cut. This module checks everything
+else. An unreadable file fails the run, after the run of the other files.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Comparison: TypeAlias = Literal["exact", "ignore case", "ignore trailing spaces"
 
 
 def _our_severity(value: object) -> object:
-    """Great Expectations' word for an error is taken as ours."""
+    """Translate Great Expectations' word for an error."""
     return "error" if value == "critical" else value
 
 
@@ -67,7 +67,7 @@ class _Item(Section):
     @model_validator(mode="before")
     @classmethod
     def _rule(cls, given: Any) -> Any:
-        """A rule in SQL is Great Expectations' expectation of a query."""
+        """Turn a rule in SQL into Great Expectations' expectation of a query."""
         if not isinstance(given, dict) or "sql" not in given:
             return given
         beside = [name for name in ("expectation", "column", "kwargs") if name in given]
@@ -81,7 +81,7 @@ class _Item(Section):
     @field_validator("kwargs")
     @classmethod
     def _values_alone(cls, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Great Expectations would look for a parameter's value where there are none."""
+        """Refuse suite parameters, for which Great Expectations would find no value."""
         if _names_parameter(kwargs):
             raise ValueError(f"{_PARAMETER} stands for no value here; write the value itself")
         return kwargs
@@ -94,7 +94,7 @@ class _Item(Section):
 
 
 def _names_parameter(value: object) -> bool:
-    """Whether a value holds one of Great Expectations' suite parameters, at any depth."""
+    """Check whether a value contains one of Great Expectations' suite parameters, at any depth."""
     if isinstance(value, dict):
         return _PARAMETER in value or any(map(_names_parameter, value.values()))
     return isinstance(value, list) and any(map(_names_parameter, value))
@@ -104,11 +104,11 @@ class ForeignKeyArguments(Section):
     """Arguments of `FOREIGN_KEY`.
 
     Attributes:
-        columns: of the suite's table.
-        references: the parent, ``silver.customers``.
-        referenced_columns: of the parent, in the order of `columns`.
-        name: the constraint's, where there is one.
-        compare: how each pair is compared, where not as equal values.
+        columns: columns of the suite's table.
+        references: name of the parent, ``silver.customers``.
+        referenced_columns: columns of the parent, in the order of `columns`.
+        name: name of the constraint, if any.
+        compare: comparison of each pair, if not by equality.
     """
 
     columns: Annotated[list[str], Field(min_length=1)]
@@ -147,14 +147,14 @@ class _SuiteFile(Section):
 
 
 def load_suite(path: Path, shown: str | None = None) -> list[Expectation]:
-    """The expectations of one suite file.
+    """Return the expectations of one suite file.
 
     Args:
         path: the file.
-        shown: how messages and results name it.
+        shown: name of the file in messages and results.
 
     Raises:
-        ConfigurationError: not readable, or not of this form; ``file:line``.
+        ConfigurationError: unreadable, or not of this form; ``file:line``.
     """
     file = read_yaml(path)
     suite = validate(_SuiteFile, file)
@@ -175,11 +175,11 @@ def load_suite(path: Path, shown: str | None = None) -> list[Expectation]:
 
 
 def load_suites(paths: Sequence[Path], folder: Path) -> tuple[list[Expectation], list[str]]:
-    """All suites, and the complaints about files that could not be read.
+    """Return all suites, and messages about unreadable files.
 
     Args:
         paths: the files.
-        folder: the pipeline file's; names are shown relative to it where that is shorter.
+        folder: folder of the pipeline file; shorter names are relative to the folder.
     """
     expectations: list[Expectation] = []
     errors: list[str] = []
@@ -193,11 +193,11 @@ def load_suites(paths: Sequence[Path], folder: Path) -> tuple[list[Expectation],
 
 
 def misnamed(about: Expectation, tables: Mapping[str, Sequence[str]]) -> str | None:
-    """What is wrong with the names in an expectation, with the nearest right one; None where nothing is.
+    """Return the fault of the names in an expectation, with the nearest valid name; None for valid names.
 
     Args:
         about: the expectation.
-        tables: columns of every table that can be named (``silver.orders``).
+        tables: columns of every known table (``silver.orders``).
     """
     if about.qualified not in tables:
         return f"no table {about.qualified!r} in the cut{suggestion(about.qualified, tables)}"
@@ -217,7 +217,7 @@ def misnamed(about: Expectation, tables: Mapping[str, Sequence[str]]) -> str | N
 
 
 def placeholders(query: str) -> list[str]:
-    """Names in single braces of a query, ``{batch}`` included."""
+    """Return the names in single braces of a query, including ``{batch}``."""
     return _PLACEHOLDER.findall(query)
 
 
@@ -256,12 +256,12 @@ def _misnamed_reference(about: Expectation, tables: Mapping[str, Sequence[str]])
 def check_suites(
     paths: Sequence[Path], folder: Path, tables: Mapping[str, Sequence[str]] | None = None
 ) -> list[str]:
-    """What `smelt check` can say of suite files without Spark: ``file:line: message`` for each fault.
+    """Return the faults of suite files for `smelt check`, without Spark: ``file:line: message`` for each.
 
     Args:
         paths: the files.
-        folder: the pipeline file's.
-        tables: columns of the tables that will be there, where known.
+        folder: folder of the pipeline file.
+        tables: columns of the future tables, if known.
     """
     expectations, errors = load_suites(paths, folder)
     if tables is not None:
