@@ -1,11 +1,11 @@
-"""Definite errors that only the data can show: raised inside a query, reported as a `TableError` outside.
+"""Report definite errors that only the data can show: raised inside a query, a `TableError` outside.
 
-A query that meets what it must not guess about calls ``raise_error`` with a marker. The statement then fails
-as a whole and writes nothing, so the table keeps its last version. The marker's code finds message and remedy
-here.
+A query that meets data it must not guess about calls ``raise_error`` with a marker. The whole statement then
+fails and writes nothing, so the table keeps its last version. The marker's code finds message and remedy in
+this module.
 
-Whatever else ends a table's statement is a failure of that table too, as long as Spark answers at all. It is
-reported in Spark's own words (`failure`).
+Any other failure of a table's statement is a failure of the table too, as long as Spark still answers.
+`failure` reports such a failure with Spark's own message.
 """
 
 from __future__ import annotations
@@ -22,16 +22,19 @@ if TYPE_CHECKING:
 _PREFIX: Final = "deltasmelt:"
 _SUFFIX: Final = ":deltasmelt"
 _MARKER: Final = re.compile(rf"\[USER_RAISED_EXCEPTION\] {_PREFIX}([a-z-]+):(.*?){_SUFFIX}", re.DOTALL)
-"""As `raise_error` says it. A message that quotes the statement or its plan has the marker as well."""
+"""The marker in the form of `raise_error`.
+
+A message that quotes the statement or its plan contains the marker too.
+"""
 _NAME_REFUSED: Final = re.compile(
     r"\[(?:INVALID_SCHEMA_OR_RELATION_NAME|INVALID_TABLE_NAME|UC_INVALID_NAME)[\].]"
     r"|is not a valid (?:name for tables|object name)|InvalidObjectException"
 )
-"""What Spark's session catalog, the Hive metastore and Unity Catalog say of a name."""
+"""Messages of Spark's session catalog, the Hive metastore and Unity Catalog that reject a name."""
 _DETAIL_LENGTH: Final = 300
 _CONDITION: Final = re.compile(r"\[([A-Z0-9.]+_[A-Z0-9_.]+)\] (.*?)(?: SQLSTATE:|\n\s*at |\Z)", re.DOTALL)
 _THROWN: Final = re.compile(r"^(?:Caused by: |: )((?:[a-z]\w*\.)+\w+.*)$", re.MULTILINE)
-"""As Py4J prints what was thrown in the JVM, the innermost one last; a message may have such lines, too."""
+"""Exceptions of the JVM as printed by Py4J, the innermost last; a message may have such lines, too."""
 _RESNAPSHOT: Final = resnapshot_remedy("{table}")
 
 _MEANINGS: Final = {
@@ -87,7 +90,7 @@ CODES: Final = frozenset(
 
 
 def marker(code: str, *details: str) -> str:
-    """SQL that stops the statement with this code; `details` are SQL of strings."""
+    """Return SQL that stops the statement with this code; `details` are SQL of strings."""
     if code not in _MEANINGS:
         raise ValueError(code)
     known = (f"coalesce({detail}, 'NULL')" for detail in details)
@@ -96,7 +99,7 @@ def marker(code: str, *details: str) -> str:
 
 
 def table_error(table: TableName, message: str) -> TableError | None:
-    """The error that a failed statement's message carries; None where it failed for another reason."""
+    """Return the error that a failed statement's message carries; None if the message carries no error."""
     found = _MARKER.search(message)
     if found is None:
         return name_refused(table, f"silver.{table.silver_name}") if _NAME_REFUSED.search(message) else None
@@ -108,12 +111,9 @@ def table_error(table: TableName, message: str) -> TableError | None:
 
 
 def name_refused(table: TableName, name: str, why: str = "") -> TableError:
-    """A table that the lake's catalog gives no name.
+    """Return the error of a table whose name the lake's catalog rejects.
 
-    Args:
-        table: the source's.
-        name: that it would have.
-        why: if it is not the name alone.
+    `name` is the rejected name; `why` gives a reason if the name alone is not the reason.
     """
     return TableError(
         table,
@@ -125,7 +125,7 @@ def name_refused(table: TableName, name: str, why: str = "") -> TableError:
 
 
 def failure(table: TableName, error: Exception) -> TableError:
-    """The table's error where no rule knows what ended its statement."""
+    """Return the table's error for a failed statement that no rule covers."""
     if isinstance(error, TableError):
         return error
     if isinstance(error, SmeltError):
@@ -140,7 +140,10 @@ def failure(table: TableName, error: Exception) -> TableError:
 
 
 def cause(error: Exception) -> str:
-    """What Spark, or else the JVM, says of the innermost failure; of another one its kind and first line."""
+    """Return the message of Spark, or else of the JVM, for the innermost failure.
+
+    For any further error return the class and the first line of the message.
+    """
     whole = str(error)
     found, thrown = _CONDITION.findall(whole), _THROWN.findall(whole)
     if found:

@@ -1,7 +1,7 @@
-"""Spark SQL as text: the one place that quotes identifiers and writes literals.
+"""Write Spark SQL as text: the only module that quotes identifiers and writes literals. Needs no Spark.
 
-Statements are composed from values that were parsed before; whatever a name or a text contains, it passes
-through `quote` or `literal` and cannot be read as SQL. Needs no Spark.
+Silver composes statements from parsed values. Each name and each text passes through `quote` or `literal`, so
+Spark cannot read the content of a name or a text as SQL.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PIECE: Final = re.compile(
     r"""(?<!\w)[rR]'[^']*' | '(?:[^'\\]|\\.)*' | `[^`]*` | --[^\n]* | \n""", re.VERBOSE | re.DOTALL
 )
-"""Line ends, and what may hold a line end or a backtick."""
+"""Line ends, and pieces of SQL that may contain a line end or a backtick."""
 
 
 JSON_OPTIONS: Final = {
@@ -27,17 +27,19 @@ JSON_OPTIONS: Final = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     "ignoreNullFields": "false",
 }
-"""How Spark writes values as JSON everywhere. By default it would leave out NULLs and cut times off after the
-millisecond, which hides smaller changes."""
+"""Options with which Spark writes values as JSON everywhere.
+
+By default Spark would omit NULLs and cut times off after the millisecond, and so hide smaller changes.
+"""
 
 
 def quote(*parts: str) -> str:
-    """An identifier, or a path of identifiers, in backticks: ``quote("t", "a`b")`` is ```t`.`a``b```."""
+    """Return identifiers as a path in backticks: ``quote("t", "a`b")`` is ```t`.`a``b```."""
     return ".".join(map(location.quoted, parts))
 
 
 def literal(value: str | float | None) -> str:
-    """A string, boolean, number or NULL as Spark SQL reads it under default settings.
+    """Return a string, boolean, number or NULL in the form that Spark SQL reads under default settings.
 
     `indented` finds no line end inside a text (`bronze.lake.location`).
     """
@@ -51,7 +53,7 @@ def literal(value: str | float | None) -> str:
 
 
 def as_json(columns: Iterable[str], *, pretty: bool = False) -> str:
-    """Columns as the text of one JSON object."""
+    """Return columns as the text of one JSON object."""
     options = {"pretty": "true", **JSON_OPTIONS} if pretty else JSON_OPTIONS
     pairs = ", ".join(
         f"'{name}', " + (f'"{value}"' if "'" in value else f"'{value}'") for name, value in options.items()
@@ -60,12 +62,12 @@ def as_json(columns: Iterable[str], *, pretty: bool = False) -> str:
 
 
 def key_text(columns: Iterable[str]) -> str:
-    """A key in words, for a message."""
+    """Return a key as text for a message."""
     return f"concat_ws(', ', {', '.join(f'CAST({column} AS STRING)' for column in columns)})"
 
 
 def comma(parts: Iterable[str], indent: int = 0) -> str:
-    """Parts one to a line, separated by commas; lines after the first are indented by `indent` spaces."""
+    """Join parts with commas, one part per line; indent lines after the first by `indent` spaces."""
     return (",\n" + " " * indent).join(parts)
 
 
@@ -73,8 +75,8 @@ def indented(text: str, by: str) -> str:
     r"""Put `by` before every line that is not blank.
 
     A line ends at ``\n`` alone, and not within a name. Python's `splitlines`, and so `textwrap.indent`, also
-    ends one at U+2028, U+0085, vertical tabs and others, which stand inside texts and names, and would change
-    them.
+    end a line at U+2028, U+0085, vertical tabs and other characters. Texts and names contain such characters,
+    and an indent would change the texts.
     """
     return "\n".join(f"{by}{line}" if line.strip() else line for line in _lines(text))
 
@@ -93,5 +95,5 @@ def block(text: str, indent: int) -> str:
 
 
 def comment(text: str) -> str:
-    """A line of comment. No name in it may end the line, or join the next to it (a backslash)."""
+    """Return a comment line. No name can end the line or (by a backslash) append the next line."""
     return "-- " + "".join(one if one.isprintable() and one != "\\" else "\ufffd" for one in text)

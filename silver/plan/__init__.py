@@ -1,5 +1,5 @@
-"""What a table did in a window to the steps that fold it. Pure.
+"""Turn a table's activity in a window into the steps that fold the window. Pure.
 
-In reading order: `activity` (what the window holds), `work` (what is to be done), `steps`, `history_steps`
-(of a table with history).
+In reading order: `activity` (the window's content, and the work for a table), `steps`, `history_steps` (for a
+table with history).
 """

@@ -1,6 +1,6 @@
-"""What a table did in a window: counts by kind, and the barriers that divide it.
+"""Describe a table's activity in a window: counts by kind, and the barriers that divide the window. Pure.
 
-What is to be done of one table: the changes to fold, from where to where. Pure, no Spark.
+`Work` is a table's part of a cycle: the changes to fold, from a start LSN to an end LSN.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A table's part of a cycle, from which its steps follow (`silver.plan.steps`, `history_steps`).
+    """A table's part of a cycle, from which the steps follow (`silver.plan.steps`, `history_steps`).
 
     Attributes:
         table: in its newest shape.
         versions: all versions of the relation's shape that may count.
-        changes: `bronze.changes` at a pinned version, or the rows kept of it, as Spark SQL.
-        activity: what the window holds.
+        changes: `bronze.changes` at a pinned version, or a copy of its rows, as Spark SQL.
+        activity: the content of the window.
         start: LSN up to which the table is done.
-        end: LSN to carry it to.
-        settings: types, and whether dropped columns are kept.
-        fresh: the table holds nothing yet, so it begins with a snapshot. It counts for history and soft
-            deletes alone.
-        again: where the last window ended, if that is folded once more: its rows were not all there. It is a
-            step of its own, as what follows begins with what it leaves.
-        healed: LSN of the snapshot that healed a gap in bronze, if there is one; of history and soft deletes
-            what comes before it is left out.
-        described: nothing is to be done but to take over comments.
+        end: LSN up to which to carry the table.
+        settings: types, and whether silver keeps dropped columns.
+        fresh: the table is still empty, so the table begins with a snapshot. Only history and soft deletes
+            need this flag.
+        again: end of the last window, if silver folds this window again because it lacked rows. The window is
+            a step of its own, because the following step begins with its result.
+        healed: LSN of the snapshot that healed a gap in bronze, if any. History and soft deletes omit all
+            changes before this LSN.
+        described: the only work is to take over comments.
     """
 
     table: SilverTable
@@ -59,15 +59,15 @@ _KINDS: Final = ("insert", "update", "delete", "truncate", "snapshot")
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What a window holds of one relation.
+    """The content of a window for one relation.
 
     Attributes:
         counts: rows by `op`.
-        snapshot: LSN of the newest complete snapshot; None where none ended in the window.
+        snapshot: LSN of the newest complete snapshot; None if none ended in the window.
         truncated: (commit_lsn, seq) of the last TRUNCATE.
         last_change: LSN of the last insert, update or delete.
-        facts: what the fold must handle.
-        barriers: of each LSN the one that counts (a snapshot, else the last TRUNCATE), in order.
+        facts: the properties that the fold must handle.
+        barriers: for each LSN the barrier that counts (a snapshot, else the last TRUNCATE), in order.
     """
 
     counts: Mapping[str, int]
@@ -79,22 +79,22 @@ class Activity:
 
     @property
     def changes(self) -> int:
-        """All rows."""
+        """Number of all rows."""
         return sum(self.counts.values())
 
     @property
     def effective(self) -> bool:
-        """Whether there is anything to do. Rows of a snapshot that has not ended do not count."""
+        """Check whether the window has work. Rows of a snapshot that has not ended do not count."""
         return self.snapshot is not None or any(self.counts[kind] for kind in _KINDS if kind != "snapshot")
 
     @classmethod
     def none(cls) -> Activity:
-        """No change at all; only the table's shape may change."""
+        """Return an activity without changes; only the table's shape may change."""
         return cls(dict.fromkeys(_KINDS, 0), None, None, ZERO, Facts(updates=False, deletes=False))
 
 
 def activity_query(changes: str, starts: Mapping[int, Lsn], end: Lsn) -> str:
-    """One row per relation that has changes after its own start.
+    """Return a query with a row for each relation that has changes after the relation's own start.
 
     Args:
         changes: `bronze.changes` as Spark SQL, at a pinned version.
@@ -126,7 +126,7 @@ GROUP BY relation_id"""
 
 
 def activity_of(row: Mapping[str, Any]) -> Activity:
-    """A row of `activity_query`."""
+    """Return the activity from a row of `activity_query`."""
     truncated = row["truncated"]
     facts = Facts(
         inserts=row["inserts"] > 0 or row["snapshots"] > 0,
@@ -147,7 +147,7 @@ def activity_of(row: Mapping[str, Any]) -> Activity:
 
 
 def _barriers(found: Iterable[tuple[int, int | None, int | None]]) -> tuple[Barrier, ...]:
-    """One for each LSN: a snapshot has what its LSN's own TRUNCATE left, and the last TRUNCATE counts."""
+    """Return a barrier per LSN: a snapshot, which includes the LSN's TRUNCATEs, else the last TRUNCATE."""
     chosen: dict[int, Barrier] = {}
     snapshots_last = sorted(found, key=lambda one: (one[0], one[1] is None, one[1] or 0))
     for lsn, seq, commit_ts in snapshots_last:

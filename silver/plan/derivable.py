@@ -1,7 +1,7 @@
-"""Whether a history, or a table with soft deletes, can be derived from bronze with what ended before. Pure.
+"""Check whether bronze can rebuild a history, or a table with soft deletes, with all ended rows. Pure.
 
-Rows that ended before the newest snapshot are in no change since. `silver.rebuild` copies them from the table
-itself. That is exact only where the table's columns are those of the shapes since the snapshot.
+Rows that ended before the newest snapshot are in no later change. `silver.rebuild` copies these rows from the
+silver table. The copy is exact only if the table's columns are the columns of the shapes since the snapshot.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def obstacle(
     *,
     ended: bool,
 ) -> str | None:
-    """Return why a table cannot be derived, as the end of a sentence about the table; None where it can.
+    """Return why a table cannot be derived, as the end of a sentence about the table; else None.
 
     Args:
-        table: its newest shape, or its history.
-        fields: columns of the table from which rows that ended are to be copied.
-        versions: all shapes of its relation.
-        snapshot: the newest one.
+        table: the table in its newest shape, or its history.
+        fields: columns of the table from which silver copies ended rows.
+        versions: all shapes of the table's relation.
+        snapshot: LSN of the newest complete snapshot.
         ended: whether the table has, or may have, rows that ended before the snapshot.
     """
     shapes = distinct_shapes(versions)

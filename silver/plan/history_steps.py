@@ -1,15 +1,16 @@
-"""The steps of a table that also holds what the source no longer has: history, and soft deletes. Pure.
+"""Plan the steps of a table that also holds former rows of the source: history, and soft deletes. Pure.
 
-For a table of current rows nothing before the newest snapshot or TRUNCATE counts (`silver.plan.steps`). Here
-it does: rows that were there before ended at it. So a window is split right before every snapshot, and right
-before every change of shape. Each part is one step, one commit and one mark. A part begins either with the
-rows that the table holds, or empty, and may hold any number of TRUNCATEs (`silver.fold.row_versions`).
+For a table of current rows nothing before the newest snapshot or TRUNCATE counts (`silver.plan.steps`). For
+these tables earlier changes count: earlier rows ended at the snapshot or TRUNCATE. So the plan splits a
+window right before every snapshot, and right before every change of shape. Each part is one step, one commit
+and one mark. A part begins either with the table's own rows, or empty, and may contain any number of
+TRUNCATEs (`silver.fold.row_versions`).
 
-**Where bronze lacks changes.** Changes between a gap and the snapshot that heals it lead from no known state
-to no known state. They are left out, and what was known last stays until the snapshot. The same holds for
-changes before a snapshot that cannot be folded (`Step.optional`): the snapshot is the remedy of every such
-error. No more is left out than what lies between two TRUNCATEs, as each TRUNCATE is a state that is known: a
-step that fails is done in halves (`halves`).
+**Where bronze lacks changes.** The state before a gap is known; the states between the gap and the snapshot
+that heals the gap are not. The plan omits changes between the two, and the last known rows stay until the
+snapshot. The plan also omits changes before a snapshot that silver cannot fold (`Step.optional`): the
+snapshot is the remedy of every such error. The omitted part never exceeds the changes between two TRUNCATEs,
+because the state at each TRUNCATE is known: silver repeats a failed step in halves (`halves`).
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ if TYPE_CHECKING:
 
 
 def plan_versions(work: Work) -> list[Step]:
-    """The steps that carry a table over its window, in order; otherwise as `silver.plan.steps.plan`.
+    """Return the steps that carry a table over its window, in order; else as `silver.plan.steps.plan`.
 
     Raises:
-        TableError: the window holds changes whose row cannot be known.
+        TableError: the window has changes of rows that the stream does not identify.
         ConfigurationError: see `silver_table`.
     """
     activity, start, end, healed = work.activity, work.start, work.end, work.healed
@@ -97,10 +98,10 @@ def _steps(table: SilverTable, window: Window, activity: Activity, *, fresh: boo
 
 
 def halves(step: Step) -> list[Step]:
-    """Return the steps before and after the middle one of a step's TRUNCATEs; none where it is not optional.
+    """Return the steps before and after the middle TRUNCATE of a step; none if the step is not optional.
 
-    Both together leave what the step leaves. Halved on and on, it comes to steps that hold no TRUNCATE but at
-    their beginning.
+    Both steps together give the result of the whole step. Repeated halving ends at steps whose only TRUNCATE
+    is at the beginning.
     """
     window = step.window
     inner = [one for one in window.truncates if one.commit_lsn - 1 > window.start]

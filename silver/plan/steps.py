@@ -1,20 +1,19 @@
-"""What happened in a window, and which statements it takes: counts and shapes to steps. Pure, no Spark.
+"""Turn the activity of a window into statements: counts and shapes to steps. Pure, no Spark.
 
-One grouped query over the window tells, for every table at once, which kinds of changes there are
-(`activity_query`, `Activity`). From that and the versions of the table's shape follow the `Step`s, each one
+One grouped query over the window counts, for every table at once, the changes of each kind (`activity_query`,
+`Activity`). The `Step`s follow from these counts and from the versions of the table's shape. Each step is one
 statement and one Delta commit with its own mark:
 
 * Nothing before the newest snapshot or TRUNCATE counts. So the first step starts there, and earlier shapes do
   not matter.
-* Where the shape changes, the window is split right before the transaction that announced it. Rows before are
-  folded into a table of the old shape, then the table is altered, then the rest follows. So schema changes
-  take effect in order with the data.
-* The announcing transaction itself may hold rows of many shapes. The table takes the last of them, and each
-  row is read by the shape that holds at its own position in the log. Names would not tell them apart: a
-  transaction may drop a column and add another of its name.
-* In every step the table has the name of its newest version: former names mean the same table.
-* A snapshot much larger than what followed is loaded as it is, without a shuffle, and what followed is
-  merged.
+* If the shape changes, the plan splits the window right before the transaction that announced the change.
+  Silver folds earlier rows into a table of the old shape, then alters the table, then folds the rest. So
+  schema changes take effect in order with the data.
+* The announcing transaction itself may contain rows of many shapes. The table takes the last of these shapes,
+  and silver reads each row by the shape at the row's own position in the log. Names cannot identify the
+  shape: a transaction may drop a column and add another column with the old name.
+* In every step the table has the name of its newest version: former names mean this table too.
+* Silver loads a snapshot much larger than the later changes without a shuffle, and then merges the changes.
 """
 
 from __future__ import annotations
@@ -39,19 +38,19 @@ if TYPE_CHECKING:
 Mode: TypeAlias = Literal["load", "append", "merge", "versions", "alter", "describe"]
 
 _SPLIT_ABOVE: Final = 100_000
-"""Snapshot rows from which loading them apart pays."""
+"""Number of snapshot rows from which a separate load pays."""
 _SPLIT_RATIO: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One statement: how the table looks during it, which changes it folds, and the mode.
+    """A statement: the table's shape during the statement, the changes to fold, and the mode.
 
-    In mode ``alter`` there is no statement, and no mark: the table takes its shape. In mode ``describe`` it
-    takes comments alone (`silver.schema.comments`).
+    In mode ``alter`` the step has no statement and no mark: the table takes its shape. In mode ``describe``
+    the table takes comments alone (`silver.schema.comments`).
 
     Attributes:
-        optional: a snapshot follows that replaces whatever this step's changes would give.
+        optional: a later snapshot replaces any result of this step's changes.
     """
 
     table: SilverTable
@@ -62,10 +61,10 @@ class Step:
 
 
 def plan(work: Work) -> list[Step]:
-    """The statements that carry a table over its window, in order.
+    """Return the statements that carry a table over its window, in order.
 
     Raises:
-        TableError: the window holds changes whose row cannot be known.
+        TableError: the window has changes of rows that the stream does not identify.
         ConfigurationError: see `silver_table`.
     """
     activity, start, end = work.activity, work.start, work.end
@@ -108,7 +107,8 @@ def plan(work: Work) -> list[Step]:
 def window_of(
     work: Work, version: Relation, start: Lsn, end: Lsn, *, shapes: tuple[ColumnMapping, ...] = ()
 ) -> Window:
-    """A part of the work's window, ``start < commit_lsn <= end``; one version's key identifies its rows."""
+    """Return a part of the work's window, ``start < commit_lsn <= end``, with the key of `version` as fold key.
+    """
     return Window(
         changes=work.changes,
         relation_id=version.relation_id,
@@ -122,7 +122,10 @@ def window_of(
 
 
 def distinct_shapes(versions: Sequence[Relation]) -> list[Relation]:
-    """Versions, oldest first, that differ from the one before in what silver sees; all by the newest name."""
+    """Return the versions, oldest first, that differ from the version before in silver's view.
+
+    All returned versions have the newest name.
+    """
     ordered = sorted(versions, key=lambda version: version.place)
     found: list[Relation] = []
     for version in ordered:
@@ -133,10 +136,10 @@ def distinct_shapes(versions: Sequence[Relation]) -> list[Relation]:
 
 
 def splits(distinct: Sequence[Relation]) -> list[Lsn]:
-    """LSNs right before which a window is split, ascending.
+    """Return LSNs right before which the plan splits a window, ascending.
 
-    Where old tuples are full rows, a transaction with rows of several shapes is a separate window: such a
-    window cannot tell rows by their content (`silver.fold.by_content`).
+    With full rows as old tuples, a transaction with rows of several shapes is a separate window: silver
+    cannot identify the rows of such a window by their content (`silver.fold.by_content`).
     """
     found = {version.from_lsn for version in distinct}
     found |= {
@@ -148,11 +151,10 @@ def splits(distinct: Sequence[Relation]) -> list[Lsn]:
 
 
 def shapes_at(distinct: Sequence[Relation], lsn: Lsn) -> list[Relation]:
-    """The shapes that rows of the transaction at an LSN may have, oldest first.
+    """Return the shapes that rows of the transaction at `lsn` may have, oldest first.
 
-    Args:
-        distinct: `distinct_shapes`; where all of them are later, the first transaction's count.
-        lsn: of the transaction.
+    `distinct` comes from `distinct_shapes`. If all of its shapes are later than `lsn`, the shapes of the
+    first announcing transaction count.
     """
     lsn = max(lsn, distinct[0].from_lsn)
     before = [version for version in distinct if version.from_lsn < lsn]
@@ -161,10 +163,10 @@ def shapes_at(distinct: Sequence[Relation], lsn: Lsn) -> list[Relation]:
 
 
 def check_identity(version: Relation, activity: Activity) -> None:
-    """Whether the stream says which rows changed.
+    """Check whether the stream identifies the changed rows.
 
     Raises:
-        TableError: it does not.
+        TableError: the stream does not identify the rows.
     """
     identity = any(column.in_identity for column in version.columns) or version.replica_identity == "f"
     if not version.key or not (identity or not (activity.facts.updates or activity.facts.deletes)):
@@ -180,7 +182,7 @@ def check_identity(version: Relation, activity: Activity) -> None:
 
 
 def shapes_of(table: SilverTable, versions: Sequence[Relation]) -> tuple[ColumnMapping, ...]:
-    """How rows of these versions map to the table, newest first."""
+    """Return the mapping of rows of these versions to the table, newest first."""
     found = []
     for version in reversed(versions):
         names = tuple(column.name for column in version.columns)
@@ -200,7 +202,7 @@ def shapes_of(table: SilverTable, versions: Sequence[Relation]) -> tuple[ColumnM
 
 
 def _steps(table: SilverTable, window: Window, activity: Activity) -> list[Step]:
-    """The plan for one window of one shape."""
+    """Return the steps for a window with a single shape."""
     counts = activity.counts
     stream = counts["insert"] + counts["update"] + counts["delete"]
     inserts_only = only_inserts(table, window, activity)
@@ -219,18 +221,19 @@ def _steps(table: SilverTable, window: Window, activity: Activity) -> list[Step]
 
 
 def only_inserts(table: SilverTable, window: Window, activity: Activity) -> bool:
-    """Whether every change is an insert, of a key that the source itself enforces: no key occurs twice."""
+    """Check whether every change is an insert of a key that the source itself enforces: no key occurs twice.
+    """
     counts = activity.counts
     return _is_identity(table, window) and not counts["update"] and not counts["delete"]
 
 
 def snapshot_is_unique(table: SilverTable, window: Window) -> bool:
-    """Whether the source itself lets no two rows have one key, so that those of a snapshot need no fold."""
+    """Check whether the source itself allows a key only once, so a snapshot's rows need no fold."""
     return table.relation.key_unique or _is_identity(table, window)
 
 
 def _is_identity(table: SilverTable, window: Window) -> bool:
-    """Whether rows are identified by the replica identity's own index."""
+    """Check whether the replica identity's own index identifies the rows."""
     relation = table.relation
     return relation.replica_identity in ("d", "i", BY_KEY) and set(window.fold_key) == {
         column.name for column in relation.columns if column.in_identity

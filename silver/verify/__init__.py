@@ -1,4 +1,4 @@
-"""Whether a silver table holds the rows that the source has, value by value, at one LSN.
+"""Check whether a silver table holds the rows of the source, value by value, at one LSN.
 
-In reading order: `rows` (the queries), `compare` (the order in which they are asked).
+In reading order: `rows` (the queries), `compare` (the order in which silver runs the queries).
 """

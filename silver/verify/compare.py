@@ -1,4 +1,4 @@
-"""Comparing a silver table with the source's rows: digests, then the rows of ranges that differ."""
+"""Compare a silver table with the source's rows: digests first, then the rows of ranges that differ."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _FIRST: Final = "smelt_first_wrong"
 """Temporary views of the session that compares."""
 
 _ADAPTIVE: Final = {"spark.sql.adaptive.enabled": "true"}
-"""A table's rows may be few or many: stages are planned by what they turn out to hold."""
+"""A table may have few or many rows, so Spark plans each stage by the rows that the stage really gets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A column in which a row differs; values as JSON, cut off where they are long."""
+    """A column in which a row differs; values as JSON, shortened if long."""
 
     column: str
     source: str | None
@@ -46,12 +46,12 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class WrongRow:
-    """A key that is wrong.
+    """A key with a wrong row.
 
     Attributes:
         key: as JSON.
-        kind: one of `silver.verify.rows.KINDS`.
-        cells: of a row that differs: where.
+        kind: a key of `silver.verify.rows.KINDS`.
+        cells: for a row that differs: the different columns.
     """
 
     key: str
@@ -61,20 +61,21 @@ class WrongRow:
 
 @dataclass(frozen=True, slots=True)
 class TableComparison:
-    """What came of comparing one table.
+    """The result of comparing one table.
 
     Attributes:
         name: within silver.
-        table: the source's.
+        table: the table at the source.
         lsn: at which both sides were compared.
-        source_rows: of the source.
-        silver_rows: live rows of the table.
-        counts: by kind, how many keys are wrong.
-        first: the first of these, by key.
+        source_rows: number of rows at the source.
+        silver_rows: number of live rows of the table.
+        counts: number of wrong keys, by kind.
+        first: the first wrong keys, in order of the key.
         columns_not_compared: columns of silver that the source does not have.
         rows_not_compared: deleted rows and ended versions that silver keeps; the source has no such rows.
-        rows_elsewhere: why a query at the source shows rows that were not compared; empty if there are none.
-        sampled: whether the rows of some keys alone were compared.
+        rows_elsewhere: why a query at the source shows rows that were not compared; empty if the source shows
+            no such rows.
+        sampled: whether only the rows of some keys were compared.
     """
 
     name: str
@@ -91,7 +92,7 @@ class TableComparison:
 
     @property
     def equal(self) -> bool:
-        """Whether nothing was wrong."""
+        """Check whether the comparison found nothing wrong."""
         return not self.counts
 
 
@@ -101,15 +102,15 @@ def compare(
     """Compare the rows of both sides.
 
     Args:
-        spark: a session; a new one of the same application does the work.
+        spark: a session; a new session of the same application does the work.
         table: the table in the shape that both sides have.
         source: a view of the source's rows, as Spark SQL.
-        silver: one of the table's, at the same LSN; of a table that keeps deleted rows, of all of them.
-        lsn: at which.
-        most: wrong keys to tell apart, at most.
+        silver: a view of the table's rows at `lsn`; for a table that keeps deleted rows, of all its rows.
+        lsn: the LSN of the comparison.
+        most: the largest number of wrong keys to report one by one.
 
     Raises:
-        PySparkException: a side cannot be read.
+        PySparkException: Spark cannot read one of the sides.
     """
     with beside(spark) as session, settings(session, _ADAPTIVE):
         parts = session.sql(digests_query(table, source, silver, lsn)).collect()
@@ -137,12 +138,12 @@ def compare(
 
 
 def _rows(parts: Sequence[Row]) -> tuple[int, int]:
-    """Of both sides."""
+    """Return the number of rows on each side."""
     return sum(int(one["source_rows"]) for one in parts), sum(int(one["silver_rows"]) for one in parts)
 
 
 def _counts(session: SparkSession, queries: list[str]) -> dict[str, int]:
-    """Keep the wrong keys that queries find as a view; how many there are of each kind."""
+    """Keep the wrong keys of the queries as a view, and return the number of keys of each kind."""
     # UNION, not UNION ALL: a live row that is there twice is found by two of them.
     computed(session.sql("\nUNION\n".join(queries))).createOrReplaceTempView(_WRONG)
     rows = session.sql(f"SELECT kind, count(*) AS times FROM {_WRONG} GROUP BY kind").collect()
@@ -153,7 +154,7 @@ def _counts(session: SparkSession, queries: list[str]) -> dict[str, int]:
 def _first(
     session: SparkSession, table: SilverTable, sides: tuple[str, str], most: int
 ) -> tuple[WrongRow, ...]:
-    """The first wrong keys, those that differ with where they do."""
+    """Return the first wrong keys; keys that differ come with the different columns."""
     keys = ", ".join(f"k{position}" for position in range(len(table.key)))
     found = session.sql(f"SELECT {keys}, kind FROM {_WRONG} ORDER BY {keys} LIMIT {int(most)}")
     computed(found).createOrReplaceTempView(_FIRST)
@@ -169,7 +170,7 @@ def _first(
 
 
 def different_cells(source: str, silver: str) -> tuple[Cell, ...]:
-    """The columns in which two rows differ, both as JSON objects. Pure."""
+    """Return the columns in which two rows differ, both rows as JSON objects. Pure."""
     left, right = _read(source), _read(silver)
     return tuple(
         Cell(name, _text(left.get(name)), _text(right.get(name)))
@@ -185,7 +186,7 @@ def _read(row: str) -> dict[str, object]:
 
 
 class _Number(str):
-    """A number as it was written."""
+    """A number in its written form."""
 
     __slots__ = ()
 

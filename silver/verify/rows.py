@@ -1,18 +1,19 @@
-"""Queries that compare a silver table with the source's rows at the same LSN. Pure text, no Spark.
+"""Build queries that compare a silver table with the source's rows at one LSN. Pure text, no Spark.
 
-Both sides are typed rows: the source's went through the value path of a snapshot (`silver.fold.fold`), so a
-value and its text in ``_unrepresentable`` are compared as silver would hold them.
+Both sides are typed rows: the source's rows passed through the value path of a snapshot (`silver.fold.fold`).
+So the queries compare a value, and its text in ``_unrepresentable``, in silver's own form.
 
-**Digests first.** Each row is hashed, each key falls into one of `RANGES` ranges by its hash, and of each
-range both sides count and add up the hashes of their rows. No row leaves its task, and memory is that of
-`RANGES` sums. Only ranges whose sums differ are looked at row by row. A difference that the sums do not show
-would need rows whose 64-bit hashes cancel out.
+**Digests first.** Each key falls into one of `RANGES` ranges by its hash. For each range both sides count
+their rows and add up the hashes of their rows. No row leaves its task, and memory is the memory of `RANGES`
+sums. Only ranges with different sums are compared row by row. Equal sums could hide a difference only if the
+64-bit hashes of different rows cancelled out.
 
-**What is hashed.** Spark's hash passes over NULLs, also within arrays, and takes 0.0 for -0.0. So each value
-is followed by whether it is NULL, numbers of floating point are hashed as text, and nested values as JSON.
+**The input of the hash.** Spark's hash ignores NULLs, also within arrays, and treats 0.0 and -0.0 as equal.
+So each value is followed by a flag for NULL, floating-point numbers are hashed as text, and nested values as
+JSON.
 
-**Versions.** Of a table that keeps deleted rows, or versions, the live rows are compared. What it promises
-besides is in `DELETED_TWICE` and `versions_query`.
+**Versions.** For a table that keeps deleted rows, or versions, the queries compare the live rows.
+`doubled_query` and `versions_query` check the table's further promises.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
     from deltasmelt.silver.schema.catalog import SilverTable
 
 RANGES: Final = 256
-"""Parts of a table by the hash of its keys."""
+"""Number of parts of a table by the hash of its keys."""
 
 MOST_TEXT: Final = 120
-"""Characters of a value that are shown."""
+"""Number of characters of a value that messages show."""
 
 KINDS: Final = {
     "twice": "is there more than once",
@@ -44,20 +45,20 @@ KINDS: Final = {
     "versions": "has versions that overlap, or that end before they begin",
     "unexplained": "is among keys whose digests differ, though no row of them does",
 }
-"""What can be wrong with a row, or with the versions of one."""
+"""Possible faults of a row, or of a row's versions."""
 
 _NESTED: Final = ("ARRAY", "STRUCT", "MAP", "VARIANT")
 _FLOATING: Final = frozenset({"FLOAT", "DOUBLE"})
 
 
 def digests_query(table: SilverTable, source: str, silver: str, lsn: int) -> str:
-    """By range (``part``): rows on both sides, and whether they differ.
+    """Return a query for each range (``part``): rows on both sides, and whether the sides differ.
 
     Args:
-        table: the table as both sides have it.
+        table: the table in the shape of both sides.
         source: the source's rows, as Spark SQL.
-        silver: the table's.
-        lsn: at which both are compared.
+        silver: the rows of the silver table, as Spark SQL.
+        lsn: the LSN of the comparison.
     """
     late = f"coalesce({COMMIT_LSN} > {int(lsn)}L, true)"
     sides = [_hashed(table, source, 1, "true", "false"), _hashed(table, silver, -1, is_live(table), late)]
@@ -71,14 +72,9 @@ def digests_query(table: SilverTable, source: str, silver: str, lsn: int) -> str
 
 
 def wrong_query(table: SilverTable, source: str, silver: str, lsn: int, parts: Iterable[int]) -> str:
-    """The keys (``k0``, ``k1`` …) of some ranges that are wrong, each with its ``kind``.
+    """Return a query for wrong keys (``k0``, ``k1`` …) of some ranges (`parts`), each with its ``kind``.
 
-    Args:
-        table: as of `digests_query`.
-        source: likewise.
-        silver: likewise.
-        lsn: likewise.
-        parts: the ranges.
+    For the other arguments see `digests_query`.
     """
     keys = _numbered(table)
     within = f"{_part(table)} IN ({', '.join(str(int(part)) for part in sorted(parts))})"
@@ -109,10 +105,10 @@ def wrong_query(table: SilverTable, source: str, silver: str, lsn: int, parts: I
 
 
 def doubled_query(table: SilverTable, silver: str) -> str:
-    """Return a query for keys with more than one row in a table that keeps deleted ones.
+    """Return a query for keys with more than one row in a table that keeps deleted rows.
 
-    No digest of live rows shows such keys. Rows that were deleted before the key was another one may have no
-    value in it.
+    No digest of live rows shows such keys. After a change of the key, rows deleted before may have no value
+    in the new key.
     """
     keys = _numbered(table)
     listed, grouped = ", ".join(f"{name} AS {alias}" for name, alias in keys), ", ".join(n for n, _ in keys)
@@ -124,7 +120,7 @@ def doubled_query(table: SilverTable, silver: str) -> str:
 
 
 def versions_query(table: SilverTable, silver: str) -> str:
-    """Keys of a history whose versions do not follow one another."""
+    """Return a query for keys of a history whose versions overlap, or end before they begin."""
     keys = _numbered(table)
     listed, order = ", ".join(f"{name} AS {alias}" for name, alias in keys), ", ".join(n for n, _ in keys)
     following = (
@@ -138,13 +134,9 @@ def versions_query(table: SilverTable, silver: str) -> str:
 
 
 def shown_query(table: SilverTable, first: str, source: str, silver: str) -> str:
-    """Some wrong keys as JSON (``key``), with both sides' values as JSON.
+    """Return a query for some wrong keys as JSON (``key``), with both sides' values as JSON.
 
-    Args:
-        table: as of `digests_query`.
-        first: a view of keys and kinds.
-        source: as of `digests_query`.
-        silver: likewise.
+    `first` is a view of keys and kinds; for the other arguments see `digests_query`.
     """
     keys = _numbered(table)
     key = as_json(f"f.{alias} AS {quote(name)}" for (_, alias), name in zip(keys, table.key, strict=True))
@@ -172,7 +164,7 @@ def shown_query(table: SilverTable, first: str, source: str, silver: str) -> str
 
 
 def _numbered(table: SilverTable) -> list[tuple[str, str]]:
-    """Each key column, quoted, with the name that it has in queries."""
+    """Return each key column, quoted, with its name in queries."""
     return [(quote(name), f"k{position}") for position, name in enumerate(table.key)]
 
 

@@ -1,8 +1,8 @@
-"""The source's rows of a snapshot as silver would hold them: text to values by the fold's own expressions.
+"""Read the source's rows of a snapshot in silver's form: the fold's own expressions convert text to values.
 
-A snapshot without changes after it needs no fold where the source lets no two rows have one key
-(`silver.fold.fold.unfolded`), and nothing has to be found out about it before. So this is the last part of a
-first load and no more, which takes a third of the time of a look at the log's head.
+A snapshot without later changes needs no fold if the source allows only one row per key
+(`silver.fold.fold.unfolded`), and no query about the window before. So this module does only the last part of
+a first load, in a third of the time of a read at the log's head.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _COLUMNS: Final = (
     "relation_id BIGINT, commit_lsn BIGINT, seq BIGINT, commit_ts TIMESTAMP, op STRING, new ARRAY<STRING>"
 )
 _PATTERNS: Final = frozenset("*?[]{}\\%")
-"""Characters that Spark takes for a pattern in a path, or the log has encoded."""
+"""Characters that Spark reads as a pattern in a path, or that the log encodes."""
 
 _READ: Final = "smelt_snapshot_rows"
 
 
 def source_rows(session: SparkSession, lake: Lake, table: SilverTable, lsn: Lsn) -> DataFrame:
-    """The rows of a table's snapshot.
+    """Return the rows of a table's snapshot.
 
     Args:
-        session: a session of our own.
-        lake: whose `bronze.changes` holds nothing but snapshots.
+        session: a session that only this caller uses.
+        lake: a lake whose `bronze.changes` contains nothing but snapshots.
         table: in the shape of the snapshot, without deleted rows and versions.
-        lsn: the snapshot's.
+        lsn: the LSN of the snapshot.
     """
     window = Window(
         changes=_changes(session, lake, table.relation.relation_id),
@@ -62,7 +62,7 @@ def source_rows(session: SparkSession, lake: Lake, table: SilverTable, lsn: Lsn)
 
 
 def _changes(session: SparkSession, lake: Lake, relation_id: int) -> str:
-    """What is read: the files of that table's snapshot, where Spark may read them, else all of bronze."""
+    """Return the rows to read: the table's snapshot files if Spark may read files, else all of bronze."""
     bronze = open_existing(location(lake, "bronze", CHANGES))
     paths = pa.table(bronze.get_add_actions())["path"].to_pylist()
     own = [path for path in paths if path.startswith(f"snapshot-{relation_id}-")]
