@@ -1,11 +1,11 @@
 """Report definite errors that only the data can show: raised inside a query, a `TableError` outside.
 
-A query that meets data it must not guess about calls ``raise_error`` with a marker. The whole statement then
-fails and writes nothing, so the table keeps its last version. The marker's code finds message and remedy in
-this module.
+A query that cannot decide without a guess calls ``raise_error`` with a marker. The whole statement then fails
+and writes nothing, so the table keeps its last version. The marker's code finds message and remedy in this
+module.
 
 Any other failure of a table's statement is a failure of the table too, as long as Spark still answers.
-`failure` reports such a failure with Spark's own message.
+`failure` reports this failure with Spark's own message.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def failure(table: TableName, error: Exception) -> TableError:
 def cause(error: Exception) -> str:
     """Return the message of Spark, or else of the JVM, for the innermost failure.
 
-    For any further error return the class and the first line of the message.
+    For other errors return the class and the first line of the message.
     """
     whole = str(error)
     found, thrown = _CONDITION.findall(whole), _THROWN.findall(whole)

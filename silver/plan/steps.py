@@ -107,8 +107,7 @@ def plan(work: Work) -> list[Step]:
 def window_of(
     work: Work, version: Relation, start: Lsn, end: Lsn, *, shapes: tuple[ColumnMapping, ...] = ()
 ) -> Window:
-    """Return a part of the work's window, ``start < commit_lsn <= end``, with the key of `version` as fold key.
-    """
+    """Return a part of the work's window, ``start < commit_lsn <= end``, by the fold key of `version`."""
     return Window(
         changes=work.changes,
         relation_id=version.relation_id,
@@ -221,8 +220,7 @@ def _steps(table: SilverTable, window: Window, activity: Activity) -> list[Step]
 
 
 def only_inserts(table: SilverTable, window: Window, activity: Activity) -> bool:
-    """Check whether every change is an insert of a key that the source itself enforces: no key occurs twice.
-    """
+    """Check whether every change inserts a key that the source itself enforces: no key occurs twice."""
     counts = activity.counts
     return _is_identity(table, window) and not counts["update"] and not counts["delete"]
 

@@ -1,6 +1,6 @@
-"""Silver's tables: their columns, types and statements.
+"""Describe silver's tables: their columns, types and statements.
 
-In reading order: `catalog` (a table as its shape gives it), `types` and `containers` (PostgreSQL's types in
-Spark), `unrepresentable`, `fields` (columns as Delta keeps them). Statements: `ddl` (CREATE), `alter`,
-`clustering`, `widening` (what Delta alters in place), `comments`. Then `recreated`, `live_rows`.
+In reading order: `catalog` (a table as given by its shape), `types` and `containers` (PostgreSQL's types in
+Spark), `unrepresentable`, `fields` (columns in Delta's form). Statements: `ddl` (CREATE, features, adoption),
+`alter`, `clustering`, `comments`. Then `padding`, `deleted_keys`, `decimals`, `live_rows`.
 """

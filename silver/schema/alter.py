@@ -1,13 +1,12 @@
-"""The ALTERs that bring a silver table from any state to the wanted shape. Pure text.
+"""Build the ALTERs that bring a silver table from any state to the wanted shape. Pure text.
 
 The steps follow from the table's own columns alone (`silver.schema.fields`): after a crash between two ALTERs
-the next cycle continues where the last one stopped.
+the next cycle continues after the last ALTER that succeeded.
 
-A column that came with a value for the rows before it is added with that value in its comment. Then all rows
-get it, and then the comment is only the attnum. Killed in between, the next cycle finds the value there. No
-row that was written with the column is in the table before all of that is done.
-
-Type changes that Delta makes in place. Pure.
+A new column may have a value for older rows. Silver adds such a column with the value in the comment, then
+writes the value into all rows, then reduces the comment to the attnum. After a kill in between, the next
+cycle reads the value from the comment. No row with the new column enters the table before the last of these
+steps.
 """
 
 from __future__ import annotations
@@ -59,11 +58,11 @@ _WIDER: Final = {
     "DATE": ("TIMESTAMP_NTZ",),
 }
 _DIGITS: Final = {"SMALLINT": 10, "INT": 10, "BIGINT": 20}
-"""Digits before the point that a DECIMAL needs for Delta to widen such a column to it."""
+"""Digits before the point that a DECIMAL needs so that Delta can widen such a column to the DECIMAL."""
 
 
 def widens(narrow: str, wide: str) -> bool:
-    """Whether Delta changes the type in place, and stored values then are what PostgreSQL has."""
+    """Check whether Delta changes the type in place and stored values then equal PostgreSQL's values."""
     before, after = _DECIMAL.fullmatch(narrow), _DECIMAL.fullmatch(wide)
     if before is not None and after is not None:
         more_scale = int(after[2]) - int(before[2])
@@ -81,20 +80,19 @@ def steps(
     *,
     emptied: bool,
 ) -> list[str]:
-    """ALTERs that bring a table to the wanted shape.
+    """Return the ALTERs that bring a table to the wanted shape.
 
-    Each one leaves a state from which the rest follows again.
+    After each ALTER, the remaining steps follow again from the table's state.
 
     Args:
         target: the table as Spark SQL.
-        table: the wanted shape.
-        actual: the columns that it has.
-        settings: what becomes of dropped columns.
-        emptied: the next statement replaces all rows, so that a column of another type may simply be
-            recreated.
+        table: the table in its wanted shape.
+        actual: the columns that the table has.
+        settings: whether silver keeps dropped columns.
+        emptied: the next statement replaces all rows, so silver may drop and add a column of another type.
 
     Raises:
-        TableError: a type changed in a way that stored values do not survive; a name is taken.
+        TableError: stored values do not survive a change of type, or a name is taken.
     """
     _check_case(table)
     wanted = {column.attnum: column for column in table.columns if column.attnum is not None}
@@ -147,7 +145,7 @@ def steps(
 
 
 def _check_case(table: SilverTable) -> None:
-    """Whether all columns can be in one table."""
+    """Check whether a single table can have all columns."""
     seen: dict[str, str] = {}
     for column in table.columns:
         other = seen.setdefault(folded(column.name), column.name)
@@ -161,10 +159,10 @@ def _check_case(table: SilverTable) -> None:
 
 
 def _claimed(table: SilverTable, actual: Sequence[DeltaColumn]) -> list[DeltaColumn]:
-    """The columns of which those of somebody's own are not taken for the source's, whatever they say.
+    """Return the columns, with the user's own columns unlinked from the source, whatever their comment.
 
     Raises:
-        TableError: it cannot be told which one is.
+        TableError: several columns name an attnum, and none has the source's name.
     """
     found = believed(actual, table.columns)
     known = {field.attnum for field in found}
@@ -186,12 +184,12 @@ def _claimed(table: SilverTable, actual: Sequence[DeltaColumn]) -> list[DeltaCol
 
 
 def _made_room(table: SilverTable, others: list[str], *, emptied: bool) -> list[str]:
-    """Columns that are not from the source make room for one of their name; `others`, their names, follow.
+    """Rename columns that are not from the source and have the name of a source column; update `others`.
 
-    Such are columns of a former table of this name, former columns of another type, and what somebody added.
+    These columns come from a former table of this name, from a column of another type, or from a user.
 
     Raises:
-        TableError: the table stays as it is, so that nobody knows whose values the column has.
+        TableError: the table keeps its rows, so nobody knows whose values the column has.
     """
     wanted = {folded(column.name) for column in table.columns if column.attnum is not None}
     actions = []
@@ -223,7 +221,7 @@ def _retyped(
     others: list[str],
     emptied: bool,
 ) -> list[str]:
-    """A column of another type: widened, or recreated where nothing is lost; `names` and `others` follow."""
+    """Widen a column of another type, or recreate it if nothing is lost; update `names` and `others`."""
     attnum, name = column.attnum, quote(column.name)
     if widens(field.ddl, column.spark_type):
         return [f"ALTER COLUMN {name} TYPE {column.spark_type}"]
@@ -245,12 +243,12 @@ def _retyped(
 
 
 def is_due(table: SilverTable, actual: Sequence[DeltaColumn], settings: SilverSettings) -> bool:
-    """Check whether a table has to be altered although no row changes.
+    """Check whether a table needs an ALTER although no row changes.
 
     Args:
-        table: the wanted shape.
-        actual: the columns that it has.
-        settings: what becomes of dropped columns.
+        table: the table in its wanted shape.
+        actual: the columns that the table has.
+        settings: whether silver keeps dropped columns.
 
     Raises:
         TableError: as `steps`.
@@ -266,7 +264,7 @@ def is_due(table: SilverTable, actual: Sequence[DeltaColumn], settings: SilverSe
 
 
 def _soft(target: str, table: SilverTable, actual: Sequence[DeltaColumn]) -> list[str]:
-    """The column of soft deletes comes or goes, as the setting says; without it deleted rows cannot stay."""
+    """Add or drop the column of soft deletes by the setting; without it deleted rows cannot stay."""
     field = next((one for one in actual if one.attnum is None and one.name == DELETED), None)
     alter = f"ALTER TABLE {target}"
     if not table.soft:
@@ -283,7 +281,7 @@ def _soft(target: str, table: SilverTable, actual: Sequence[DeltaColumn]) -> lis
 
 
 def _fill(target: str, table: SilverTable, column: SilverColumn, text: str) -> str:
-    """All rows of the source get the value that rows from before the column have; twice is as once."""
+    """Return an UPDATE that gives all source rows the column's value for older rows; safe to repeat."""
     value = column.reading.value(literal(text), 0)
     name, own = literal(column.name), quote(UNREPRESENTABLE)
     sets = [f"{quote(column.name)} = {value}"]
@@ -305,7 +303,7 @@ def _dropped(
     others: Sequence[str],
     settings: SilverSettings,
 ) -> list[str]:
-    """What becomes of columns that the source no longer has; `names` follows."""
+    """Return the actions for columns that the source no longer has; update `names`."""
     actions: list[str] = []
     gone = [attnum for attnum in names if attnum not in wanted]
     if settings.on_drop_column == "drop":
@@ -322,7 +320,7 @@ def _dropped(
 
 
 def _added(names: Mapping[int, str], table: SilverTable, *, filled: bool) -> list[str]:
-    """Columns that are not there yet, each after the one before it at the source."""
+    """Return the actions that add missing columns, each after its predecessor at the source."""
     actions: list[str] = []
     previous: str | None = None
     anew = False
@@ -340,9 +338,9 @@ def _added(names: Mapping[int, str], table: SilverTable, *, filled: bool) -> lis
 
 
 def _renamed(names: dict[int, str], wanted: Mapping[int, SilverColumn], others: Sequence[str]) -> list[str]:
-    """Renames in an order in which no name is taken twice; a cycle goes through a name that is free.
+    """Return renames in an order that takes no name twice; a cycle of names uses a free name in between.
 
-    So does a name of which only the case changes: to Delta it is taken, by the column itself.
+    A change of case alone also uses a free name: for Delta the column itself takes the new name.
     """
     actions: list[str] = []
     open_ = {attnum for attnum, name in names.items() if attnum in wanted and wanted[attnum].name != name}
@@ -368,7 +366,7 @@ def _renamed(names: dict[int, str], wanted: Mapping[int, SilverColumn], others: 
 
 
 def kept(table: SilverTable, actual: Sequence[DeltaColumn]) -> list[tuple[str, str]]:
-    """(name, type) of columns that the source no longer has, after `steps` ran."""
+    """Return (name, type) of columns that the source no longer has, after `steps` ran."""
     wanted = {column.attnum for column in table.columns}
     actual = believed(actual, table.columns)
     return [

@@ -1,6 +1,6 @@
-"""The silver tables that a source's relations give: names, columns, Spark types, keys. Needs no Spark.
+"""Derive silver tables from the source's relations: names, columns, Spark types, keys. Needs no Spark.
 
-What gold, quality and the commands need to know of silver is here, but not how rows get there.
+Gold, quality and the commands find here all they need to know of silver, except how rows get into silver.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ COMMIT_TS: Final = "_commit_ts"
 UNREPRESENTABLE: Final = "_unrepresentable"
 
 OWN_COLUMNS: Final = {COMMIT_LSN: "BIGINT", COMMIT_TS: "TIMESTAMP", UNREPRESENTABLE: "MAP<STRING, STRING>"}
-"""Columns that every silver table carries after the source's own, in this order."""
+"""Columns of every silver table after the source's own columns, in this order."""
 
 DELETED: Final = "_deleted"
-"""With soft deletes, the column after them: whether the source no longer has the row. Never NULL."""
+"""With soft deletes, the column after `OWN_COLUMNS`: whether the source no longer has the row. Never NULL."""
 
 HISTORY_SUFFIX: Final = "__history"
-"""What the name of a history has after its table's."""
+"""The end of a history's name, after the name of its table."""
 
 VALID_FROM_LSN: Final = "_valid_from_lsn"
 VALID_TO_LSN: Final = "_valid_to_lsn"
@@ -43,7 +43,7 @@ HISTORY_COLUMNS: Final = {
     VALID_FROM: "TIMESTAMP",
     VALID_TO: "TIMESTAMP",
 }
-"""Columns of a history table after `OWN_COLUMNS`. The version without an end is the current one."""
+"""Columns of a history table after `OWN_COLUMNS`. The version without an end is the current version."""
 
 
 _QUOTED: Final = re.compile(r"`(?:[^`]|``)*`")
@@ -57,13 +57,13 @@ class SilverColumn:
     Attributes:
         spark_type: Spark's type as DDL, e.g. ``DECIMAL(12,2)`` or ``ARRAY<STRING>``.
         attnum: pg_attribute.attnum, which survives a rename.
-        not_null: whether the source declares it so. Silver itself allows NULL: a value may be
-            unrepresentable.
-        reading: how PostgreSQL's text becomes the value.
+        not_null: whether the source declares the column NOT NULL. Silver itself allows NULL, because a value
+            may be unrepresentable.
+        reading: the conversion of PostgreSQL's text to the value.
         type: PostgreSQL's type.
         overridden: whether the pipeline file chose the Spark type (`silver.types`).
-        missing: text of the value that rows from before the column have in it; None: NULL.
-        comment: that it has at the source now; None where it has none.
+        missing: text of the column's value in rows older than the column; None: NULL.
+        comment: the column's comment at the source now; None without a comment.
     """
 
     name: str
@@ -79,17 +79,17 @@ class SilverColumn:
 
 @dataclass(frozen=True, slots=True)
 class SilverTable:
-    """A silver table as its newest relation version describes it.
+    """A silver table, described by its newest relation version.
 
     Attributes:
         name: name within the layer: ``orders``, ``sales__orders``.
-        columns: the source's columns in its order; `OWN_COLUMNS` follow them and are not listed.
+        columns: the source's columns in the source's order, without `OWN_COLUMNS`, which follow in the table.
         key: columns that identify a row.
-        relation: the version that this was made from.
+        relation: the version from which silver derived the table.
         soft: whether deleted rows stay, marked.
         history: whether the rows are versions of the source's rows.
-        cluster: columns by which rows are put together in files, in place of the key; none: by the key.
-        problem: why the table cannot be carried; its columns are then those of the mapped types.
+        cluster: columns by which Delta groups rows in files, in place of the key; none: by the key.
+        problem: why silver cannot carry the table; its columns then have the mapped types.
     """
 
     table: TableName
@@ -104,28 +104,28 @@ class SilverTable:
 
     @property
     def own_columns(self) -> dict[str, str]:
-        """Our own columns with their types, in their order."""
+        """Deltasmelt's own columns with their types, in their order."""
         soft = {DELETED: "BOOLEAN"} if self.soft else {}
         return {**OWN_COLUMNS, **soft, **(HISTORY_COLUMNS if self.history else {})}
 
     @property
     def versioned(self) -> bool:
-        """Whether the table also holds what the source no longer has."""
+        """Check whether the table also holds former rows of the source."""
         return self.soft or self.history
 
     def column(self, name: str) -> SilverColumn:
-        """The column of that name.
+        """Return the column with a name.
 
         Raises:
-            KeyError: there is none.
+            KeyError: no column has the name.
         """
         return self.columns[self.position(name)]
 
     def position(self, name: str) -> int:
-        """The index of the column of that name among `columns`.
+        """Return the index among `columns` of the column with a name.
 
         Raises:
-            KeyError: there is none.
+            KeyError: no column has the name.
         """
         for position, column in enumerate(self.columns):
             if column.name == name:
@@ -134,10 +134,10 @@ class SilverTable:
 
 
 def silver_table(relation: Relation, settings: SilverSettings) -> SilverTable:
-    """The silver table of one relation version.
+    """Return the silver table of a relation version.
 
     Raises:
-        ConfigurationError: a type override that PostgreSQL's text cannot be read as.
+        ConfigurationError: a type override to a type that cannot read PostgreSQL's text.
     """
     columns = []
     comments = {} if relation.comments is None else relation.comments.columns
@@ -169,38 +169,38 @@ def silver_table(relation: Relation, settings: SilverSettings) -> SilverTable:
 
 
 def _clustered_by(relation: Relation, settings: SilverSettings) -> tuple[str, ...]:
-    """What the settings name for a table of the columns that it has; `smelt check` tells of others."""
+    """Return the settings' columns that the table has; `smelt check` reports the others."""
     named = next((names for text, names in settings.cluster.items() if is_named(relation.table, [text])), [])
     there = {column.name for column in relation.columns}
     return tuple(name for name in dict.fromkeys(named) if name in there)
 
 
 def history_of(table: SilverTable) -> SilverTable:
-    """The table that keeps the versions of a table's rows."""
+    """Return the table that keeps the versions of a table's rows."""
     return replace(table, name=f"{table.name}{HISTORY_SUFFIX}", soft=False, history=True, cluster=())
 
 
 def is_named(table: TableName, texts: Iterable[str]) -> bool:
-    """Whether the pipeline file names a table, in whichever spelling."""
+    """Check whether the pipeline file names a table, in any spelling."""
     return any(text in {str(table), table.quoted, f"{table.schema}.{table.name}"} for text in texts)
 
 
 def histories(tables: Iterable[SilverTable], settings: SilverSettings) -> list[SilverTable]:
-    """The history tables that the settings ask for."""
+    """Return the history tables that the settings request."""
     return [history_of(table) for table in tables if is_named(table.table, settings.history)]
 
 
 def check_table(table: SilverTable, tables: Iterable[SilverTable], settings: SilverSettings) -> None:
-    """Check whether silver can find a table's rows by its key, and whether it uses no name that silver needs.
+    """Check whether silver can find a table's rows by the key, and whether the table's names are free.
 
     Args:
-        table: which.
-        tables: those that there are, or that are to come; one that is left out needs no name.
-        settings: what they ask for.
+        table: the table to check.
+        tables: all existing and coming tables; an excluded table needs no name.
+        settings: the settings that may request histories and soft deletes.
 
     Raises:
-        TableError: Spark has no equality of a key's type (a map, as of hstore). Or one of its columns, or
-            another table, has the name of what the settings ask for: of two tables both are refused, so that
+        TableError: Spark has no equality for a key's type (a map, as of hstore). Or a column, or another
+            table, has a name that the settings need. Of two tables with a clash silver rejects both, so that
             no rows mix.
     """
     for name in table.key:
@@ -245,18 +245,18 @@ def check_table(table: SilverTable, tables: Iterable[SilverTable], settings: Sil
 
 
 _made: Final[dict[TableName, tuple[Relation, SilverSettings, SilverTable]]] = {}
-"""By name, the table that `silver_catalog` made last, and what it made the table from.
+"""By name, the last table that `silver_catalog` derived, with the relation and settings behind the table.
 
-Each cycle asks for all tables, those that were dropped years ago included.
+Each cycle needs all tables, even tables dropped years ago.
 """
 
 
 def silver_catalog(relations: Sequence[Relation], settings: SilverSettings) -> dict[TableName, SilverTable]:
-    """The newest shape of each table, by its newest name.
+    """Return the newest shape of each table, by its newest name.
 
-    A relation (by id) counts under the name of its newest version alone; of several relations with one name,
-    dropped and recreated, the newest counts. A table whose columns cannot be read as the settings say is
-    there with its `SilverTable.problem`: what became of one column at the source must not stop the others.
+    A relation (by id) counts only under the name of its newest version. Of several relations with one name,
+    dropped and recreated, the newest counts. A table whose columns the settings cannot read has a
+    `SilverTable.problem`: a change of one column at the source must not stop other tables.
     """
     newest: dict[int, Relation] = {}
     for relation in relations:

@@ -1,6 +1,6 @@
-"""The columns that a silver table is clustered by, and those that have statistics. Pure text.
+"""Choose the columns by which a silver table is clustered, and the columns with statistics. Pure text.
 
-Clustering affects speed alone: a clustering statement that fails leaves right rows (`is_optional`).
+Clustering affects speed alone: a failed clustering statement leaves the rows right (`is_optional`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from deltasmelt.silver.schema.catalog import SilverColumn, SilverTable
 
 STATISTICS: Final = "delta.dataSkippingStatsColumns"
-"""Table property: columns that Delta keeps statistics of, in place of the first ones."""
+"""Table property: the columns with statistics, in place of Delta's default, the first columns."""
 _CLUSTERING_COLUMNS: Final = 4
-"""How many Delta takes at most."""
+"""The largest number of clustering columns that Delta accepts."""
 INDEXED_COLUMNS: Final = 32
-"""How many of the first columns have statistics by default."""
+"""Number of first columns that have statistics by default."""
 _WITH_STATISTICS: Final = frozenset(
     (
         "SMALLINT",
@@ -38,12 +38,12 @@ _WITH_STATISTICS: Final = frozenset(
 
 
 def cluster_by(columns: Iterable[str]) -> str:
-    """The clause of CREATE TABLE, and the action of ALTER TABLE."""
+    """Return the clause of CREATE TABLE, which is also the action of ALTER TABLE."""
     return f"CLUSTER BY ({', '.join(map(quote, columns))})"
 
 
 def clustering_columns(table: SilverTable) -> list[str]:
-    """Columns to cluster by: the first four with statistics of those that are wanted, or else of the key."""
+    """Return the first four columns with statistics, from the wanted columns or else from the key."""
     return _usable(table, table.cluster) or _usable(table, table.key)
 
 
@@ -53,18 +53,18 @@ def _usable(table: SilverTable, names: Sequence[str]) -> list[str]:
 
 
 def may_cluster(spark_type: str) -> bool:
-    """Check whether Delta keeps statistics of a type, and clusters by columns of it."""
+    """Check whether Delta keeps statistics of a type and can cluster by columns of the type."""
     return spark_type.partition("(")[0] in _WITH_STATISTICS
 
 
 def is_wide(table: SilverTable, clustering: Sequence[str]) -> bool:
-    """Whether a column to cluster by, or of the key, comes after those that have statistics by default."""
+    """Check whether a clustering or key column comes after the columns that have statistics by default."""
     needed = [*clustering, *_usable(table, table.key)]
     return any(_leaves_before(table, name) >= INDEXED_COLUMNS for name in needed)
 
 
 def _leaves_before(table: SilverTable, name: str) -> int:
-    """How many columns, counted inside structs, come before this one."""
+    """Return the number of columns before a column, counted inside structs."""
     return _leaves(table.columns[: table.position(name)])
 
 
@@ -73,14 +73,15 @@ def _leaves(columns: Iterable[SilverColumn]) -> int:
 
 
 def recluster_for_drop(table: SilverTable, names: Mapping[int, str], types: Mapping[int, str]) -> list[str]:
-    """Cluster again, by what the table has of its key: Delta drops no column that it is clustered by.
+    """Return actions that cluster by the remaining key columns: Delta drops no clustering column.
 
-    By which columns it is, its key of now does not say; a drop is rare, and this is a commit without data.
+    The present key does not show by which columns Delta clusters the table, so every drop clusters again. A
+    drop is rare, and clustering is a commit without data.
 
     Args:
-        table: its wanted shape.
-        names: of the columns that stay, as they are called at this moment.
-        types: of all its columns, as they are at this moment.
+        table: the table in its wanted shape.
+        names: current names of the columns that stay, by attnum.
+        types: current types of all columns of the table, by attnum.
     """
 
     def stays(wanted: Sequence[str]) -> list[str]:
@@ -97,15 +98,16 @@ def recluster_for_drop(table: SilverTable, names: Mapping[int, str], types: Mapp
 
 
 def clustered_again(target: str, table: SilverTable, *, statistics: bool = False) -> list[str]:
-    """Cluster a table whose rows were all replaced: Delta's INSERT OVERWRITE forgets by what it was.
+    """Cluster a table again after all rows were replaced.
 
-    A separate commit, without data. Killed before it, the table is not clustered until its next
-    snapshot or TRUNCATE; that costs time when its files are compacted, and nothing else.
+    Delta's INSERT OVERWRITE forgets the clustering columns. The new clustering is a separate commit without
+    data. After a kill before the commit, the table stays unclustered until its next snapshot or TRUNCATE;
+    only compaction takes longer.
 
     Args:
         target: the table as Spark SQL.
-        table: its shape.
-        statistics: say also of which columns there are statistics, which an INSERT OVERWRITE leaves as it is.
+        table: the table in its present shape.
+        statistics: also set the columns with statistics, which an INSERT OVERWRITE leaves unchanged.
     """
     columns = clustering_columns(table)
     if not columns:
@@ -116,7 +118,7 @@ def clustered_again(target: str, table: SilverTable, *, statistics: bool = False
 
 
 def is_optional(target: str, statement: str) -> bool:
-    """Whether a statement of `silver.schema.alter.steps` is only about clustering."""
+    """Check whether a statement of `silver.schema.alter.steps` only affects clustering."""
     alter = f"ALTER TABLE {target}"
     return statement.startswith(
         (f"{alter} CLUSTER BY ", f"{alter} SET TBLPROPERTIES ({literal(STATISTICS)} = ")
@@ -124,7 +126,7 @@ def is_optional(target: str, statement: str) -> bool:
 
 
 def cluster_actions(table: SilverTable, columns: Sequence[str], *, wide: bool) -> list[str]:
-    """The actions of ALTER TABLE; where the table is `wide`, also of which columns there are statistics."""
+    """Return the actions of ALTER TABLE; for a `wide` table also the columns with statistics."""
     by = cluster_by(columns)
     if not wide:
         return [by]
@@ -132,7 +134,7 @@ def cluster_actions(table: SilverTable, columns: Sequence[str], *, wide: bool) -
 
 
 def statistics_columns(table: SilverTable, clustering: Sequence[str]) -> str:
-    """Columns with statistics, where Delta would keep them of the first ones alone; clustering needs them."""
+    """Return the columns with statistics for a wide table; clustering needs statistics of its columns."""
     # MERGE leaves out files by the key, whatever the rows are clustered by.
     key = _usable(table, table.key)
     own = [COMMIT_LSN, *([VALID_TO_LSN] if table.history else [])]

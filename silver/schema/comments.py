@@ -1,13 +1,13 @@
-"""The statements that give a silver table the comments of its source. Pure text.
+"""Build the statements that give a silver table the comments of its source. Pure text.
 
-They follow from what the table has and what bronze knows, as all its statements do. So it does not matter
-when a comment changed, how far silver is behind, or where the process ended: whoever looks next sees what is
-still to be done, and nothing where it is done. A column is found by its attnum, under whichever name it has
-at that moment; so a comment may come before the rename that the log announces, or after it. Rows and marks
-are left alone: a comment is a version of its own, with the rows of the one before.
+The statements follow from the table's state and bronze's knowledge alone. So the time of a comment's change,
+silver's lag and a kill have no effect: the next cycle finds the remaining statements, and none if all are
+done. Silver finds a column by its attnum, whatever the column's name at the time. So a comment may arrive
+before or after the rename that the log announces. Rows and marks stay unchanged: a comment is a separate
+version with the rows of the version before.
 
-A table whose source never had a comment is described by what it holds. Where the source's comment is gone,
-that description comes back, but only in place of the source's: what somebody wrote there by hand stays.
+A table whose source never had a comment gets a description of its rows. If the source removes its comment,
+silver restores this description, but only in place of the source's comment: a user's own text stays.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def description_of(table: SilverTable) -> str:
-    """What a table says of itself: the source's comment, or else what its rows are."""
+    """Return a table's comment: the source's comment, or else a description of the rows."""
     comments = table.relation.comments
     if comments is None or comments.table is None:
         return f"{'Versions of rows' if table.history else 'Rows'} of {table.table}"
@@ -33,13 +33,13 @@ def description_of(table: SilverTable) -> str:
 
 
 def described(target: str, table: SilverTable, actual: Sequence[DeltaColumn], description: str) -> list[str]:
-    """At most one statement for the columns and one for the table; none where all is as it should be.
+    """Return at most one statement for the columns and one for the table; none if every comment is right.
 
     Args:
         target: the table as Spark SQL.
         table: the wanted shape, of the relation whose rows the table holds; it may be ahead of `actual`.
-        actual: the columns that it has.
-        description: the table's own comment.
+        actual: the columns that the table has.
+        description: the comment that the table has.
     """
     comments = table.relation.comments
     if comments is None:  # nobody has looked yet

@@ -1,13 +1,13 @@
-"""Arrays, composites, ranges, hstore and vectors from PostgreSQL's text, as Spark SQL.
+"""Convert arrays, composites, ranges, hstore and vectors from PostgreSQL's text, as Spark SQL.
 
-Each is cut into pieces by one regular expression that matches a separator and what follows it, quoted or not.
-The pieces must join to the very text again. Multi-dimensional arrays, custom lower bounds and anything
-unforeseen do not, and give NULL.
+One regular expression cuts each text into pieces: a separator and the following value, quoted or not. The
+pieces must join to exactly the original text. Multi-dimensional arrays, custom lower bounds and any
+unforeseen form fail this check and give NULL.
 
 The quantifiers are possessive: Java then repeats a group in a loop instead of by recursion. So a quoted value
 of any length, with any number of escapes, neither overflows the stack nor backtracks.
 
-A sub-expression that is needed twice is bound by ``transform(array(x), v -> …)[0]``, Spark SQL's only "let".
+``transform(array(x), v -> …)[0]``, Spark SQL's only "let", binds a sub-expression that is needed twice.
 
 Formats: PostgreSQL docs, "Array Input and Output Syntax", "Composite Type Input and Output Syntax", "Range
 Input/Output".
@@ -37,7 +37,7 @@ def _let(expression: str, name: str, body: str) -> str:
 
 
 def _inner(text: str, separator: str) -> str:
-    """The text without its brackets, a separator before the first piece."""
+    """Return the text without its brackets, with a separator before the first piece."""
     return f"concat({literal(separator)}, substr({text}, 2, length({text}) - 2))"
 
 
@@ -46,14 +46,14 @@ def _pieces(subject: str, pattern: str) -> str:
 
 
 def _unescape(piece: str, start: int) -> str:
-    """The content of a quoted piece whose opening quote is at `start`, escapes resolved."""
+    """Return the content of a quoted piece whose opening quote is at `start`, escapes resolved."""
     return (
         rf"regexp_replace(substr({piece}, {start + 1}, length({piece}) - {start + 1}), '(?s)\\\\(.)', '$1')"
     )
 
 
 def array_value(text: str, depth: int, element: Value, *, delimiter: str, exact: bool) -> str:
-    r"""``{1,NULL,"a\"b"}``: a one-dimensional array whose lower bound is 1."""
+    r"""Convert ``{1,NULL,"a\"b"}``: a one-dimensional array whose lower bound is 1."""
     pieces, piece, cell = f"p{depth}", f"e{depth}", f"t{depth}"
     pattern = rf'(?s){re.escape(delimiter)}(?:{_ESCAPED}|[^{re.escape(delimiter)}{{}}"\\]++)'
     unquoted = (
@@ -76,7 +76,7 @@ def array_value(text: str, depth: int, element: Value, *, delimiter: str, exact:
 
 
 def _record(text: str, depth: int, count: int, body: Callable[[str], str], brackets: str) -> str:
-    """Cut ``(a,"b c",)`` into `count` texts and build a value of them; NULL with other counts."""
+    """Cut ``(a,"b c",)`` into `count` texts and build a value from the texts; NULL with other counts."""
     pieces, piece, cells = f"p{depth}", f"e{depth}", f"f{depth}"
     unquoted = (
         f"CASE WHEN {piece} = ',' THEN NULL WHEN substr({piece}, 2, 1) = '\"' "
@@ -89,7 +89,7 @@ def _record(text: str, depth: int, count: int, body: Callable[[str], str], brack
 
 
 def struct_value(text: str, depth: int, fields: Sequence[tuple[str, Value]]) -> str:
-    """``(1,"a b",,"x""y")``: a composite. An empty field is NULL, ``""`` the empty string."""
+    """Convert ``(1,"a b",,"x""y")``: a composite. An empty field is NULL, ``""`` the empty string."""
 
     def body(cells: str) -> str:
         values = ", ".join(
@@ -107,7 +107,7 @@ def struct_value(text: str, depth: int, fields: Sequence[tuple[str, Value]]) -> 
 
 
 def range_value(text: str, depth: int, bound: Value) -> str:
-    """``[1,10)``, ``(,"a b"]``, ``empty``. An absent bound is NULL: the range is unbounded there."""
+    """Convert ``[1,10)``, ``(,"a b"]``, ``empty``. An absent bound is NULL: the range is unbounded there."""
 
     def body(cells: str) -> str:
         lower, upper = bound(f"{cells}[0]", depth + 1), bound(f"{cells}[1]", depth + 1)
@@ -132,7 +132,7 @@ def range_value(text: str, depth: int, bound: Value) -> str:
 
 
 def hstore_value(text: str, depth: int) -> str:
-    """``"a"=>"1", "b"=>NULL``: keys are unique."""
+    """Convert ``"a"=>"1", "b"=>NULL``: keys are unique."""
     pieces, piece = f"p{depth}", f"e{depth}"
     # A piece is `, "key"=>value`; the value starts after the key's closing quote and the arrow.
     key = f"regexp_extract({piece}, {literal(f'(?s)^, ({_ESCAPED})=>')}, 1)"
@@ -148,7 +148,7 @@ def hstore_value(text: str, depth: int) -> str:
 
 
 def vector_value(text: str, depth: int) -> str:
-    """``[1,2.5,3]``, as pgvector writes it."""
+    """Convert ``[1,2.5,3]``, the form of pgvector."""
     element, values = f"e{depth}", f"p{depth}"
     cells = f"split(substr({text}, 2, length({text}) - 2), ',')"
     lost = f"exists({values}, {element} -> {element} IS NULL)"

@@ -1,39 +1,31 @@
-"""The statement that makes a silver table: explicit DDL, never automatic schema merging. Pure text.
+"""Build the statement that creates a silver table: explicit DDL, never automatic schema merging. Pure text.
 
-Delta's MERGE cannot write the change feed of a table with a backtick in a column name (it does not escape
-it); such a table has no feed, and gold then rebuilds.
+Delta's MERGE cannot write the change feed of a table with a backtick in a column name, because Delta does not
+escape the name. Such a table has no feed, and gold then rebuilds.
 
-Features: deletion vectors (small MERGEs on large files), change data feed (gold), clustering by key; others
-when they are first needed (`silver.schema.ddl`).
+**Features.** A table begins with deletion vectors (small MERGEs on large files), change data feed (gold) and
+clustering by key. Every reader of a Delta table must know all of the table's reader features. Delta and
+Databricks know all features in use. delta-rs and Polars know deletion vectors, but reject a table that may
+have widened types; Polars also rejects mapped columns (`docs/readers.md`). So silver enables further features
+only when first needed:
 
-Table features that a silver table asks of its readers, each from when it first needs it. Pure text.
+* column mapping with the first rename or drop, or with a name that Parquet's files cannot contain;
+* type widening with the first type widened in place;
+* local timestamps with a column added later; for the columns of CREATE TABLE Delta itself adds the feature.
 
-Whoever reads a Delta table must know every reader feature that it has. Delta and Databricks know all of ours.
-delta-rs and Polars know deletion vectors, but refuse a table that may have widened types, and Polars one with
-mapped columns (`docs/readers.md`). So a table is made without the two:
-
-* column mapping comes with the first rename or drop, or with a name that Parquet's files cannot bear;
-* type widening comes with the first type that is widened in place;
-* local timestamps: Delta adds that feature for a column that a table is made with; for one that is added
-  later it must be asked for.
-
-To ask twice for a feature does no harm: a cycle that was killed after it asks again.
-
+A second request for a feature does no harm: after a kill the next cycle repeats the request.
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#table-features.
 
-Whose rows a silver table holds: the relation's id, in a property of the table. Pure text.
+**The relation** whose rows a silver table holds: a property of the table has the relation's id. A name may
+pass to another relation: a user dropped and recreated the table, or two tables swapped names. Rows of a
+relation and changes of another must never mix, so a cycle compares ids (`silver.cycle`). Only a snapshot of
+the new relation replaces the old relation's rows. Silver writes the property before the rows. After a kill in
+between, or a failed load, the snapshot is still after the table's mark, and silver loads the snapshot next.
 
-A name may come to mean another relation: the table was dropped and recreated, or two tables swapped their
-names. Rows of one and changes of the other must never be mixed, so a cycle compares ids (`silver.cycle`).
-Only a snapshot of the new relation replaces the old one's rows. The property is written before them. So if
-the process is killed in between, or the load fails, the snapshot is still after the table's mark, and is
-loaded next.
-
-History and soft-deleted rows outlive the table that they came from, but attnums do not: another table's
-column 3 is another column. For another relation, columns of the same name and type are taken to be the same.
-A column of another type makes room for the new one; the others are no longer the source's.
-
-Names and types decide, so the statements may end anywhere and be derived again; the property comes last.
+History and soft-deleted rows survive their source table, but attnums do not: another table's column 3 is
+another column. For another relation, silver treats columns of equal name and type as equal. A column of
+another type makes room for the new column; all remaining columns are no longer the source's. Names and types
+decide, so the statements may stop anywhere, and silver derives the statements again; the property comes last.
 """
 
 from __future__ import annotations
@@ -67,41 +59,39 @@ WIDENING: Final = "delta.enableTypeWidening"
 NTZ: Final = "TIMESTAMP_NTZ"
 NTZ_FEATURE: Final = "delta.feature.timestampNtz"
 _ODD: Final = re.compile(r"[ ,;{}()\n\t=]")
-"""What Delta refuses in the name of a column that is not mapped."""
+"""Characters that Delta rejects in the name of an unmapped column."""
 _FIELD: Final = re.compile(r"`((?:[^`]|``)*)`")
 _MAPPED_ALONE: Final = ("RENAME COLUMN ", "DROP COLUMN ")
 _RETYPED: Final = re.compile(r"ALTER COLUMN `(?:[^`]|``)*` TYPE ")
 
 
 def wants_mapping(columns: Iterable[SilverColumn]) -> bool:
-    """Whether one of the columns, or a field inside of one, has a name that only mapped columns have."""
+    """Check whether a column, or a field inside a column, has a name that only mapped columns can have."""
     return any(
         _ODD.search(name) for column in columns for name in (column.name, *_FIELD.findall(column.spark_type))
     )
 
 
 def wants_local_times(wanted: Iterable[str], actual: Iterable[str]) -> bool:
-    """Whether a table gets its first timestamp without a zone, wherever inside of a column.
+    """Check whether a table gets its first timestamp without a zone, anywhere inside a column.
 
-    Args:
-        wanted: the types that its columns are to have.
-        actual: those that they have.
+    `wanted` has the types that the columns are to have, `actual` the types that the columns have.
     """
     return any(NTZ in ddl for ddl in wanted) and not any(NTZ in ddl for ddl in actual)
 
 
 def enabled(target: str, name: str, value: str) -> str:
-    """The statement that asks for a feature."""
+    """Return the statement that enables a feature."""
     return f"ALTER TABLE {target} SET TBLPROPERTIES ({literal(name)} = {literal(value)})"
 
 
 def with_features(target: str, statements: Sequence[str], *, mapped: bool = False) -> list[str]:
-    """ALTERs, and before them what enables the features that they need.
+    """Return ALTERs, preceded by the statements that enable the features needed.
 
     Args:
         target: the table as Spark SQL.
-        statements: what is to be done to it.
-        mapped: a name among what is added needs mapped columns.
+        statements: the ALTERs of the table, in order.
+        mapped: the name of an added column needs mapped columns.
     """
     actions = [statement.removeprefix(f"ALTER TABLE {target} ") for statement in statements]
     needed = []
@@ -115,8 +105,11 @@ def with_features(target: str, statements: Sequence[str], *, mapped: bool = Fals
 FEED: Final = "delta.enableChangeDataFeed"
 CHECKPOINTS: Final = "delta.checkpointInterval"
 TIMESTAMPS: Final = "deltasmelt.timestamps"
-"""Table property: the type of timestamps in all files of the table. Tables of earlier versions lack it
-until `smelt maintain` has rewritten them (`pipelines.runtime.old_timestamps`)."""
+"""Table property: the type of timestamps in all files of the table.
+
+Tables of earlier versions lack the property until `smelt maintain` has rewritten their files
+(`pipelines.runtime.old_timestamps`).
+"""
 MICROSECONDS: Final = "microseconds"
 PROPERTIES: Final = {
     "delta.enableDeletionVectors": "true",
@@ -125,21 +118,23 @@ PROPERTIES: Final = {
     "delta.enableExpiredLogCleanup": "false",
     TIMESTAMPS: MICROSECONDS,
 }
-"""The log is cut off by what cuts name (`pipelines.runtime.maintenance`); Delta goes by the age of entries
-alone."""
+"""Properties of a new table.
+
+Cuts decide which log entries `pipelines.runtime.maintenance` removes; Delta would decide by age alone.
+"""
 RELATION_PROPERTY: Final = "deltasmelt.relation"
 """Table property: id of the relation whose rows the table holds, and whose attnums its columns carry."""
 
 
 def create(target: str, table: SilverTable, *, checkpoints: int | None = None) -> list[str]:
-    """CREATE TABLE for a table that is not there; it says whose rows it holds (`silver.schema.ddl`).
+    """Return CREATE TABLE for a missing table; a property names the relation whose rows the table holds.
 
-    Delta cuts CLUSTER BY out of the text by positions counted in characters, but Java counts halves of those
-    beyond U+FFFF. If such a character comes before the clause's end, a separate statement clusters the table.
+    Delta cuts CLUSTER BY out of the text by positions in characters, but Java counts a character beyond
+    U+FFFF as two. If such a character precedes the clause's end, a separate statement clusters the table.
 
     Args:
-        target: what the table is called in SQL.
-        table: its columns and key.
+        target: the name of the table in SQL.
+        table: the table with its columns and key.
         checkpoints: versions between two checkpoints; None: as in `PROPERTIES`.
     """
     columns = [definition(column) for column in table.columns]
@@ -173,12 +168,9 @@ COMMENT {literal(description_of(table))}"""
 
 
 def feed_again(target: str, table: SilverTable, names: Iterable[str]) -> list[str]:
-    """Return the statement that switches a table's change feed on again, where Delta can write the feed.
+    """Return the statement that switches a table's change feed on again, if Delta can write the feed.
 
-    Args:
-        target: what the table is called in SQL.
-        table: its columns.
-        names: of the columns that it has, those that the source dropped among them.
+    `names` are the names of all columns of the table, including columns that the source dropped.
     """
     if not feedable(table) or any("`" in name for name in names):
         return []
@@ -186,20 +178,20 @@ def feed_again(target: str, table: SilverTable, names: Iterable[str]) -> list[st
 
 
 def feedable(table: SilverTable) -> bool:
-    """Whether Delta can write the change feed of the table."""
+    """Check whether Delta can write the change feed of the table."""
     return not any("`" in column.name for column in table.columns)
 
 
 def adopted(
     target: str, table: SilverTable, actual: Sequence[DeltaColumn], relation: str | None
 ) -> tuple[list[str], list[DeltaColumn]]:
-    """Statements that make a table's columns those of another relation, and the columns after them.
+    """Return statements that assign a table's columns to another relation, and the columns afterwards.
 
     Args:
         target: the table as Spark SQL.
-        table: the wanted shape.
-        actual: the columns that it has.
-        relation: what the property says; None of a table that was made before it was kept.
+        table: the table in its wanted shape.
+        actual: the columns that the table has.
+        relation: value of the property; None for a table created before the property existed.
     """
     wanted = str(table.relation.relation_id)
     if relation == wanted:

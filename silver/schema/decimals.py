@@ -1,4 +1,4 @@
-"""Columns of a silver table whose decimals may not hold every value of the source's numerics. Pure."""
+"""Find columns of a silver table whose decimals may not hold every value of the source's numerics. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from deltasmelt.silver.schema.catalog import SilverTable
 
 UNREPRESENTABLE_ROWS: Final = "unrepresentable_rows"
-"""Detail of a run in `control.runs`: rows, at most, with values that their types do not hold."""
+"""Detail of a run in `control.runs`: upper bound of rows with values that their types do not hold."""
 
 _DECIMAL: Final = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 
@@ -31,7 +31,7 @@ def lossy_decimals(table: SilverTable) -> dict[str, tuple[int, int]]:
 
 
 def lossy_inside(table: SilverTable) -> list[str]:
-    """Return the names of columns with such numerics inside of arrays, composites or ranges."""
+    """Return the names of columns with such numerics inside arrays, composites or ranges."""
     return [
         column.name
         for column, silver in zip(table.relation.columns, table.columns, strict=True)

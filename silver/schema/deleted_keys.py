@@ -1,18 +1,18 @@
-"""Keep one row of each key where a table with soft deletes gets another key. Pure text.
+"""Keep one row of each key if a table with soft deletes gets another key. Pure text.
 
-Rows that silver keeps as deleted are unique by the key that they had. By another key several of them, or a
-deleted row and a live row, may be equal. A MERGE by that key would match both, and give both the values of
+Rows that silver keeps as deleted are unique by their former key. By the new key several of these rows, or a
+deleted row and a live row, may be equal. A MERGE by the new key would match both, and give both the values of
 the live row.
 
-A table with soft deletes therefore states in a property by which columns its rows are unique. Where the
+A table with soft deletes therefore records in a property by which columns its rows are unique. If the
 property names other columns, a statement removes deleted rows whose new key another row has: the live row
-stays, else the row that was deleted last. The property is set after that, before the next MERGE. If the
-process dies in between, the next cycle repeats the statement, which then finds no row. Deleted rows with
-NULL in the new key match no row of the source and stay.
+stays, else the row deleted last. Silver then sets the property, before the next MERGE. If the process dies in
+between, the next cycle repeats the statement, which then finds no row. Deleted rows with NULL in the new key
+match no row of the source and stay.
 
-A table that an earlier version of deltasmelt made has no property, and mostly no such rows. The keys alone
-show whether some key has several rows. Only the rows of these keys are ranked, and without such keys the
-statement is left out.
+A table made by an earlier version of deltasmelt has no property, and mostly no such rows. The keys alone show
+whether some key has several rows. The statement ranks only the rows of these keys; without such keys silver
+omits the statement.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from deltasmelt.silver.schema.fields import DeltaColumn
 
 KEY_PROPERTY: Final = "deltasmelt.key"
-"""Table property: attnums of the columns by which rows, deleted ones included, are unique."""
+"""Table property: attnums of the columns by which rows, including deleted rows, are unique."""
 
 
 def properties(table: SilverTable) -> dict[str, str]:
-    """Return the property that a table has once its rows are unique by the key; none without soft deletes."""
+    """Return the property of a table whose rows are unique by the key; none without soft deletes."""
     return {KEY_PROPERTY: ",".join(map(str, _attnums(table)))} if table.soft else {}
 
 
 def is_rekeyed(table: SilverTable, known: Mapping[str, str]) -> bool:
-    """Check whether a table says that its rows are unique by other columns than the key."""
+    """Check whether a table's property names columns other than the key."""
     return any(known.get(name, wanted) != wanted for name, wanted in properties(table).items())
 
 
@@ -55,10 +55,10 @@ def merged(
 
     Args:
         target: the table as Spark SQL.
-        table: the wanted shape.
+        table: the table in its wanted shape.
         actual: the columns that the table has.
         known: the properties that the table has.
-        finds: checks whether a query finds a row in the table as it is; None: rows may change before.
+        finds: checks whether a query finds a row in the table at present; None: rows may change before.
     """
     wanted = properties(table)
     if not wanted.items() - known.items():
@@ -79,7 +79,7 @@ def _attnums(table: SilverTable) -> list[int | None]:
 
 
 def _doubled(target: str, key: Sequence[str]) -> str:
-    """Return a query of the keys that several rows have; a key with NULL is none."""
+    """Return a query for keys with several rows; a key with NULL does not count."""
     listed, present = ", ".join(key), " AND ".join(f"{name} IS NOT NULL" for name in key)
     return f"SELECT {listed} FROM {target} WHERE {present} GROUP BY {listed} HAVING count(*) > 1"
 
@@ -87,7 +87,7 @@ def _doubled(target: str, key: Sequence[str]) -> str:
 def _removed(target: str, key: Sequence[str], columns: Sequence[str]) -> str:
     """Return a MERGE that deletes deleted rows whose key a live row has, or a row deleted later.
 
-    A row is found again by all of its values: the former key is among them, so no two rows are the same.
+    The MERGE finds a row by all values: the former key is among the values, so no two rows are equal.
     """
     listed, row = ", ".join(key), as_json(columns)
     order = f"{IS_LIVE} DESC, {COMMIT_LSN} DESC, {row}"

@@ -1,16 +1,17 @@
-"""Columns of a silver table as Delta keeps them, and the comment that says where each comes from. Pure.
+"""Read and write columns of a silver table in Delta's form, with the comment that names their source. Pure.
 
-A column carries its source's attnum in its comment (``attribute 3``), inside the schema itself. So a column
-is recognised after a rename, and two swapped names are distinguished from two changed types. Where the source
-has a comment on the column, that comes first (``in cents (attribute 3)``).
+A column carries its source's attnum in its comment (``attribute 3``), inside the schema itself. So silver
+recognises a column after a rename, and distinguishes two swapped names from two changed types. If the source
+has a comment on the column, the source's comment comes first (``in cents (attribute 3)``).
 
-A column that came with a value for the rows before it is added with that value in its comment, too
-(``attribute 3; rows before it: 7``), until all rows have it (`silver.schema.alter`); the source's own comment
-comes then.
+A new column may have a value for older rows. The column's comment then also has the value (``attribute 3;
+rows before it: 7``) until all rows have the value (`silver.schema.alter`). Silver adds the source's own
+comment afterwards.
 
-What the source says is any text, and may look like one of ours. Ours are recognised first; a comment that
-would then be taken for one stands in quotation marks, which none of ours begins with. What somebody says of
-a column of his own may look like one, too: of columns that name one attnum at most one is believed.
+The source's comment is any text, and may resemble silver's own comment. Silver recognises its own forms
+first. A comment that would be mistaken for an own form is in quotation marks, and no own form begins with a
+quotation mark. A user's comment on an added column may resemble an own form, too: if several columns name an
+attnum, silver believes at most one.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ class DeltaColumn:
     """A column that a silver table has.
 
     Attributes:
-        attnum: of the source's column that it comes from; None for our own.
+        attnum: attnum of the source's column; None for deltasmelt's own column.
         ddl: Spark type, spelt as in `silver.schema.types.Reading`.
-        missing: PostgreSQL's text of the value that the rows still have to get; None where they have theirs.
-        comment: as the table has it; empty where there is none.
+        missing: PostgreSQL's text of the value that older rows still need; None if rows need no value.
+        comment: the comment in the table; empty without a comment.
     """
 
     name: str
@@ -57,7 +58,7 @@ class DeltaColumn:
 
 
 def fields_of(schema: dict[str, Any]) -> list[DeltaColumn]:
-    """The columns in a Delta schema (its JSON form)."""
+    """Return the columns in a Delta schema (its JSON form)."""
     found = []
     for one in schema["fields"]:
         comment = one.get("metadata", {}).get("comment", "")
@@ -67,13 +68,10 @@ def fields_of(schema: dict[str, Any]) -> list[DeltaColumn]:
 
 
 def believed(actual: Sequence[DeltaColumn], columns: Iterable[SilverColumn]) -> list[DeltaColumn]:
-    """The columns where no two have the same attnum; those that are not believed are nobody's, so they stay.
+    """Return the columns with every attnum at most once; further columns lose their attnum and stay.
 
-    The one that has the source's name comes from the source. Where none has it, none is believed.
-
-    Args:
-        actual: the columns that a table has.
-        columns: of the wanted shape.
+    The column with the source's name comes from the source. If no column has this name, silver believes none.
+    `columns` are the columns of the wanted shape.
     """
     names = {column.attnum: column.name for column in columns}
     claims: Counter[int | None] = Counter(one.attnum for one in actual if one.attnum is not None)
@@ -82,12 +80,12 @@ def believed(actual: Sequence[DeltaColumn], columns: Iterable[SilverColumn]) -> 
 
 
 def is_of_source(comment: str) -> bool:
-    """Whether a column's comment says that it comes from the source."""
+    """Check whether a column's comment links the column to the source."""
     return _said(comment)[0] is not None
 
 
 def _said(comment: str) -> tuple[int | None, str | None]:
-    """The attnum that a comment names, and the value that rows still have to get."""
+    """Return the attnum in a comment, and the value that rows still need."""
     if match := _ATTRIBUTE.fullmatch(comment):
         return (int(match[1]) if match[1] else None), match[2]
     commented = _COMMENTED.fullmatch(comment)
@@ -95,7 +93,7 @@ def _said(comment: str) -> tuple[int | None, str | None]:
 
 
 def ddl_of(plain: str | dict[str, Any]) -> str:
-    """A type in the JSON form of a schema, as SQL names it."""
+    """Return the SQL name of a type in the JSON form of a schema."""
     if isinstance(plain, str):
         return _TYPES.get(plain, plain.upper())
     if plain["type"] == "array":
@@ -107,13 +105,13 @@ def ddl_of(plain: str | dict[str, Any]) -> str:
 
 
 def definition(column: SilverColumn, *, filled: bool = True) -> str:
-    """A column as CREATE TABLE and ADD COLUMNS name it; see `comment_of`."""
+    """Return a column's definition in CREATE TABLE and ADD COLUMNS; see `comment_of`."""
     comment = "" if column.attnum is None else f" COMMENT {literal(comment_of(column, filled=filled))}"
     return f"{quote(column.name)} {column.spark_type}{comment}"
 
 
 def comment_of(column: SilverColumn, *, filled: bool) -> str:
-    """The comment that says where a column comes from; not `filled`: and what its older rows still need."""
+    """Return the comment that names a column's source; unless `filled`, also the value for older rows."""
     own = f"attribute {column.attnum}"
     if not filled and column.missing is not None:
         return f"{own}; rows before it: {column.missing}"
@@ -124,13 +122,13 @@ def comment_of(column: SilverColumn, *, filled: bool) -> str:
 
 
 def former_name(name: str, attnum: int | None, ddl: str) -> str:
-    """The name of a column that had to make room for one of another type."""
+    """Return the name of a column that makes room for a column of another type."""
     kind = re.sub(r"\W+", "_", ddl.lower()).strip("_")
     return f"{name}__{attnum}_{kind}"
 
 
 def free_name(name: str, taken: Iterable[str]) -> str:
-    """A name that no column has: this one, or with a number after it."""
+    """Return a name that no column has: this name, or this name with a number."""
     used = {folded(one) for one in taken}
     numbered = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
     return next(one for one in numbered if folded(one) not in used)

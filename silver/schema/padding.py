@@ -3,10 +3,10 @@
 `silver.schema.types` reads char(n) without its padding. Earlier versions wrote the padding into silver. The
 fold would not match such a row by its key, and would insert the row a second time.
 
-A table property therefore states that a table has no padding. Where a table with char(n) lacks the property,
-an UPDATE removes the padding before any other statement, and the property is set last. If the process dies in
-between, the next cycle repeats the UPDATE, which then changes no row. Padding inside of arrays, composites
-and ranges is removed by a new snapshot.
+A table property therefore records that a table has no padding. If a table with char(n) lacks the property, an
+UPDATE removes the padding before any other statement, and silver sets the property last. If the process dies
+in between, the next cycle repeats the UPDATE, which then changes no row. A new snapshot removes padding
+inside arrays, composites and ranges.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from deltasmelt.silver.schema.fields import DeltaColumn
 
 PADDING_PROPERTY: Final = "deltasmelt.padding"
-"""Table property: `UNPADDED` where no value of char(n) has its padding."""
+"""Table property: `UNPADDED` if no value of char(n) has padding."""
 UNPADDED: Final = "none"
 
 
 def properties(table: SilverTable) -> dict[str, str]:
-    """Return the properties that a new table has."""
+    """Return the properties of a new table."""
     has_char = any(_has_char(column.type) for column in table.relation.columns)
     return {PADDING_PROPERTY: UNPADDED} if has_char else {}
 
@@ -38,7 +38,7 @@ def is_padded(table: SilverTable, actual: Sequence[DeltaColumn], known: Mapping[
     """Check whether rows may hold padding.
 
     Args:
-        table: the wanted shape.
+        table: the table in its wanted shape.
         actual: the columns that the table has.
         known: the properties that the table has.
     """
@@ -57,9 +57,9 @@ def unpadded(
 
     Args:
         target: the table as Spark SQL.
-        table: the wanted shape.
+        table: the table in its wanted shape.
         actual: the columns that the table has.
-        known: as of `is_padded`.
+        known: the properties that the table has.
         emptied: the next statement replaces all rows.
 
     Raises:
@@ -86,7 +86,7 @@ def unpadded(
 
 
 def _char_columns(table: SilverTable, actual: Sequence[DeltaColumn]) -> Mapping[str, PgType]:
-    """Return the types of the columns, by the names that the table has for them, that hold char(n)."""
+    """Return the types of the columns with char(n), by the columns' names in the table."""
     types = {column.attnum: column.type for column in table.relation.columns if column.attnum is not None}
     known = {field.name: types[field.attnum] for field in actual if field.attnum in types}
     return {name: type_ for name, type_ in known.items() if _has_char(type_)}

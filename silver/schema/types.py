@@ -1,14 +1,13 @@
-r"""PostgreSQL's types as Spark types, and PostgreSQL's text as Spark values.
+r"""Map PostgreSQL's types to Spark types, and PostgreSQL's text to Spark values.
 
-For each type there is a `Reading`: the Spark type, and an SQL expression that turns PostgreSQL's own text
-into a value of it. One convention carries everything: **the expression is NULL exactly when the text is NULL
-or the type cannot hold the value**. So "not representable" needs no separate predicate: the text is there,
-the value is not. A container checks its elements by the same rule and is NULL as a whole when one element is
-lost.
+Each type has a `Reading`: the Spark type, and an SQL expression that converts PostgreSQL's own text to a
+value. One convention carries everything: **the expression is NULL exactly when the text is NULL or the type
+cannot hold the value**. So "not representable" needs no separate predicate: the text exists and the value
+does not. A container checks its elements by this rule and is NULL as a whole if an element is lost.
 
-Only built-in functions are used, and under ANSI mode only those that give NULL instead of failing
-(``try_cast``). Text in a form that PostgreSQL does not write gives NULL too, never a guess: what containers
-are cut into must join to the very text again.
+The expressions use only built-in functions, and under ANSI mode only functions that give NULL instead of
+failing (``try_cast``). Text in a form that PostgreSQL does not write also gives NULL, never a guess: the
+pieces of a container must join to exactly the original text.
 
 Session settings of the source fix the text: ISO dates in UTC, ``\x`` bytea, ISO 8601 intervals, shortest
 round-trip floats.
@@ -47,12 +46,12 @@ _SIGNIFICANT_DIGITS: Final = {"FLOAT": 6, "DOUBLE": 15}
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How values of one PostgreSQL type are read.
+    """The conversion of values of a PostgreSQL type.
 
     Attributes:
         ddl: the Spark type.
-        value: SQL of the text, and the depth of lambdas around it, to SQL of the value.
-        exact: whether every text gives a value, so that nothing can be lost.
+        value: returns SQL of the value, from SQL of the text and the depth of enclosing lambdas.
+        exact: whether every text gives a value, so that no value can be lost.
     """
 
     ddl: str
@@ -64,16 +63,16 @@ TEXT: Final = Reading("STRING", lambda text, _: text, exact=True)
 
 
 def reading(pg_type: PgType, override: str | None = None) -> Reading:
-    """How to read a type; `override` is a Spark type from the pipeline file's `silver.types`.
+    """Return the reading of a type; `override` is a Spark type from the pipeline file's `silver.types`.
 
     Raises:
-        ConfigurationError: the override is not a type that PostgreSQL's text can be read as.
+        ConfigurationError: the override is a type that cannot read PostgreSQL's text.
     """
     return _overridden(pg_type, override) if override is not None else _mapped(pg_type, pg_type.typmod)
 
 
 def _mapped(pg_type: PgType, typmod: int) -> Reading:
-    """The contract's table. `typmod` comes from outside: an array or domain passes it on to its elements."""
+    """Map a type by the contract's table. An array or domain passes its `typmod` on to its elements."""
     kind, element = pg_type.kind, pg_type.element
     if kind == "domain" and element is not None:
         return _mapped(element, typmod if element.typmod == -1 else element.typmod)
@@ -105,11 +104,12 @@ def _cast(ddl: str) -> Reading:
 
 
 def _numeric(typmod: int) -> Reading:
-    """Return how a numeric is read: always as a number.
+    """Return the reading of a numeric: always as a number.
 
     The text of numeric(p,s) has exactly s digits after the point, so the cast never rounds; a negative scale
     means zeros before the point. A numeric without precision, or with more digits than a decimal has, may
-    have values that the decimal does not hold exactly. These give NULL, as NaN and infinity do everywhere.
+    have values that the decimal does not hold exactly. Such values give NULL, as do NaN and infinity of every
+    numeric.
     """
     precision, scale = decimal_of(typmod)
     if holds_every_digit(typmod):
@@ -118,14 +118,14 @@ def _numeric(typmod: int) -> Reading:
 
 
 def _unpadded(inner: Reading) -> Reading:
-    """Return how char(n) is read: without the blanks at its end, as PostgreSQL itself casts to text."""
+    """Return the reading of char(n): without trailing blanks, like PostgreSQL's own cast to text."""
     return replace(inner, value=lambda text, depth: inner.value(f"rtrim({text})", depth))
 
 
 def _instant(ddl: str) -> Reading:
-    """Dates and timestamps of years 1 to 9999; infinity, BC and later years are not of that form.
+    """Return the reading of dates and timestamps of years 1 to 9999; infinity, BC and later years give NULL.
 
-    Spark alone would take ``0044-03-15 12:00:00+00 BC`` for a year of our era.
+    Spark alone would read ``0044-03-15 12:00:00+00 BC`` as a year of our era.
     """
 
     def value(text: str, _: int) -> str:
@@ -166,7 +166,7 @@ def _composite(pg_type: PgType) -> Reading:
 
 
 def _overridden(pg_type: PgType, override: str) -> Reading:
-    """A type the user chose. A value that it would round or that overflows is not representable."""
+    """Return the reading of a type that the user chose; rounding and overflow give NULL."""
     wanted = override.strip().upper()
     base = pg_type
     while base.kind == "domain" and base.element is not None:
@@ -186,7 +186,7 @@ def _overridden(pg_type: PgType, override: str) -> Reading:
 
 
 def _chosen(base: PgType, wanted: str) -> Reading | None:
-    """Return how a type is read as the wanted Spark type, in capitals; None where that is none."""
+    """Return the reading as the wanted Spark type, in capitals; None for an unknown type."""
     decimal = _DECIMAL.fullmatch(wanted)
     if decimal is not None and int(decimal[2] or 0) <= int(decimal[1]) <= MOST_DIGITS:
         return _exact_decimal(int(decimal[1]), int(decimal[2] or 0))
@@ -198,7 +198,7 @@ def _chosen(base: PgType, wanted: str) -> Reading | None:
 
 
 def _precise(ddl: str) -> Reading:
-    """An instant of microseconds; what is finer than that would be cut off."""
+    """Return the reading of an instant in microseconds; a finer value gives NULL instead of a cut value."""
     inner = _instant(ddl).value
     finer = literal("[.][0-9]{6}[0-9]*[1-9]")
     return Reading(
@@ -223,11 +223,11 @@ _NO_DECIMAL: Final = literal("([0-9][.]?){39}|([0-9][.]?){16}[eE]|[0-9][eE][-+]?
 _VARIANT: Final = Reading(
     "VARIANT", lambda text, _: f"CASE WHEN NOT {text} RLIKE {_NO_DECIMAL} THEN try_parse_json({text}) END"
 )
-"""JSON whose numbers are all held; the same digits inside a string cost the typed value, too."""
+"""JSON whose numbers are all held; too many digits inside a string cost the typed value, too."""
 
 
 def _exact_decimal(precision: int, scale: int) -> Reading:
-    """DECIMAL(p,s) of text that needs no more than s digits after the point."""
+    """Return the reading as DECIMAL(p,s) of text that needs at most s digits after the point."""
     ddl = f"DECIMAL({precision},{scale})"
     fitting = literal(f"^-?[0-9]+([.][0-9]{{0,{scale}}}0*)?$")
     return Reading(
@@ -236,12 +236,7 @@ def _exact_decimal(precision: int, scale: int) -> Reading:
 
 
 def _floating(name: str, ddl: str) -> Reading:
-    """FLOAT or DOUBLE of another type, where the value is the very same.
-
-    Args:
-        name: of PostgreSQL's type.
-        ddl: what is wanted.
-    """
+    """Return the reading of a PostgreSQL type (`name`) as FLOAT or DOUBLE, only for exactly equal values."""
     own = _FLOATING.get(name)
     if own == ddl:
         return _cast(ddl)
@@ -260,7 +255,7 @@ def _floating(name: str, ddl: str) -> Reading:
 
 
 def _exact_float(ddl: str) -> Reading:
-    """FLOAT or DOUBLE of a decimal number with so few digits that none is lost; NaN and infinity fit too."""
+    """Return the reading of a decimal number as FLOAT or DOUBLE if no digit is lost; NaN and infinity fit."""
     unimportant = literal("^-?0*[.]?0*|[.]|[.]?0+$")
     number = literal("^-?[0-9]+([.][0-9]+)?$")
 

@@ -1,4 +1,4 @@
-"""Values that silver's type of a column cannot hold, kept as their text in ``_unrepresentable``."""
+"""Keep values that silver's type of a column cannot hold, as their text in ``_unrepresentable``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def lost_values(losable: Sequence[tuple[str, str, str]]) -> str:
-    """The map of texts that their types do not hold, from (column, text, value); NULL without any."""
+    """Return the map of texts that their types do not hold, from (column, text, value); NULL without any."""
     if not losable:
         return f"CAST(NULL AS {OWN_COLUMNS[UNREPRESENTABLE]})"
     anything = " OR ".join(f"{text} IS NOT NULL AND {value} IS NULL" for _, text, value in losable)
