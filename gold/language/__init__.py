@@ -1,4 +1,4 @@
-"""The document file: its keys, its checks, its JSON Schema.
+"""Read the document file: its keys, its checks, its JSON Schema.
 
 In reading order: `model`, `types`, `json_schema`.
 """

@@ -1,19 +1,20 @@
-r"""How PostgreSQL compares the values of a column, whatever Spark type holds them: the one gate. Pure.
+"""Decide how PostgreSQL compares the values of a column, in any Spark type: the one gate. Pure.
 
 Silver holds many of PostgreSQL's types as their text, and Spark compares text by code points. For each type
 this module decides whether equality and order of the held value are PostgreSQL's:
 
-* *as they are*: numbers, dates, timestamps, booleans, bytea; also text whose form makes text order the
-  type's own order: uuid, time, macaddr, bit strings.
-* *by an expression* over the value, where that is short and certain: citext without case, enums by their
-  labels, pg_lsn, arrays and composites (PostgreSQL puts a NULL inside them after all values, Spark before).
-* *refused* with a remedy everywhere else.
+* *unchanged*: numbers, dates, timestamps, booleans, bytea; also text whose form gives the type's own order:
+  uuid, time, macaddr, bit strings.
+* *by an expression* over the value, if the expression is short and certain: citext without case, enums by
+  their labels, pg_lsn, arrays and composites (PostgreSQL puts a NULL inside an array or composite after all
+  values, Spark before).
+* *refused* with a remedy for every other type.
 
 Text has the order of its code points, as ``COLLATE "C"`` in PostgreSQL. Equality of text is equality of bytes
-under each deterministic collation; columns of another collation are refused.
+under each deterministic collation; gold refuses columns of any other collation.
 
-A type that `silver.types` chooses is compared as that type: PostgreSQL would do so after the same cast. Text
-of a number is refused all the same: ``1`` and ``1.0`` are one number.
+Gold compares a type chosen by `silver.types` as the chosen type: PostgreSQL would do so after the same cast.
+Gold nevertheless refuses the text of a number: ``1`` and ``1.0`` are equal numbers.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ _Key: TypeAlias = "Callable[[str], str]"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How one kind of comparison is done.
+    """The rule for one kind of comparison.
 
     Attributes:
-        key: SQL of a value to SQL of what Spark compares as PostgreSQL compares the value; None: the value.
+        key: from SQL of a value to SQL that Spark compares as PostgreSQL compares the value; None: the value.
         ddl: Spark type of the key.
-        refused: the reason why there is no such comparison; empty where there is one.
-        tag: what tells the rule from other rules that one column may be compared by.
-        merges: whether values that differ have one key.
+        refused: the reason against such a comparison; empty if gold compares.
+        tag: distinguishes the rule from other rules for the same column.
+        merges: whether different values may have an equal key.
     """
 
     key: _Key | None = None
@@ -62,17 +63,17 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How PostgreSQL compares the values of a type.
+    """PostgreSQL's comparison of the values of a type.
 
     Attributes:
         name: of the type, for messages.
         family: PostgreSQL has operators between types of one family alone.
         equality: whether two values are equal.
         order: whether a value is less than another.
-        written: form of a literal that is the very text of its value; None: any text is.
-        element: of an array: how its elements are compared.
-        fields: of a composite, or a range: how each field is compared.
-        remedy: what to do instead, of a comparison that is refused.
+        written: form of a literal that is exactly the text of its value; None: any text.
+        element: for an array: the comparison of its elements.
+        fields: for a composite, or a range: the comparison of each field.
+        remedy: the user's alternative to a refused comparison.
     """
 
     name: str
@@ -86,21 +87,21 @@ class Comparison:
 
     @property
     def plain(self) -> bool:
-        """Check whether Spark's own operators, also those with literals, are PostgreSQL's."""
+        """Check whether Spark's own operators, also with literals, are PostgreSQL's."""
         return self.equality.native and self.order.native and self.written is None
 
     def field(self, name: str) -> Comparison | None:
-        """Return how a field is compared, where Spark's operators do not simply do the same."""
+        """Return the comparison of a field; None if Spark's operators are right."""
         found = next((way for own, way in self.fields if own.lower() == name.lower()), None)
         return None if found is None or found.plain else found
 
     def accepts(self, text: str) -> bool:
-        """Check whether a literal is the text that silver has of the same value."""
+        """Check whether a literal is silver's text of the literal's value."""
         return self.written is None or self.written.fullmatch(text) is not None
 
 
 PREFIX: Final = "_deltasmelt"
-"""The names of columns begin with it that a document's query derives from the source's."""
+"""Begin of the names of columns that a document's query derives from source columns."""
 
 _NATIVE: Final = Rule()
 _WHOLE: Final = frozenset(("int2", "int4", "int8", "oid"))
@@ -118,14 +119,14 @@ _ANOTHER: Final = "take another column, or cast the column at the source (a gene
 
 
 def comparison(column: SilverColumn) -> Comparison:
-    """Return how PostgreSQL compares the values of a column."""
+    """Return PostgreSQL's comparison of the values of a column."""
     return _of(column.type, column.spark_type, overridden=column.overridden)
 
 
 def may_lose(column: SilverColumn) -> bool:
     """Check whether a column's type at the source has values that silver's type cannot hold.
 
-    Such a value is NULL in silver and stands in the row's ``_unrepresentable``.
+    Such a value is NULL in silver; the row's ``_unrepresentable`` has its text.
     """
     if column.reading.exact:
         return False
@@ -134,7 +135,7 @@ def may_lose(column: SilverColumn) -> bool:
 
 
 def lost_name(name: str) -> str:
-    """Return the name of the column that says of a row whether silver could not hold a column's value."""
+    """Return the name of the column that flags rows whose value silver could not hold."""
     return f"{PREFIX}_lost_{name}"
 
 
@@ -155,7 +156,7 @@ def _of(type_: PgType, ddl: str, *, overridden: bool) -> Comparison:
 
 
 def _collated(found: Comparison, special: str) -> Comparison:
-    """Return how values are compared that have a special `PgType.collation`."""
+    """Return the comparison of values that have a special `PgType.collation`."""
     if found.family == "citext" and special in _SMALL_LETTERS:
         rule = Rule(_SMALL_LETTERS[special], "STRING", tag=special)
         return replace(found, equality=rule, order=rule)
@@ -196,7 +197,7 @@ def _scalar(name: str, ddl: str) -> Comparison:
 
 
 def _as_chosen(ddl: str) -> Comparison:
-    """Return how values of a type that the pipeline file chose are compared: as that type."""
+    """Return the comparison of values whose type the pipeline file chose: by the chosen type."""
     if not types.orderable(ddl):
         return _refused(ddl)
     base = types.base(ddl)
@@ -205,7 +206,7 @@ def _as_chosen(ddl: str) -> Comparison:
 
 
 def _as_text(name: str) -> Comparison:
-    """Return how the text of another type's values, which the pipeline file chose, is compared."""
+    """Return the comparison of values of another type for which the pipeline file chose text."""
     rule = Rule(refused="silver.types makes text of it, which has another order")
     return Comparison(
         f"the text of {name}", "text", _NATIVE, rule, remedy="leave out the override in silver.types"
@@ -218,21 +219,22 @@ def _refused(name: str) -> Comparison:
 
 
 def _without_order(name: str, written: re.Pattern[str]) -> Comparison:
-    """Return how a type is compared whose text is the same for equal values but has another order."""
+    """Return the comparison of a type whose equal values have equal texts in a different order."""
     rule = Rule(refused="silver holds it as text, which has another order than PostgreSQL's")
     return Comparison(name, name, _NATIVE, rule, written, remedy=_ANOTHER)
 
 
 def _by_text(name: str, written: re.Pattern[str], family: str = "") -> Comparison:
-    """Return how a type is compared whose text has its equality and its order."""
+    """Return the comparison of a type whose text has the type's equality and order."""
     remedy = "write the literal as PostgreSQL prints the value"
     return Comparison(name, family or name, _NATIVE, _NATIVE, written, remedy=remedy)
 
 
 def _folded(value: str) -> str:
-    """Return SQL of a text in small letters, each character by itself, as PostgreSQL's lower() has them.
+    """Return SQL of a text in small letters, each character by itself, like PostgreSQL's lower().
 
-    Spark's lower() also looks at the letters around: the sigma at the end of a word is another letter to it.
+    Spark's lower() also depends on the neighbouring letters: a sigma at the end of a word becomes another
+    letter.
     """
     return f"lower(translate({value}, '\u03a3\u0130', '\u03c3i'))"
 
@@ -246,7 +248,7 @@ _SMALL_LETTERS: Final[dict[str, _Key]] = {
     "ascii": lambda value: f"translate({value}, {literal(ascii_uppercase)}, {literal(ascii_lowercase)})",
     "full": lambda value: f"lower({value})",
 }
-"""How citext is compared where the database makes small letters otherwise than letter by letter."""
+"""Comparison of citext in databases that do not make small letters letter by letter."""
 
 _CITEXT: Final = Comparison(
     "citext", "citext", Rule(_folded, "STRING"), Rule(_folded, "STRING"), _NEVER,
@@ -260,7 +262,7 @@ _HELD: Final[dict[str, Comparison]] = {
     },
     "bytea": Comparison("bytea", "bytea", _NATIVE, _NATIVE, _NEVER, remedy="write bytes as X'00FF'"),
 }
-"""Types of which silver holds the value, if no override makes text of it."""
+"""Types whose value silver holds, unless an override makes the value text."""
 
 _INTERVAL: Final = Rule(refused="silver holds it as text, in which P30D and P1M differ")
 _KNOWN: Final[dict[str, Comparison]] = {
@@ -312,7 +314,7 @@ def _enum(type_: PgType) -> Comparison:
 
 
 def _array(element: Comparison) -> Comparison:
-    """Return how arrays are compared: by their elements, NULL after all values, then by their number."""
+    """Return the comparison of arrays: by elements, NULL after all values, then by the number of elements."""
     name = f"{element.name}[]"
     equality, order = element.equality, element.order
     if equality.key is not None:

@@ -1,4 +1,4 @@
-"""A document file, read and checked in itself; `gold.tree` resolves it against silver's tables."""
+"""Read a document file and check the file in itself; `gold.tree` resolves it against silver's tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document's definition and its file, which knows lines."""
+    """A document's definition and its file, which knows line numbers."""
 
     definition: Definition
     file: YamlFile
@@ -55,7 +55,7 @@ def load_document(path: Path) -> Document:
 
 
 def parse_document(file: YamlFile) -> Document:
-    """As `load_document`, from a file that was read.
+    """Return the document in a file already read; see `load_document`.
 
     Raises:
         ConfigurationError: ``file:line: …`` for each problem.
@@ -70,16 +70,16 @@ def parse_document(file: YamlFile) -> Document:
 def load_documents(
     paths: Iterable[Path], wrong: dict[str, ConfigurationError] | None = None
 ) -> list[Document]:
-    """Read document files; two documents of one name are refused, also of names that differ only in case.
+    """Read document files; refuse two documents whose names are equal or differ only in case.
 
     Args:
-        paths: the files.
-        wrong: takes the error of each document that cannot be read, by the document's name, or by the file's
-            where the file gives none. Several files of one name are one error that names each of them. The
-            other documents are then returned.
+        paths: the document files, in order.
+        wrong: collects the error of each unreadable document, by the document's name, or by the file's name
+            if the file gives none. Several files with one name give one error that names each file. The
+            function then returns the other documents.
 
     Raises:
-        ConfigurationError: ``file:line: …`` for each problem of the first file that has any.
+        ConfigurationError: ``file:line: …`` for each problem of the first file with problems.
     """
     documents: dict[str, Document] = {}
     for path in paths:
@@ -102,7 +102,7 @@ def load_documents(
 
 
 def _both(first: ConfigurationError, second: ConfigurationError) -> ConfigurationError:
-    """Return one error for two files of one name: errors of documents are recorded by name."""
+    """Return one error for two files with one document name: gold records errors of documents by name."""
     message = f"{first.message}\n{second.where}: {second.message}"
     return ConfigurationError(
         message, code=first.code, where=first.where, remedy=first.remedy or second.remedy
@@ -110,7 +110,7 @@ def _both(first: ConfigurationError, second: ConfigurationError) -> Configuratio
 
 
 def _name_in(path: Path) -> str:
-    """Return the name of the document in a file that is wrong; the file's where it has none."""
+    """Return the name of the document in a wrong file; the file's name if the file gives none."""
     try:
         found = read_yaml(path).data
     except ConfigurationError:
@@ -120,7 +120,7 @@ def _name_in(path: Path) -> str:
 
 
 def output_names(entry: str | dict[str, Any]) -> list[str]:
-    """Names that an entry puts into the object: its own, or those of a flattened row."""
+    """Return the names that an entry puts into the object: its own, or the names of a flattened row."""
     spec = None if isinstance(entry, str) else entry[entry_name(entry)]
     if not (isinstance(spec, OneField) and spec.flatten):
         return [entry_name(entry)]
@@ -128,7 +128,7 @@ def output_names(entry: str | dict[str, Any]) -> list[str]:
 
 
 def _name_clashes(document: Document) -> Iterator[Problem]:
-    """Names that occur twice in one object, also those that differ in case alone, which Spark ignores."""
+    """Report names that occur twice in one object; names that differ only in case clash too."""
     definition, file = document.definition, document.file
     for index, entry in enumerate(definition.fields):
         for name in output_names(entry):

@@ -1,7 +1,7 @@
-"""JSON Schemas: of document files, for editors, and of the documents themselves. Pure.
+"""Build JSON Schemas: of document files, for editors, and of the documents themselves. Pure.
 
-A document's schema is of its JSON form as `to_json` writes it (`gold.compile.clauses.as_json`) and `smelt
-preview` shows it: every field is there, NULL is `null`, DECIMAL is a number with all its digits, binary is
+A document's schema describes the JSON that `to_json` writes (`gold.compile.clauses.as_json`) and `smelt
+preview` shows: every field is present, NULL is `null`, DECIMAL is a number with all its digits, binary is
 base64.
 """
 
@@ -36,12 +36,12 @@ _PLAIN: Final[dict[str, dict[str, Any]]] = {
 
 
 def document_schema(name: str, described: dict[str, Any], required: Sequence[str] = ()) -> dict[str, Any]:
-    """The JSON Schema of a document.
+    """Return the JSON Schema of a document.
 
     Args:
-        name: of the document.
+        name: the title of the schema, the document's name.
         described: Spark's own description of the document's columns (`StructType.jsonValue`).
-        required: fields that are never NULL, whatever Spark knows of them.
+        required: fields that are never NULL, even if Spark knows them as nullable.
     """
     schema = _described(described)
     for field in required:
@@ -50,7 +50,7 @@ def document_schema(name: str, described: dict[str, Any], required: Sequence[str
 
 
 def _described(kind: Any) -> dict[str, Any]:
-    """Of one of Spark's types."""
+    """Return the JSON Schema of a Spark type."""
     if isinstance(kind, str):
         return dict(_PLAIN.get(kind, {"type": "number"} if kind.startswith("decimal") else {}))
     if kind["type"] == "struct":
@@ -88,10 +88,10 @@ def _never_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def file_schema() -> dict[str, Any]:
-    """The JSON Schema of document files.
+    """Return the JSON Schema of document files.
 
-    It is made from the models that read them: what it refuses they refuse. What depends on tables and columns
-    only `smelt check` can say.
+    The schema comes from the models that read the files: the models refuse whatever the schema refuses. Only
+    `smelt check` can check what depends on tables and columns.
     """
     schema = _tidied(Definition.model_json_schema())
     schema["title"] = "a document of deltasmelt"
@@ -99,7 +99,7 @@ def file_schema() -> dict[str, Any]:
 
 
 def _tidied(schema: Any) -> Any:
-    """Without titles that repeat names and without nulls, which nobody writes; with texts for each key."""
+    """Remove titles that repeat names, and nulls, which nobody writes; add a text for each key."""
     if isinstance(schema, list):
         return [_tidied(one) for one in schema]
     if not isinstance(schema, dict):
@@ -122,7 +122,7 @@ def _tidied(schema: Any) -> Any:
 
 
 def _documented(text: str) -> tuple[str, dict[str, str]]:
-    """A docstring's text, and what it says of each attribute."""
+    """Return a docstring's text, and the text of each attribute."""
     head, _, listed = inspect.cleandoc(text).partition("Attributes:\n")
     flowing = re.sub(r"\n {6,}", " ", listed)
     texts = dict(re.findall(r"^ {4}(\w+): (.+)$", flowing, re.MULTILINE))

@@ -1,14 +1,14 @@
-"""The document language: what a document file says, as strict models.
+"""Define the document language: the content of a document file, as strict models.
 
-A document file is read here without knowing any table, so that a wrong key, verb or type is found offline.
-What needs the catalog (tables, columns, types) is `gold.tree.resolve`. Each entry of `fields` is a column's
-name, or one name with one verb::
+The models read a document file without knowing any table, so that a check offline finds a wrong key, verb or
+type. `gold.tree.resolve` checks everything that needs the catalog (tables, columns, types). Each entry of
+`fields` is a column's name, or one name with one verb::
 
     fields:
       - id
       - country: {one: public.countries, on: {id: country_id}, fields: [code, name]}
 
-Verbs are told apart by their own key, and the errors of a field speak of its verb alone, never of all verbs.
+The verb's own key identifies the verb, and a field's errors mention only this verb, never all verbs.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _entry_tag(value: Any) -> str:
 
 
 def _exactly_one(*names: str) -> dict[str, Any]:
-    """What a validator says in Python, for the JSON Schema: one of these keys, and no other, is there."""
+    """Return the JSON Schema of a Python validator: exactly one of these keys is present."""
     return {"oneOf": [{"required": [name]} for name in names]}
 
 
@@ -215,7 +215,7 @@ class _Joined(Section):
 
     @property
     def join_path(self) -> list[Through]:
-        """Tables between the parent and the far one, from the parent's side."""
+        """Tables between the parent and the far table, from the parent's side."""
         return self.through if isinstance(self.through, list) else [self.through] if self.through else []
 
 
@@ -298,12 +298,12 @@ class AggregateField(_Joined):
 
     @property
     def function(self) -> str:
-        """Which of `AGGREGATES` it is."""
+        """The function among `AGGREGATES` that the field uses."""
         return next(name for name in AGGREGATES if getattr(self, name) is not None)
 
     @property
     def target(self) -> tuple[TableName, str | None]:
-        """The table, and the column where there is one."""
+        """The table, and the column if the field names a column."""
         return parse_target(getattr(self, self.function))
 
     @model_validator(mode="after")
@@ -381,17 +381,17 @@ class Definition(Section):
 
     @property
     def root_table(self) -> TableName:
-        """The table whose rows the documents belong to."""
+        """The table whose rows have documents."""
         return TableName.parse(self.root)
 
 
 def entry_name(entry: str | dict[str, Any]) -> str:
-    """The field's name that an entry gives."""
+    """Return the name of the field that an entry defines."""
     return entry if isinstance(entry, str) else next(iter(entry))
 
 
 def through_paths(spec: ManyField | AggregateField) -> list[tuple[tuple[str | int, ...], Through]]:
-    """Link tables, each with its path below the field in the file."""
+    """Return the link tables, each with its path below the field in the file."""
     if isinstance(spec.through, list):
         return [(("through", index), step) for index, step in enumerate(spec.through)]
     return [(("through",), step) for step in spec.join_path]

@@ -1,4 +1,4 @@
-"""The small notations of a document file: names, orderings, targets of aggregates."""
+"""Parse the small notations of a document file: names, orderings, targets of aggregates."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ Snippet: TypeAlias = Annotated[str, StringConstraints(min_length=1, strip_whites
 
 @dataclass(frozen=True, slots=True)
 class OrderedColumn:
-    """One entry of `order_by`. NULLs lie as in PostgreSQL unless said: last ascending, first descending."""
+    """An entry of `order_by`. By default NULLs are placed as in PostgreSQL: last ascending, else first."""
 
     column: str
     descending: bool = False
@@ -98,7 +98,7 @@ def parse_ordering(text: str) -> OrderedColumn:
     """Read ``column [asc|desc] [nulls first|last]``; backticks around a name with spaces.
 
     Raises:
-        ValueError: text of another form.
+        ValueError: the text has another form.
     """
     match = _ORDERING.fullmatch(text)
     if match is None:
@@ -112,7 +112,7 @@ def parse_target(text: str) -> tuple[TableName, str | None]:
     """Read ``schema.table`` or ``schema.table.column``.
 
     Raises:
-        ValueError: neither.
+        ValueError: the text has neither form.
     """
     parts = _NAME_PART.findall(text)
     if ".".join(parts) != text or len(parts) not in {2, 3}:

@@ -1,15 +1,17 @@
-"""How PostgreSQL compares values of two columns for equality, whose types may differ. Pure.
+"""Decide how PostgreSQL compares values of two columns for equality, whose types may differ. Pure.
 
-PostgreSQL picks the operator by both types, so one column may be compared by other rules beside another one:
+PostgreSQL chooses the operator by both types, so the rule for a column depends on the type of the second
+column:
 
-* ``varchar`` beside ``char(n)`` becomes ``char(n)``: blanks at its end do not count. Beside ``text`` and
-  ``name`` both are texts, and a ``char(n)`` has no blanks at its end.
-* ``citext`` beside ``text`` becomes ``text``.
-* ``int2`` and ``int4`` beside ``oid`` become ``oid``, which has no sign: -1 is 4294967295. There is no
-  equality of ``oid`` and other numbers than whole ones.
-* Numbers are compared exactly. Spark has 38 digits for both: beside DECIMAL(38,0) it rounds each fraction. So
-  both become the type that holds what can be equal at all (`gold.language.types.shared`); a number that the
-  type does not hold equals no value of the other column, and has NULL as its key.
+* ``varchar`` with ``char(n)`` becomes ``char(n)``: trailing blanks do not count. With ``text`` and ``name``
+  both are texts, and a ``char(n)`` has no trailing blanks.
+* ``citext`` with ``text`` becomes ``text``.
+* ``int2`` and ``int4`` with ``oid`` become ``oid``, which has no sign: -1 is 4294967295. PostgreSQL has no
+  equality of ``oid`` and numbers other than whole numbers.
+* PostgreSQL compares numbers exactly. Spark has 38 digits for both numbers: with DECIMAL(38,0) Spark rounds
+  each fraction. So gold casts both to the type of all numbers that can be equal
+  (`gold.language.types.shared`). A number that this type does not hold equals no value of the second column,
+  and its key is NULL.
 """
 
 from __future__ import annotations
@@ -32,14 +34,14 @@ _CHANGED: Final = {
     "char(n)": "count the blanks at its end, or not",
     "name": "cut each to the bytes of a name",
 }
-"""Types of texts, and what PostgreSQL does to other texts that become such a type."""
+"""Types of text, with the change that PostgreSQL makes when it casts other texts to the type."""
 _SMALL: Final = ("int2", "int4")
 _AS_OID: Final = Rule(lambda value: f"CAST({value} AS BIGINT) & 4294967295", "BIGINT", tag="oid")
 _UNPADDED: Final = Rule(lambda value: f"rtrim({value})", "STRING", tag="unpadded", merges=True)
 
 
 def unlike(one: Comparison, other: Comparison) -> str:
-    """Return why PostgreSQL would not compare values of two types; empty where it would."""
+    """Return why PostgreSQL would not compare values of two types; empty if PostgreSQL would."""
     if one.family == other.family or {one.family, other.family} == {"citext", "text"}:
         return ""
     if {one.family, other.family} == {"oid", "number"} and {one.name, other.name} & {*_SMALL, "int8"}:
@@ -48,20 +50,21 @@ def unlike(one: Comparison, other: Comparison) -> str:
 
 
 def padded(one: Comparison, other: Comparison) -> bool:
-    """Check whether blanks at the end of one value do not count beside the other: varchar beside char(n)."""
+    """Check whether trailing blanks of the first value do not count: varchar with char(n)."""
     return (one.name, other.name) == ("varchar", "char(n)")
 
 
 def way_of_chosen(ways: Sequence[Comparison], *, beside_text: bool) -> Comparison | None:
-    """Return how PostgreSQL compares one of several values, as ``coalesce`` gives; None: as Spark does.
+    """Return the comparison of a value chosen among several, as by ``coalesce``; None: Spark's own.
 
-    PostgreSQL gives all values the first one's type, in CASE that of ELSE; but ``name`` comes before other
-    texts, and these before ``citext``. So ``varchar`` beside ``text`` may become either, which matters beside
-    a ``char(n)`` alone. A choice among texts of which one is a ``char(n)`` or a ``name`` is refused.
+    PostgreSQL casts all values to the type of the first value, in CASE to the type of ELSE. But ``name``
+    precedes other texts, and other texts precede ``citext``. So a choice of ``varchar`` and ``text`` may
+    become either type; the type matters only beside a ``char(n)``. Gold refuses a choice among texts with a
+    ``char(n)`` or a ``name``.
 
     Args:
-        ways: how each value is compared that is not compared as Spark does.
-        beside_text: whether one of the values is ``text``.
+        ways: the comparisons of the values that Spark's own comparison does not fit.
+        beside_text: whether at least one value is ``text``.
     """
     names = {*(way.name for way in ways), *(["text"] if beside_text else [])}
     if len(names) < 2 or not {way.family for way in ways} <= {"text", "citext"}:
@@ -74,7 +77,7 @@ def way_of_chosen(ways: Sequence[Comparison], *, beside_text: bool) -> Compariso
 
 
 def rule_beside(mine: SilverColumn, theirs: SilverColumn) -> Rule:
-    """Return how a column is compared for equality with another one of a like type."""
+    """Return the rule for the equality of a column with a second column of a like type."""
     one, other = comparison(mine), comparison(theirs)
     if one.equality.refused:
         return one.equality

@@ -1,4 +1,4 @@
-"""What the document language asks of Spark types: comparing, ordering, adding up, defaults."""
+"""Answer the document language's questions about Spark types: comparing, ordering, adding up, defaults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DIGITS: Final = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "INTEGER": 10, "BIGINT
 """Digits of the decimal that Spark makes of a whole number."""
 
 DIGITS_OF_DOUBLE: Final = 15
-"""Digits of each exact number that a floating-point number of 64 bits holds."""
+"""Number of decimal digits that a 64-bit floating-point number holds exactly."""
 
 _MOST_DIGITS: Final = 38
 _BIGINT_DIGITS: Final = 18
@@ -25,28 +25,28 @@ _WORD: Final = re.compile(r"\w+")
 
 
 def base(ddl: str) -> str:
-    """The type's first word: ``DECIMAL(12,2)`` is ``DECIMAL``."""
+    """Return the type's first word: ``DECIMAL(12,2)`` is ``DECIMAL``."""
     found = _WORD.match(ddl.strip())
     return found[0].upper() if found else ""
 
 
 def is_integer(ddl: str) -> bool:
-    """Whether values are whole numbers of a fixed width."""
+    """Check whether values are whole numbers of a fixed width."""
     return base(ddl) in _INTEGERS
 
 
 def is_floating(ddl: str) -> bool:
-    """Whether sums depend on the order of their terms."""
+    """Check whether sums depend on the order of their terms."""
     return base(ddl) in _FLOATING
 
 
 def is_numeric(ddl: str) -> bool:
-    """Whether values can be added up."""
+    """Check whether values can be added up."""
     return base(ddl) in {*_INTEGERS, *_FLOATING, "DECIMAL", "NUMERIC"}
 
 
 def digits(ddl: str) -> tuple[int, int] | None:
-    """Return how many digits Spark has before and after the point; None where it has a floating point."""
+    """Return Spark's number of digits before and after the point; None for a floating-point type."""
     if is_integer(ddl):
         return _DIGITS[base(ddl)], 0
     found = _DECIMAL.fullmatch(ddl)
@@ -57,7 +57,7 @@ def digits(ddl: str) -> tuple[int, int] | None:
 
 
 def rounded(one: str, other: str) -> bool:
-    """Check whether Spark rounds numbers of two types before it compares them: it has 38 digits for both."""
+    """Check whether Spark rounds numbers of two types before a comparison: Spark has 38 digits for both."""
     mine, theirs = digits(one), digits(other)
     if mine is None or theirs is None:
         return False
@@ -65,9 +65,9 @@ def rounded(one: str, other: str) -> bool:
 
 
 def shared(one: str, other: str) -> str:
-    """Return the type that holds each number which values of both types can be equal to.
+    """Return the type that holds every number that values of both types can equal.
 
-    One of both has as many digits after the point, and at least as many before it: the type exists.
+    The type exists: a type of the two has as many digits after the point, and at least as many before.
     """
     mine, theirs = digits(one) or (0, 0), digits(other) or (0, 0)
     scale = max(mine[1], theirs[1])
@@ -75,9 +75,10 @@ def shared(one: str, other: str) -> str:
 
 
 def calculated(operator: str, one: str, other: str) -> str:
-    """Return the type that Spark gives to a sum, a product or a remainder; empty where that is not known.
+    """Return Spark's type of a sum, a product or a remainder; empty if unknown.
 
-    Gold's sessions keep all digits after the point: what then has too many before it fails the document.
+    Gold's sessions keep all digits after the point: a result with too many digits before the point fails the
+    document.
     """
     if not (one and other):
         return ""
@@ -93,7 +94,7 @@ def calculated(operator: str, one: str, other: str) -> str:
 
 
 def overflows(one: str, other: str) -> bool:
-    """Check whether a product has digits after the point that leave no room for those before it."""
+    """Check whether a product's digits after the point leave no room for the digits before."""
     mine, theirs = digits(one), digits(other)
     if mine is None or theirs is None or mine[0] + theirs[0] + 1 + mine[1] + theirs[1] <= _MOST_DIGITS:
         return False
@@ -101,7 +102,7 @@ def overflows(one: str, other: str) -> bool:
 
 
 def wraps(one: str, other: str) -> bool:
-    """Check whether a whole quotient may have more digits than BIGINT, in which Spark has each of them."""
+    """Check whether a whole quotient may have more digits than BIGINT, Spark's type for the quotient."""
     mine, theirs = digits(one), digits(other)
     if mine is None or theirs is None or (is_integer(one) and is_integer(other)):
         return False
@@ -109,12 +110,12 @@ def wraps(one: str, other: str) -> bool:
 
 
 def is_scientific(text: str) -> bool:
-    """Check whether a number is written with an exponent: floating to Spark, exact to PostgreSQL."""
+    """Check whether a number has an exponent: floating to Spark, exact to PostgreSQL."""
     return _SCIENTIFIC.fullmatch(text) is not None
 
 
 def of_number(text: str) -> str:
-    """Return the type by which Spark compares a number that is written in SQL."""
+    """Return the type by which Spark compares a number in SQL text."""
     found = _LITERAL.fullmatch(text)
     if found is None or found[3].upper() in {"D", "F"}:
         return "DECIMAL" if text.upper().endswith("BD") else "DOUBLE"
@@ -123,17 +124,17 @@ def of_number(text: str) -> str:
 
 
 def orderable(ddl: str) -> bool:
-    """Whether values can be compared by less and greater."""
+    """Check whether values have an order by less and greater."""
     return not re.search(r"\b(?:MAP|VARIANT)\b", ddl.upper())
 
 
 def map_key(ddl: str) -> bool:
-    """Whether values can be the names in a JSON object: Spark writes others by their address in memory."""
+    """Check whether values can be names in a JSON object: Spark writes others by their memory address."""
     return not re.search(r"\b(?:BINARY|ARRAY|STRUCT|MAP|VARIANT|INTERVAL)\b", ddl.upper())
 
 
 def comparable(left: str, right: str) -> bool:
-    """Whether values of both types can be equal: numbers of all kinds, otherwise equal types."""
+    """Check whether values of both types can be equal: numbers of all kinds, else only equal types."""
     if not (orderable(left) and orderable(right)):
         return False
     if is_numeric(left) and is_numeric(right):
@@ -145,7 +146,7 @@ def comparable(left: str, right: str) -> bool:
 
 
 def unfit(function: str, ddl: str) -> str | None:
-    """Why an aggregate cannot be taken of a type; None where it can."""
+    """Return why a type does not fit an aggregate; None if the type fits."""
     if function in {"sum", "avg"} and not is_numeric(ddl):
         if base(ddl) == "STRING":
             return "not a number; for numeric without precision set silver.types, e.g. decimal(38,9)"
@@ -156,7 +157,7 @@ def unfit(function: str, ddl: str) -> str | None:
 
 
 def holds(ddl: str, value: str | float) -> bool:
-    """Whether a default of the document file is a value of a type."""
+    """Check whether a default of the document file is a value of a type."""
     kind = base(ddl)
     if isinstance(value, bool) or kind == "BOOLEAN":
         return isinstance(value, bool) and kind == "BOOLEAN"

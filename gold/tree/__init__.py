@@ -1,4 +1,4 @@
-"""A document resolved against silver's tables, and what is wrong with it.
+"""Resolve a document against silver's tables, and report the document's problems.
 
 In reading order: `resolve`, `check`.
 """

@@ -1,4 +1,4 @@
-"""Checking documents against silver's catalog, before anything runs. Needs no Spark and no data."""
+"""Check documents against silver's catalog before any run. Needs no Spark and no data."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ DOCUMENT_REMEDY: Final = "correct the document file to match the source; the nex
 
 
 def checked_tree(document: Document, catalog: Catalog) -> tuple[Tree | None, list[ConfigurationError]]:
-    """The resolved document, None where something is wrong with it; and everything that is wrong.
+    """Return the resolved document (None if the document has problems), and all problems.
 
-    Each problem of a table, a column or a type has its ``file:line``; an unknown name brings the nearest
-    known one. Without problems the document can be compiled.
+    Each problem of a table, a column or a type has its ``file:line``; for an unknown name the problem
+    suggests the nearest known name. A document without problems can be compiled.
     """
     tree, problems = resolve(document, catalog)
     ordered = sorted(dict.fromkeys(problems), key=lambda problem: problem.line)
@@ -36,10 +36,10 @@ def checked_tree(document: Document, catalog: Catalog) -> tuple[Tree | None, lis
 
 
 def resolved(document: Document, catalog: Catalog) -> Tree:
-    """The resolved document.
+    """Return the resolved document.
 
     Raises:
-        ConfigurationError: everything that is wrong with it.
+        ConfigurationError: all problems of the document, if any.
     """
     tree, problems = resolve(document, catalog)
     if tree is None:

@@ -1,7 +1,7 @@
-"""How a document compares columns: what is refused, and the derived columns that it needs. Pure.
+"""Decide which comparisons of columns a document may make, and derive the columns for them. Pure.
 
-`gold.tree.resolve` asks here at each place where equality or order matters: join pairs, orders, measures and
-the values that expressions compare. The rules themselves are of `gold.language.comparing`.
+`gold.tree.resolve` calls this module wherever equality or order matters: for join pairs, orders, measures and
+the values that expressions compare. `gold.language.comparing` has the rules themselves.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 class Comparisons:
-    """The comparisons of one document; collects the derived columns of its tables."""
+    """The comparisons of one document; collects the derived columns of the document's tables."""
 
     def __init__(self) -> None:
         self._derived: dict[TableName, dict[str, Derived]] = {}
 
     def extend(self, scopes: Iterable[Scope]) -> None:
-        """Give the tables of all scopes their derived columns; the tree is complete."""
+        """Give the tables of all scopes their derived columns, once the tree is complete."""
         for scope in scopes:
             scope.table = extended(scope.table, self._derived.get(scope.table.table, {}).values())
 
     def known(self, scope: Scope) -> dict[str, Known]:
-        """Return what an expression has to know of the columns of a scope."""
+        """Return the columns of a scope with all properties that an expression needs."""
         found = {}
         for column in scope.table.columns:
             way = comparison(column)
@@ -45,22 +45,22 @@ class Comparisons:
         return found
 
     def read(self, scope: Scope, expression: Expression) -> None:
-        """Have a scope read the columns of an expression."""
+        """Add the columns of an expression to the columns that a scope reads."""
         scope.reads.update(expression.columns)
         for column in scope.table.columns:
             if lost_name(column.name) in expression.columns:
                 self._add(scope, lost_of(column))
 
     def origin(self, scope: Scope, name: str) -> str:
-        """Return the source's column that a column of a join pair identifies; itself where it does not."""
+        """Return the source column that a column of a join pair identifies; else the column itself."""
         derived = self._derived.get(scope.table.table, {}).get(name)
         return name if derived is None or derived.merges else derived.origin
 
     def pair(self, this: Scope, mine: SilverColumn, that: Scope, theirs: SilverColumn) -> tuple[str, str]:
-        """Return the columns by which Spark joins two columns as PostgreSQL does.
+        """Return the columns by which Spark joins two columns like PostgreSQL.
 
         Raises:
-            ValueError: there are none.
+            ValueError: Spark cannot join the two columns like PostgreSQL.
         """
         wrong = unjoined((this.table.table, mine), (that.table.table, theirs))
         if wrong is not None:
@@ -69,13 +69,14 @@ class Comparisons:
         return self._equal(this, mine, rules[0]), self._equal(that, theirs, rules[1])
 
     def ordering(self, scope: Scope, name: str) -> str:
-        """Return the column by which Spark orders rows as PostgreSQL orders them by a column."""
+        """Return the column by which Spark orders rows like PostgreSQL orders rows by `name`."""
         column = scope.table.column(name)
         rule = comparison(column).order
         return name if rule.key is None else self._add(scope, key_of(column, rule, "order"))
 
     def measured(self, function: str, scope: Scope, of: str) -> tuple[str, str | None]:
-        """Return the column that an aggregate takes, and another column if that orders the values."""
+        """Return the column that an aggregate reads, and a second column if the second column orders the values.
+        """
         column = scope.table.column(of)
         way = comparison(column)
         if function == "count" and may_lose(column):
@@ -96,7 +97,7 @@ class Comparisons:
 
 
 def unjoined(this: tuple[TableName, SilverColumn], that: tuple[TableName, SilverColumn]) -> str | None:
-    """Return why two columns cannot be joined as PostgreSQL joins them; None where they can."""
+    """Return why Spark cannot join two columns like PostgreSQL; None if Spark can."""
     (table, mine), (other_table, theirs) = this, that
     if not types.comparable(mine.spark_type, theirs.spark_type):
         kinds, wrong = (mine.spark_type, theirs.spark_type), "they cannot be equal"
@@ -111,11 +112,9 @@ def unjoined(this: tuple[TableName, SilverColumn], that: tuple[TableName, Silver
 
 
 def undecided(table: SilverTable, named: Container[str]) -> str | None:
-    """Return why a table's key cannot decide which rows are taken; None where it can.
+    """Return why a table's key cannot decide which rows gold takes; None if the key can.
 
-    Args:
-        table: of the rows.
-        named: columns by which an order has the rows already.
+    `named` has the columns by which an order already sorts the rows.
     """
     found = (unordered(table.column(name)) for name in table.key if name not in named)
     wrong = next(filter(None, found), None)
@@ -123,7 +122,7 @@ def undecided(table: SilverTable, named: Container[str]) -> str | None:
 
 
 def unordered(column: SilverColumn) -> str | None:
-    """Return why rows cannot be ordered by a column as PostgreSQL does; None where they can."""
+    """Return why Spark cannot order rows by a column like PostgreSQL; None if Spark can."""
     if not types.orderable(column.spark_type):
         return f"{column.name!r} is {column.spark_type}, which has no order"
     way = comparison(column)
@@ -133,7 +132,7 @@ def unordered(column: SilverColumn) -> str | None:
 
 
 def unmeasured(function: str, scope: Scope, of: str) -> str | None:
-    """Return why an aggregate of a column cannot be taken as PostgreSQL does; None where it can."""
+    """Return why gold cannot aggregate a column like PostgreSQL; None if gold can."""
     column = scope.table.column(of)
     way, wrong = comparison(column), types.unfit(function, column.spark_type)
     held = column.spark_type
@@ -146,5 +145,6 @@ def unmeasured(function: str, scope: Scope, of: str) -> str | None:
 
 
 def _held(column: SilverColumn, way: Comparison) -> str:
-    """A column's type in words: PostgreSQL's, and Spark's where the pipeline file chose that."""
+    """Return a column's type for a message: PostgreSQL's, with Spark's if the pipeline file chose the type.
+    """
     return f"{way.name} ({column.spark_type} by silver.types)" if column.overridden else way.name

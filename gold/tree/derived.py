@@ -1,10 +1,10 @@
-"""Columns that a document needs beside those of silver's tables: keys of comparisons, lost values. Pure.
+"""Derive the columns that a document needs besides silver's columns: keys of comparisons, lost values. Pure.
 
-Where Spark does not compare a column as PostgreSQL does (`gold.language.comparing`), the tree names a derived
-column in its place: a join pair, a term of an order, a measure. A derived column is computed where the rows
-of its table are read (`with_derived`). So everything that works by names of columns, as the compiler, the
-walk from changes to roots and their images do, needs no rule of its own. A table without a derived column is
-read as before.
+If Spark does not compare a column like PostgreSQL (`gold.language.comparing`), the tree names a derived
+column in its place: in a join pair, a term of an order, or a measure. Gold computes a derived column while
+reading the rows of the table (`with_derived`). So all code that works by column names needs no rule of its
+own: the compiler, the walk from changes to roots, and the images of roots. Gold reads a table without a
+derived column unchanged.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Derived(SilverColumn):
-    """A column that is computed where a table is read.
+    """A column that gold computes while reading a table.
 
     Attributes:
         sql: the expression, over the table's columns.
-        origin: name of the column that it is made of.
-        merges: whether it is the same for values that differ.
+        origin: name of the source column of the expression.
+        merges: whether different values may give an equal result.
     """
 
     sql: str = ""
@@ -43,12 +43,9 @@ class Derived(SilverColumn):
 
 
 def key_of(column: SilverColumn, rule: Rule, kind: str) -> Derived:
-    """Return the column by which Spark compares another one as PostgreSQL does.
+    """Return the column by which Spark compares `column` like PostgreSQL.
 
-    Args:
-        column: what is compared.
-        rule: how; it has a key.
-        kind: ``equal`` or ``order``.
+    `rule` is the rule of the comparison and has a key; `kind` is ``equal`` or ``order``.
     """
     assert rule.key is not None  # noqa: S101 - for the type checker
     name = f"{PREFIX}_{kind}{rule.tag and '_'}{rule.tag}_{column.name}"
@@ -56,32 +53,32 @@ def key_of(column: SilverColumn, rule: Rule, kind: str) -> Derived:
 
 
 def lost_of(column: SilverColumn) -> Derived:
-    """Return the column that says of a row whether silver could not hold another column's value."""
+    """Return the column that flags rows for which silver could not hold another column's value."""
     # The first half is a test that Delta has statistics for; a function of the map alone would stop skipping.
     found = f"({UNREPRESENTABLE} IS NOT NULL AND map_contains_key({UNREPRESENTABLE}, {literal(column.name)}))"
     return _derived(column, lost_name(column.name), "BOOLEAN", found)
 
 
 def there_of(column: SilverColumn) -> Derived:
-    """Return the column that is NULL where another one is NULL at the source."""
+    """Return the column that is NULL exactly if `column` is NULL at the source."""
     lost = lost_of(column).sql
     sql = f"CASE WHEN {quote(column.name)} IS NOT NULL OR {lost} THEN true END"
     return _derived(column, f"{PREFIX}_there_{column.name}", "BOOLEAN", sql)
 
 
 def order_name(table: SilverTable, name: str) -> str:
-    """Return the column by which a column's order is had: itself, or the one derived for it."""
+    """Return the column that gives a column's order: the derived column, or else the column itself."""
     derived = f"{PREFIX}_order_{name}"
     return derived if any(column.name == derived for column in table.columns) else name
 
 
 def extended(table: SilverTable, derived: Iterable[Derived]) -> SilverTable:
-    """Return a table with derived columns after its own."""
+    """Return a table with derived columns after its own columns."""
     return replace(table, columns=(*table.columns, *derived))
 
 
 def origin(table: SilverTable, name: str) -> str:
-    """Return the source's column behind a column."""
+    """Return the source column behind a column."""
     column = table.column(name)
     return column.origin if isinstance(column, Derived) else name
 
@@ -93,7 +90,7 @@ def computed(table: SilverTable) -> list[str]:
 
 
 def rows_of(table: SilverTable, relation: str) -> str:
-    """Return a relation of a table's rows that has the derived columns too."""
+    """Return a relation of a table's rows with the derived columns."""
     derived = computed(table)
     return f"(SELECT *, {', '.join(derived)} FROM {relation})" if derived else relation
 
@@ -105,7 +102,7 @@ def with_derived(tree: Tree, relation: Callable[[TableName], str]) -> Callable[[
 
 
 def may_be_lost(tree: Tree) -> dict[TableName, list[str]]:
-    """Return, by table, the columns that a document reads and of which silver may lose values."""
+    """Return, by table, the columns that a document reads and whose values silver may lose."""
     found: dict[TableName, list[str]] = {}
     for name, table in tree.tables().items():
         read = {origin(table, column) for column in tree.reads(name)}

@@ -1,4 +1,4 @@
-"""A document resolved: the tree of tables, their join paths and their fields."""
+"""Define a resolved document: the tree of tables, their join paths and their fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from deltasmelt.silver.schema.catalog import SilverTable
 
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
-"""Join conditions: (this side's column, the other side's column)."""
+"""Join conditions: (column of this side, column of the other side)."""
 
 
 @dataclass(slots=True)
@@ -22,8 +22,8 @@ class Scope:
     Attributes:
         label: path of field names, for people: ``orders.items``; the root's is empty.
         table: the silver table.
-        where: filter of its rows.
-        reads: columns that the document takes from it; a change of any other column changes no document.
+        where: filter of the table's rows.
+        reads: columns that the document reads; a change of any other column changes no document.
     """
 
     label: str
@@ -42,7 +42,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """An object of the same row."""
+    """An object with values of the scope's own row."""
 
     name: str
     fields: tuple[TreeField, ...]
@@ -50,10 +50,10 @@ class Nested:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A field that comes from other rows.
+    """A field with values of other rows.
 
     Attributes:
-        measure: of an aggregate node: which of its measures.
+        measure: for an aggregate node: the index of the node's measure.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Flattened:
-    """A field of a `one`'s row that is put into the object around it (`flatten` in the file)."""
+    """A field of the row of a `one`, placed in the enclosing object (`flatten` in the file)."""
 
     name: str
     node: Node
@@ -78,8 +78,8 @@ class Link:
     """A table between the parent and a node's rows.
 
     Attributes:
-        on: (its column, column of the link before, or of the parent).
-        fields: flat in each element, after the far table's.
+        on: (column of the link, column of the previous link or of the parent).
+        fields: flat in each element, after the far table's fields.
     """
 
     scope: Scope
@@ -89,12 +89,12 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Recursion:
-    """How the rows of a node lead to more rows of their table.
+    """The path from the rows of a node to further rows of their table.
 
     Attributes:
-        name: the field in which a row holds those below it.
+        name: the field in which a row holds the rows below.
         on: (column of the row below, column of the row above).
-        depth: levels at most, the node's own rows being the first.
+        depth: maximum number of levels; the node's own rows are the first level.
     """
 
     name: str
@@ -108,9 +108,9 @@ class Measure:
 
     Attributes:
         label: path of its field.
-        column: what is aggregated; None for a count of rows.
-        where: of its rows.
-        order: of a least or greatest value: the column that orders the values, where another one does.
+        column: the aggregated column; None for a count of rows.
+        where: filter of the aggregate's rows.
+        order: for a least or greatest value: the column that orders the values, if not `column` itself.
     """
 
     label: str
@@ -122,17 +122,17 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Rows of another table that belong to a row of `parent`; one of the five classes below.
+    """Rows of another table that belong to a row of `parent`; an instance of a class below.
 
     Attributes:
         id: number in the document, from 1, in the order of the file.
-        parent: whose rows they belong to.
-        scope: their own table.
-        on: (this table's column, column of the last link, or of the parent).
+        parent: the scope whose rows own the node's rows.
+        scope: the occurrence of the node's own table.
+        on: (column of the node's table, column of the last link or of the parent).
         links: tables between, from the parent's side.
-        fields: what is taken of each row.
+        fields: values that the document takes from each row.
         children: nodes below each row.
-        recursion: what follows below each row, level by level.
+        recursion: further rows below each row, level by level.
     """
 
     id: int
@@ -146,44 +146,48 @@ class Node:
 
     @property
     def name(self) -> str:
-        """Short name that is unique in the document and says where: ``n2_items``."""
+        """Short name, unique in the document, that shows the node's place: ``n2_items``."""
         return f"n{self.id}_{ascii_word(self.scope.label.rpartition('.')[2])}"
 
     @property
     def parent_columns(self) -> tuple[str, ...]:
-        """The parent's columns that its rows are found by."""
+        """The parent's columns by which the node's rows are found."""
         return tuple(parent for _, parent in (self.links[0].on if self.links else self.on))
 
     def on_at(self, place: int) -> Pairs:
-        """By what the rows of one of its `scopes` are found from the scope before, or from the parent."""
+        """Return the pairs that find the rows of a scope from the scope before, or from the parent.
+
+        `place` is the index of the scope in `scopes`.
+        """
         return self.on if place == len(self.links) else self.links[place].on
 
     @property
     def may_match_several(self) -> bool:
-        """Whether it wants one row and is not found by a key."""
+        """Whether the node wants one row and no key guarantees a single match."""
         return isinstance(self, One) and not self.unique
 
     @property
     def from_own_table(self) -> bool:
-        """Whether a recursion begins at a row of its own table, which may not recur below itself either."""
+        """Whether a recursion begins at a row of its own table; this row may not recur below itself either.
+        """
         return self.recursion is not None and self.parent.table.table == self.scope.table.table
 
     @property
     def found_by(self) -> tuple[str, ...]:
-        """The parent's columns that its finished rows are joined by.
+        """The parent's columns by which the node's finished rows are joined.
 
-        Where they depend on the parent's own identity (`from_own_table`), that is the parent's key.
+        If the rows depend on the parent's own identity (`from_own_table`), this is the parent's key.
         """
         return self.parent.table.key if self.from_own_table else self.parent_columns
 
     @property
     def scopes(self) -> list[Scope]:
-        """The links' and its own."""
+        """The scopes of the links, then the node's own scope."""
         return [*(link.scope for link in self.links), self.scope]
 
     @property
     def most_elements(self) -> int | None:
-        """Elements that a parent has at most, where the document says so."""
+        """Maximum number of elements per parent, if the document sets a maximum."""
         return (self.limit or self.cap) if isinstance(self, Many | Collect) else None
 
 
@@ -192,7 +196,7 @@ class One(Node):
     """One row, as an object.
 
     Attributes:
-        order: complete: what `order_by` says, then the key. The first row is taken.
+        order: complete: the file's `order_by`, then the key. Gold takes the first row.
         unique: at most one row can match, by the table's key.
     """
 
@@ -205,11 +209,11 @@ class Many(Node):
     """All rows, as the elements of an array or a map.
 
     Attributes:
-        order: complete: what `order_by` says, then the key.
-        plain: elements are the one field's value, not an object.
-        limit: elements at most.
-        cap: elements at most, with the number of all.
-        map_by: the column whose value each element is found by; elements are then a map.
+        order: complete: the file's `order_by`, then the key.
+        plain: elements are the single field's value, not an object.
+        limit: maximum number of elements.
+        cap: maximum number of elements, with the number of all elements.
+        map_by: the column whose value is the key of each element; elements then form a map.
     """
 
     order: tuple[OrderedColumn, ...]
@@ -221,12 +225,12 @@ class Many(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collect(Node):
-    """The values of one column that are not NULL, as an array; `fields` holds the column alone.
+    """The values of a column that are not NULL, as an array; `fields` holds only this column.
 
     Attributes:
-        order: complete, as of `Many`.
-        limit: elements at most.
-        cap: elements at most, with the number of all.
+        order: complete, as in `Many`.
+        limit: maximum number of elements.
+        cap: maximum number of elements, with the number of all elements.
     """
 
     order: tuple[OrderedColumn, ...]
@@ -236,11 +240,11 @@ class Collect(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pick(Node):
-    """The value of one column in the first row, or in the last; `fields` holds the column alone.
+    """The value of a column in the first row, or in the last; `fields` holds only this column.
 
     Attributes:
-        order: complete, as of `Many`.
-        last: the row is taken from the end of the order.
+        order: complete, as in `Many`.
+        last: gold takes the row from the end of the order.
     """
 
     order: tuple[OrderedColumn, ...]
@@ -249,16 +253,16 @@ class Pick(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregate(Node):
-    """Counts, sums and the like over one set of rows.
+    """Counts, sums and similar values over one set of rows.
 
     Attributes:
-        measures: each is a field of the document; those over the same rows share the node.
+        measures: each is a field of the document; measures over equal rows share the node.
     """
 
     measures: list[Measure]
 
     def has_rows_of(self, other: Aggregate) -> bool:
-        """Check whether two aggregates speak of the same rows, their own `where` apart."""
+        """Check whether two aggregates use equal rows, apart from the measures' own `where`."""
         if self.scope.table.table != other.scope.table.table or self.on != other.on:
             return False
         mine = [(link.scope.table.table, link.on, link.scope.where) for link in self.links]
@@ -271,8 +275,8 @@ class Tree:
 
     Attributes:
         key: the root table's key columns.
-        key_fields: for each key column, the top-level field that holds it; empty when one is missing. Then
-            the gold table carries the key in a column `_key` of its own.
+        key_fields: for each key column, the top-level field that holds it; empty if a column has no such
+            field. The gold table then carries the key in its own column `_key`.
     """
 
     name: str
@@ -283,7 +287,7 @@ class Tree:
     key_fields: tuple[str, ...]
 
     def nodes(self) -> list[Node]:
-        """All nodes, parents before children."""
+        """Return all nodes, parents before children."""
         found: list[Node] = []
         waiting = list(self.children)
         while waiting:
@@ -293,18 +297,18 @@ class Tree:
         return found
 
     def scopes(self) -> list[Scope]:
-        """Every occurrence of a table."""
+        """Return every occurrence of a table."""
         return [self.root, *(scope for node in self.nodes() for scope in node.scopes)]
 
     def tables(self) -> dict[TableName, SilverTable]:
-        """Every silver table that the document reads."""
+        """Return every silver table that the document reads."""
         return {scope.table.table: scope.table for scope in self.scopes()}
 
     def reads(self, table: TableName) -> set[str]:
-        """Columns of a table that some scope of the document takes."""
+        """Return the columns of a table that any scope of the document reads."""
         return set().union(*(scope.reads for scope in self.scopes() if scope.table.table == table))
 
 
 def ascii_word(text: str) -> str:
-    """A name as part of an identifier that needs no quotes."""
+    """Return a name as part of an identifier that needs no quotes."""
     return "".join(c if c.isalnum() and c.isascii() else "_" for c in text).lower()

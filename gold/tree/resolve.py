@@ -1,15 +1,15 @@
-"""A document resolved against silver's catalog: the tree that is checked, compiled and walked.
+"""Resolve a document against silver's catalog: the tree that gold checks, compiles and walks.
 
-Every name of the definition has become a table, a column or an expression here. Everything that can be wrong
-with a name or a type has been reported, with the line of the file. What follows (`gold.compile.compiler`,
-`gold.incremental.affected`) takes the tree and cannot fail.
+Every name of the definition becomes a table, a column or an expression. The resolver reports every wrong name
+and type, with the line of the file. The later stages (`gold.compile.compiler`, `gold.incremental.affected`)
+read the tree and cannot fail.
 
 A *scope* is one occurrence of a table in the document: the root, or the rows of one `one`, `many` or
-aggregate. The same table at two places is two scopes, each with its own set of columns that it reads. Pruning
-of changes rests on these sets, so every expression of a scope adds its columns to them here, in one place.
+aggregate. A table at two places has two scopes, each with its own set of columns that the scope reads.
+Pruning of changes depends on these sets. So the resolver alone adds the columns of every expression to its
+scope.
 
-Aggregates over the same rows (table, `on`, `through`) are one node with several measures, so that they cost
-one pass.
+Aggregates over equal rows (table, `on`, `through`) are one node with several measures, and so cost one pass.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ if TYPE_CHECKING:
 Catalog: TypeAlias = "Mapping[TableName, SilverTable]"
 
 _Rows: TypeAlias = "tuple[int, Scope, Scope, Pairs, tuple[Link, ...]]"
-"""What every node has: number, parent, its own scope, how its rows are found, the tables between."""
+"""The common parts of every node: number, parent, own scope, join pairs, tables between."""
 
 
 def resolve(document: Document, catalog: Catalog) -> tuple[Tree | None, list[Problem]]:
     """Find every table, column and expression of a document.
 
     Returns:
-        the tree, or None where there are problems; and the problems.
+        The tree, or None if the document has problems; and the problems.
     """
     resolver = _Resolver(document, catalog)
     tree = resolver.tree()
@@ -82,7 +82,7 @@ def resolve(document: Document, catalog: Catalog) -> tuple[Tree | None, list[Pro
 
 
 class _Resolver:
-    """Walks the definition beside the file's paths, so that each problem has its line."""
+    """Walks the definition in parallel with the file's paths, so that each problem has its line."""
 
     def __init__(self, document: Document, catalog: Catalog) -> None:
         self._document = document
@@ -119,7 +119,7 @@ class _Resolver:
         return table
 
     def _column(self, scope: Scope, name: str, path: YamlPath, *, key: bool = False) -> str | None:
-        """The type of a column, which the scope reads from now on."""
+        """Return the type of a column, and add the column to the columns that the scope reads."""
         for found in scope.table.columns:
             if found.name == name:
                 scope.reads.add(name)
@@ -148,7 +148,7 @@ class _Resolver:
         *,
         within: str | None = None,
     ) -> tuple[TreeField, ...]:
-        """Fields of a scope. `within` is the path of the object that they stand in, for labels."""
+        """Return the fields of a scope. `within` is the path of the enclosing object, for labels."""
         fields: list[TreeField] = []
         within = scope.label if within is None else within
         for index, entry in enumerate(entries):
@@ -293,7 +293,7 @@ class _Resolver:
         return Child(name, node)
 
     def _measure(self, name: str, measure: Measure, rows: _Rows, children: list[Node]) -> Child:
-        """A field of an aggregate, which may be there already for another one over the same rows."""
+        """Return a field of an aggregate; reuse the node of an earlier aggregate over equal rows."""
         node = Aggregate(*rows, measures=[measure])
         for other in children:
             if isinstance(other, Aggregate) and other.has_rows_of(node):
@@ -314,7 +314,7 @@ class _Resolver:
         *,
         label: str,
     ) -> _Rows | None:
-        """What every node has. `path` leads to the table's name in the file."""
+        """Return the common parts of a node. `path` leads to the table's name in the file."""
         table = self._table(name, path)
         self._nodes += 1
         node_id = self._nodes
@@ -370,7 +370,7 @@ class _Resolver:
     def _order(
         self, scope: Scope, texts: Sequence[str] | None, path: YamlPath, *, takes: bool
     ) -> tuple[OrderedColumn, ...]:
-        """Return the order of rows, by which some may be taken: as the file says it, then by the key."""
+        """Return the order of rows, which may decide the rows taken: the file's order, then the key."""
         order: list[OrderedColumn] = []
         for index, text in enumerate(texts or ()):
             wanted = parse_ordering(text)

@@ -1,4 +1,4 @@
-"""Places where a document orders text: by code points, whatever the collation at the source. Pure."""
+"""Find places where a document orders text: by code points, whatever the collation at the source. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def text_orders(tree: Tree) -> Iterator[tuple[str, TableName, str]]:
     """Yield each place where the order of text decides: its path, the table and the column.
 
-    The key that comes last in each order counts only where the order also decides which rows are taken.
+    The key, which comes last in each order, counts only if the order also decides which rows gold takes.
     """
     for node in tree.nodes():
         for label, name in _ordered(node):
