@@ -1,5 +1,5 @@
-"""A document's tree to one query. Pure.
+"""Compile a document's tree to one query. Pure.
 
-In reading order: `compiler`, `elements` (arrays and maps), `aggregates`, `recursion`, `flags`, `counting`,
-`clauses`, `empty`, `column_types`.
+In reading order: `compiler`, `clauses` (common pieces, elements of arrays and maps, aggregates, empty
+tables), `recursion`, `query` (the result), `flags`, `counting`, `column_types`.
 """

@@ -1,20 +1,17 @@
-"""Pieces of SQL text that the queries of documents are made of. Pure.
+"""Build the pieces of SQL text for the queries of documents. Pure.
 
-Aggregates over the rows of a node, as Spark SQL. Pure.
+**Aggregates.** Sums of floating-point values depend on the order of their terms. So the query adds sorted
+values, and a rebuild gives equal results to the last bit. Sums of integers and decimals are exact in any
+order.
 
-Sums of floating-point values depend on the order of their terms. They are taken over sorted values, so that a
-rebuild gives the same last bit. Sums of integers and decimals are exact in any order.
+**Empty tables.** A relation without a table behind it stands for a table of silver: a query over the relation
+reads nothing, and Spark finds the query's types.
 
-Silver's tables without a table behind them: a query over them reads nothing, and Spark tells its types.
-
-The rows of a node as elements: their order, and how they are collected. Pure.
-
-``collect_list`` has no order. So rows are numbered by a window over exactly the grouping columns, under their
-names (one shuffle and one sort serve both). The collected structs are sorted by that number. So every type
-and direction that ORDER BY knows can be used, and types without an order (maps) may be inside the elements.
-
-NULLs are placed explicitly, never by Spark's defaults. Where the order is that of keys alone, which are never
-NULL and ascending, the structs are sorted by them as they are, without numbers.
+**Elements.** ``collect_list`` has no order. So a window over exactly the grouping columns, under their names,
+numbers the rows (a single shuffle and sort serve window and grouping), and the query sorts the collected
+structs by number. So elements can have every type and direction that ORDER BY knows, and may contain types
+without an order (maps). The query places NULLs explicitly, never by Spark's defaults. An order by keys alone,
+ascending and never NULL, needs no numbers: the query sorts the structs themselves.
 """
 
 from __future__ import annotations
@@ -38,11 +35,9 @@ if TYPE_CHECKING:
 
 
 def measured(node: Aggregate, *, common: bool) -> list[str]:
-    """The measures of a node as the columns ``m0, m1 …``, over its rows as ``t``.
+    """Return the measures of a node as the columns ``m0, m1 …``, over the node's rows as ``t``.
 
-    Args:
-        node: an aggregate.
-        common: all measures have the same `where`, and the rows have passed it.
+    With `common`, all measures have an equal `where`, and the rows have passed this `where`.
     """
     output = []
     for index, measure in enumerate(node.measures):
@@ -75,7 +70,7 @@ def _measure(function: str, value: str, only: str, ddl: str) -> str:
 
 
 def empty_table(tree: Tree, name: TableName) -> str:
-    """A relation with the columns of a table that the document reads, and no table behind it."""
+    """Return a relation with the columns of a table that the document reads, without rows from the table."""
     table = tree.tables()[name]
     derived = [column for column in table.columns if isinstance(column, Derived)]
     read = {origin(table, column) for column in tree.reads(name) | set(table.key)}
@@ -95,7 +90,7 @@ class CommonTable:
     """A named SELECT of a query.
 
     Attributes:
-        comment: what it gives, for people.
+        comment: describes the result of the SELECT, for people.
     """
 
     name: str
@@ -104,7 +99,7 @@ class CommonTable:
 
 
 def with_steps(steps: Sequence[CommonTable], final: str) -> str:
-    """A query whose common table expressions are the steps."""
+    """Return a query whose common table expressions are the steps."""
     if not steps:
         return final
     listed = [f"{comment(step.comment)}\n{step.name} AS (\n{indented(step.sql, '  ')}\n)" for step in steps]
@@ -119,7 +114,7 @@ def select(
     *,
     hint: str = "",
 ) -> str:
-    """A SELECT, a column to a line."""
+    """Return a SELECT with one column per line."""
     lines = [
         "SELECT" + (f" /*+ {hint} */" if hint else ""),
         indented(",\n".join(columns), "  "),
@@ -133,12 +128,12 @@ def select(
 
 
 def subquery(query: str) -> str:
-    """A query as a relation."""
+    """Return a query as a relation."""
     return f"(\n{indented(query, '  ')}\n) AS s"
 
 
 def struct(pairs: Iterable[tuple[str, str]]) -> str:
-    """A struct from names and expressions, one to a line where they are many."""
+    """Return a struct from names and expressions; a long struct has one field per line."""
     parts = [f"{literal(name)}, {expression}" for name, expression in pairs]
     flat = ", ".join(parts)
     if len(flat) <= 80 and "\n" not in flat:
@@ -147,51 +142,51 @@ def struct(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def equal(pairs: Sequence[tuple[str, str]], this: str, other: str) -> str:
-    """That columns of one alias equal those of another, pair by pair."""
+    """Return the condition that columns of two aliases are equal, pair by pair."""
     return " AND ".join(f"{quote(this, left)} = {quote(other, right)}" for left, right in pairs)
 
 
 def numbered(keys: Sequence[str]) -> list[str]:
-    """Expressions as the columns ``k0, k1 …``."""
+    """Return expressions as the columns ``k0, k1 …``."""
     return [f"{key} AS k{index}" for index, key in enumerate(keys)]
 
 
 def row_number(groups: Sequence[str], order: Sequence[str]) -> str:
-    """The place of a row in its group, from 1."""
+    """Return the number of a row in its group, from 1."""
     return f"row_number() OVER (PARTITION BY {', '.join(groups)} ORDER BY {', '.join(order)})"
 
 
 def ordered(wanted: OrderedColumn, value: str) -> str:
-    """One term of an ORDER BY, NULLs placed explicitly."""
+    """Return a term of an ORDER BY, with NULLs placed explicitly."""
     direction = "DESC" if wanted.descending else "ASC"
     return f"{value} {direction} NULLS {'FIRST' if wanted.nulls_first else 'LAST'}"
 
 
 def filtered(conditions: Sequence[str]) -> str:
-    """What makes an aggregate take only some rows of its group."""
+    """Return the FILTER clause that restricts an aggregate to some rows of its group."""
     return f" FILTER (WHERE {' AND '.join(conditions)})" if conditions else ""
 
 
 def either(*conditions: str) -> str:
-    """That one of some conditions holds; empty ones are none."""
+    """Return the condition that any of some conditions holds; empty conditions do not count."""
     return " OR ".join(condition for condition in conditions if condition)
 
 
 RowOrder: TypeAlias = "list[tuple[OrderedColumn, str]]"
-"""By what rows are ordered, with the alias of each column's table."""
+"""The order of rows: each column with the alias of its table."""
 _WITHOUT_ORDER: Final = re.compile(r"map|variant|json|interval", re.IGNORECASE)
-"""Words without which an expression over columns that have an order has one, too."""
+"""Types without an order: an expression without these words, over orderable columns, has an order."""
 
 
 def join_path(node: Node) -> list[tuple[Scope, Pairs, str]]:
-    """From the parent to the node's rows: each table with its conditions and its alias; the last is ``t``."""
+    """Return each table from the parent to the node's rows, with conditions and alias; the last is ``t``."""
     names = ["l", *(f"l{place}" for place in range(2, len(node.links) + 1))]
     links = [(link.scope, link.on, name) for link, name in zip(node.links, names, strict=False)]
     return [*links, (node.scope, node.on, "t")]
 
 
 def ordering(node: One | Many | Collect | Pick) -> RowOrder:
-    """By what the rows of a node are ordered; no two are equal."""
+    """Return the order of a node's rows; no two rows are equal in this order."""
     order = [(wanted, "t") for wanted in node.order]
     for scope, _, alias in reversed(join_path(node)[:-1]):
         order += [(OrderedColumn(order_name(scope.table, name)), alias) for name in scope.table.key]
@@ -201,19 +196,19 @@ def ordering(node: One | Many | Collect | Pick) -> RowOrder:
 
 
 def named(order: RowOrder) -> list[str]:
-    """What is ordered by, as the columns ``o0, o1 …``."""
+    """Return the columns of an order as ``o0, o1 …``."""
     return [f"{quote(alias, wanted.column)} AS o{index}" for index, (wanted, alias) in enumerate(order)]
 
 
 def place_of(names: Sequence[str], order: RowOrder) -> str:
-    """The place of a row among those with the same `names`, over the columns that `named` gives."""
+    """Return the number of a row among rows with equal `names`, over the columns of `named`."""
     return row_number(names, [ordered(wanted, f"o{index}") for index, (wanted, _) in enumerate(order)])
 
 
 def is_by_key(node: Many | Collect) -> bool:
-    """Whether the elements of an array lie in the order of keys alone, and can be compared by Spark.
+    """Check whether the elements of an array are in the order of keys alone, and Spark can compare them.
 
-    Then they are sorted as structs, which begin with the key.
+    The query then sorts the elements as structs, which begin with the key.
     """
     if node.most_elements is not None:
         return False
@@ -225,17 +220,15 @@ def is_by_key(node: Many | Collect) -> bool:
 
 
 def collected_by_key(columns: int) -> str:
-    """The elements of a group in the order of so many key columns."""
+    """Return the elements of a group in the order of `columns` key columns."""
     ordered_by = [(f"o{index}", f"o{index}") for index in range(columns)]
     return f"sort_array(collect_list({struct([*ordered_by, ('item', 'item')])})).item"
 
 
 def collected(node: Many | Collect, only: Sequence[str] = ()) -> str:
-    """The elements of a group by their number: an array, a map, or the first of them with how many there are.
+    """Return the elements of a group by their number: an array, a map, or the first elements with a count.
 
-    Args:
-        node: whose elements.
-        only: conditions of the rows to take; the others of the group are not elements.
+    `only` has conditions on the rows; rows of the group that fail a condition are not elements.
     """
     element = "named_struct('n', n, 'item', item)"
     is_map = isinstance(node, Many) and node.map_by is not None
@@ -261,7 +254,7 @@ def _reversed(wanted: OrderedColumn) -> OrderedColumn:
 
 
 def _comparable(node: Node) -> bool:
-    """Whether the elements of a node surely have an order: maps and variants have none."""
+    """Check whether the elements of a node surely have an order: maps and variants have none."""
     if isinstance(node, Many) and node.map_by is not None:
         return False
     return all(_has_order(field, node.scope) for field in node.fields) and all(

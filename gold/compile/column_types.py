@@ -1,10 +1,9 @@
-"""The types of a document's columns, asked of Spark without any data.
+"""Find the types of a document's columns with Spark, without any data.
 
-Spark is asked over tables that have only the columns that the document reads (and keys). If an
-expression reads another column, whose changes gold would not notice, Spark does not find that column, and the
-document is refused before it is built. Also refused is a document in which a text would become a moment of
-today (`gold.expressions.coercions`): Spark is asked for the types of the values that meet in its expressions
-too.
+Spark analyses the query over tables with only the columns that the document reads (and keys). If an
+expression reads another column, whose changes gold would miss, Spark does not find the column, and gold
+refuses the document before a build. Spark also finds the types of values that an expression coerces. So gold
+refuses a document in which a text would become a moment of today (`gold.expressions.coercions`).
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ if TYPE_CHECKING:
 
 
 def field_types(spark: SparkSession, tree: Tree) -> dict[str, Any]:
-    """Spark's description of a document's fields (`StructType.jsonValue`).
+    """Return Spark's description of a document's fields (`StructType.jsonValue`).
 
     Raises:
-        PySparkException: an expression is not well-formed, or does not fit its types.
+        PySparkException: an expression is malformed, or its types do not fit.
         DefiniteError: a map has keys without a text.
     """
     schema, fields = _schema(spark, tree)
@@ -48,11 +47,11 @@ def field_types(spark: SparkSession, tree: Tree) -> dict[str, Any]:
 
 
 def schema_of(spark: SparkSession, tree: Tree) -> StructType:
-    """The columns of a document's query.
+    """Return the columns of a document's query.
 
     Raises:
         PySparkException: as `field_types`.
-        DefiniteError: likewise.
+        DefiniteError: as `field_types`.
     """
     return _schema(spark, tree)[0]
 
@@ -67,10 +66,10 @@ def _schema(spark: SparkSession, tree: Tree) -> tuple[StructType, tuple[str, ...
 
 
 def _check_meetings(spark: SparkSession, tree: Tree) -> None:
-    """Every place where a value might be read as something that depends on the clock, or on memory.
+    """Check every coercion of values whose result might depend on the clock, or on memory.
 
     Raises:
-        DefiniteError: one does.
+        DefiniteError: the result of a coercion does depend on them.
     """
     noted: dict[TableName, list[tuple[Expression, Meeting]]] = {}
     for name, expression in expressions_of(tree):
@@ -88,14 +87,14 @@ def _check_meetings(spark: SparkSession, tree: Tree) -> None:
 
 
 def objections(spark: SparkSession, rows: str, meetings: Sequence[Meeting]) -> dict[int, tuple[str, str]]:
-    """What is wrong with which of some meetings of values over a relation, and what to write instead."""
+    """Return the faults of coercions over a relation, by the coercion's index, each with a remedy."""
     kinds = iter(_kinds(spark, rows, meetings))
     said = (objection(meeting, [next(kinds) for _ in meeting.values]) for meeting in meetings)
     return {place: one for place, one in enumerate(said) if one is not None}
 
 
 def _kinds(spark: SparkSession, rows: str, meetings: Sequence[Meeting]) -> list[DataType]:
-    """The types of all values that meet, one after another."""
+    """Return the types of all coerced values, in order."""
     values = [parts_sql(value, "t") for meeting in meetings for value in meeting.values]
     if not values:
         return []
@@ -104,7 +103,7 @@ def _kinds(spark: SparkSession, rows: str, meetings: Sequence[Meeting]) -> list[
 
 
 def expressions_of(tree: Tree) -> Iterator[tuple[TableName, Expression]]:
-    """Every expression of a document, with the table over whose rows it is."""
+    """Yield every expression of a document, with the table of the expression's rows."""
     yield from _of_fields(tree.root, tree.fields)
     for scope in tree.scopes():
         if scope.where is not None:
@@ -127,10 +126,10 @@ def _of_fields(scope: Scope, fields: Sequence[TreeField]) -> Iterator[tuple[Tabl
 
 
 def _check_keys(tree: Tree, field: str, kind: DataType) -> None:
-    """A document's content is compared as JSON, where a map's keys are texts.
+    """Check the keys of maps: gold compares a document's content as JSON, with texts as keys of a map.
 
     Raises:
-        DefiniteError: Spark has no text for some keys but an address in memory.
+        DefiniteError: Spark's only text for some keys is a memory address.
     """
     if isinstance(kind, StructType):
         for inner in kind:

@@ -1,20 +1,20 @@
-"""A document as one Spark SQL query. Pure: a tree in, text out.
+"""Compile a document to one Spark SQL query. Pure: a tree in, text out.
 
-Each node becomes one common table expression: its rows, joined with its own children, grouped by the columns
-that the parent finds them by (``k0, k1 …``). So it joins the parent by LEFT JOIN on unique keys and never
-changes the number of the parent's rows. There is no correlated subquery. Columns of different tables meet
-only under their own aliases, so names cannot clash.
+Each node becomes one common table expression: the node's rows, joined with the node's children, grouped by
+the columns by which the parent finds the rows (``k0, k1 …``). So the parent joins the node by LEFT JOIN on
+unique keys, and the join never changes the number of the parent's rows. The query has no correlated subquery.
+Each table has its own alias, so names of columns cannot clash.
 
-*Order.* ``collect_list`` has none: rows are numbered, or sorted by their key (`gold.compile.clauses`).
+*Order.* ``collect_list`` has no order: the query numbers rows, or sorts rows by key (`gold.compile.clauses`).
 
-*Nothing found.* A missing partner of a LEFT JOIN is NULL; `many` and `collect` turn it into an empty array,
-counts into 0.
+*No rows found.* A missing partner of a LEFT JOIN is NULL; `many` and `collect` convert NULL to an empty
+array, counts convert NULL to 0.
 
-*Restricted to some roots.* With `roots`, the rows of each table are first reduced by semi joins, outwards
-from the roots. So an incremental run aggregates what belongs to its roots and nothing else. These row sets
-are separate steps, because each is read several times: by its node and by the nodes below.
+*Restricted to some roots.* With `roots`, semi joins first reduce the rows of each table, from the roots
+outwards. The reduced rows are separate steps, because several nodes read them: the table's own node and the
+nodes below.
 
-*Deterministic.* A rebuild gives the same last bit: `gold.compile.clauses`.
+*Deterministic.* A rebuild gives equal results to the last bit: `gold.compile.clauses`.
 """
 
 from __future__ import annotations
@@ -77,16 +77,17 @@ def compile_tree(
     """Compile a document.
 
     Args:
-        tree: the resolved document.
-        relation: gives the SQL relation of each silver table.
-        roots: a relation with the key of the roots to build, columns ``k0, k1 …``; None builds all.
-        single_task: the rows of these roots fit one task easily; then they are brought into one partition
-            each, and what follows needs no shuffle.
-        broadcast: the keys of these roots and of their rows fit into memory easily; then each task gets all
-            of them, and no table is shuffled to find its rows. `single_task` means it, too.
-        given: of a single root, the values of its key as SQL.
-        by_value: tables whose rows are found by these values where they can be, and not by joining `roots`.
-        listed: literals of columns of `roots` (`gold.incremental.key_lists`), by which tables are read.
+        tree: the resolved document to compile.
+        relation: returns the SQL relation of each silver table.
+        roots: a relation with the keys of the roots to build, columns ``k0, k1 …``; None builds all.
+        single_task: the rows of these roots easily fit one task; each table's rows then share one partition,
+            and all later steps need no shuffle.
+        broadcast: the keys of these roots and of their rows easily fit into memory; each task then gets all
+            keys, and Spark shuffles no table to find rows. `single_task` implies `broadcast`.
+        given: for a single root, the values of its key as SQL.
+        by_value: tables whose rows are found by the values in `given` if possible, not by a join with
+            `roots`.
+        listed: literals of columns of `roots` (`gold.incremental.key_lists`), by which Spark reads tables.
     """
     compiler = Compiler(tree, relation, roots, single_task=single_task, broadcast=broadcast)
     compiler.given, compiler.by_value, compiler.listed = given, by_value, listed or {}
@@ -94,7 +95,7 @@ def compile_tree(
 
 
 class Compiler:
-    """Makes the steps of a document."""
+    """Builder of the steps of a document."""
 
     def __init__(
         self,
@@ -118,7 +119,7 @@ class Compiler:
         self._nodes: list[CommonTable] = []
 
     def document(self) -> Compiled:
-        """The whole document."""
+        """Return the whole document."""
         tree, root = self._tree, self._tree.root
         source = self._begin()
         output = [(field.name, self._field(field, "t")) for field in tree.fields]
@@ -139,7 +140,7 @@ class Compiler:
         return Compiled(rows, tuple(self._nodes), final, columns, fields, key, types_of_key, flags)
 
     def _begin(self) -> str:
-        """Add the steps of all nodes; returns the root's rows."""
+        """Add the steps of all nodes; return the root's rows."""
         tree, root = self._tree, self._tree.root
         source = self._relation(root.table.table)
         if self._roots is not None:
@@ -150,7 +151,7 @@ class Compiler:
         return source
 
     def _node(self, node: Node, parent_source: str) -> None:
-        """Add the steps of a node: its children first, then itself."""
+        """Add the steps of a node: first of its children, then its own step."""
         if isinstance(node, One | Many) and node.recursion is not None:
             self._recursive(node, node.recursion, parent_source)
             return
@@ -176,7 +177,7 @@ class Compiler:
         self._nodes.append(CommonTable(node.name, comment, self._grouped(node, rows, keys, where)))
 
     def _grouped(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
-        """The rows of a node as one row for each parent: ``k0, k1 …``, then ``item`` or ``m0, m1 …``."""
+        """Return a node's rows as one row per parent: ``k0, k1 …``, then ``item`` or ``m0, m1 …``."""
         match node:
             case One():
                 return self._one(node, rows, keys, where)
@@ -190,7 +191,7 @@ class Compiler:
                 raise TypeError(type(node).__name__)
 
     def _recursive(self, node: One | Many, recursion: Recursion, parent_source: str) -> None:
-        """Add the steps of a node whose rows lead to more rows of their table (`gold.compile.recursion`)."""
+        """Add the steps of a node whose rows lead to further rows of the table (`gold.compile.recursion`)."""
         source = self._recurring(node, recursion, parent_source)
         for child in node.children:
             self._node(child, source)
@@ -205,7 +206,7 @@ class Compiler:
         ).steps()
 
     def _recurring(self, node: Node, recursion: Recursion, parent_source: str) -> str:
-        """The rows of all levels of a recursion."""
+        """Return the rows of all levels of a recursion."""
         scope = node.scope
         if self._roots is None:
             return self._relation(scope.table.table)
@@ -215,7 +216,7 @@ class Compiler:
         return self._each_once(scope, levels)
 
     def _each_once(self, scope: Scope, levels: Sequence[str]) -> str:
-        """The rows of several levels, those that are in more than one of them once; as a step."""
+        """Return, as a step, the rows of several levels, each row once even if on several levels."""
         key = [quote(name) for name in scope.table.key]
         wanted = self._tree.reads(scope.table.table) - set(scope.table.key)
         rest = [quote(column.name) for column in scope.table.columns if column.name in wanted]
@@ -227,7 +228,7 @@ class Compiler:
         return name
 
     def _belonging(self, scope: Scope, parent: str, on: Pairs) -> str:
-        """Rows of a table that belong to rows of `parent`, as a step; nodes that need the same share it."""
+        """Return, as a step, a table's rows that belong to rows of `parent`; nodes share equal steps."""
         table = scope.table
         if parent == self._root and {theirs for _, theirs in on} <= set(self._tree.key):
             # The given keys find them as well; so the root's own rows need not be known first.
@@ -250,9 +251,9 @@ class Compiler:
         return self._rows[place].name
 
     def _among(self, scope: Scope, on: Pairs) -> str:
-        """A condition on the table alone, beside the join with the roots, by which pages are skipped.
+        """Return a condition on the table alone, in addition to the join with the roots, that skips pages.
 
-        A column of another type than the key's would be compared after a cast.
+        A column whose type differs from the key's type gets no condition: Spark would compare after a cast.
         """
         types = {
             f"k{i}": self._tree.root.table.column(name).spark_type for i, name in enumerate(self._tree.key)
@@ -265,7 +266,7 @@ class Compiler:
         return f"\nWHERE {' AND '.join(found)}" if found else ""
 
     def _below(self, node: Node) -> dict[str, str]:
-        """The flags that the children of a node raise, each with its condition."""
+        """Return the flags that the children of a node can raise, each with its condition."""
         return {flag: flagged(node.children, flag) for flag in raised(node.children)}
 
     def _one(self, node: One, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
@@ -370,7 +371,7 @@ class Compiler:
 
 
 def _or_nothing(field: TreeField, found: str) -> str:
-    """A field's value, or what it is where no row was found."""
+    """Return a field's value, or its default if no row was found."""
     if isinstance(field, Flattened):
         return _or_nothing(field.field, found)
     if not isinstance(field, Child):
@@ -390,6 +391,6 @@ def _or_nothing(field: TreeField, found: str) -> str:
 
 
 def _not_null(node: Node) -> list[str]:
-    """A NULL join key joins nothing: such rows would only be grouped in vain."""
+    """Return conditions that drop NULL join keys: NULL joins no row, so grouping them would be wasted."""
     scope, on, alias = join_path(node)[0]
     return [f"{quote(alias, this)} IS NOT NULL" for this, _ in on if this not in scope.table.key]

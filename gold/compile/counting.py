@@ -1,4 +1,4 @@
-"""A query that counts how often the `FLAGS` of `gold.compile.query` were raised. Pure."""
+"""Build a query that counts how often the `FLAGS` of `gold.compile.query` were raised. Pure."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 def count_flagged(tree: Tree, relation: TableSql) -> tuple[tuple[str, ...], str]:
-    """Those of `FLAGS` that can happen, and the query that counts their roots, empty where none can.
+    """Return the possible `FLAGS` and a query that counts their roots; without flags the query is empty.
 
-    It is made of nothing else, so that it costs a part of the document and not all of it again.
+    The query reads only the nodes with flags, and so costs a part of the document, not the whole document
+    again.
     """
     bare = _without_the_rest(tree.children)
     fields = tuple(Value(name, column(name)) for name in tree.key)

@@ -1,6 +1,6 @@
-"""What may happen in a document and is counted: where it can, where it did, how often. Pure.
+"""Track the counted events of a document: possible places, raised flags, numbers. Pure.
 
-Each node whose rows, or those of a node below, can raise a flag has a column for it beside its rows.
+If the rows of a node, or of a node below, can raise a flag, the node has a column for the flag.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def raised(nodes: Sequence[Node]) -> tuple[str, ...]:
-    """Those of `FLAGS` that can happen at or below nodes."""
+    """Return the `FLAGS` that nodes, or the nodes below, can raise."""
     found: set[str] = set()
     for node in nodes:
         found.update(raised(node.children))
@@ -28,7 +28,7 @@ def raised(nodes: Sequence[Node]) -> tuple[str, ...]:
 
 
 def flagged(children: Sequence[Node], flag: str) -> str:
-    """Whether it happened at or below the joined children; empty where it cannot."""
+    """Return the condition that joined children, or nodes below, raised a flag; empty if no node can."""
     return " OR ".join(
         f"coalesce({child.name}.{flag}, false)" for child in children if flag in raised((child,))
     )

@@ -1,4 +1,4 @@
-"""A compiled document: its steps, and the query that assembles it."""
+"""Hold a compiled document: the steps, and the query that assembles the document."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.identifiers import TableName
 
 TableSql: TypeAlias = "Callable[[TableName], str]"
-"""Gives the SQL relation of a silver table, e.g. ``delta.`/lake/silver/orders` VERSION AS OF 7``."""
+"""Returns the SQL relation of a silver table, e.g. ``delta.`/lake/silver/orders` VERSION AS OF 7``."""
 
 
 FLAGS: Final = {"several": "roots_where_one_matched_several", "cut": "roots_where_a_cycle_was_cut"}
-"""What may happen in a document and is counted, and under which name in a run's details: a `one` that is not
-found by a key matched several rows; a row that recurs below itself was left out."""
+"""Counted events of a document, with their names in a run's details.
+
+``several``: a `one` that no key identifies matched several rows. ``cut``: gold omitted a row that recurs
+below itself.
+"""
 
 
 _WORD: Final = re.compile(r"\b\w+\b")
 
 
 KEY = "_key"
-"""Column of gold tables whose documents do not hold their root's key."""
+"""Column of gold tables whose documents do not contain their root's key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +38,16 @@ class Compiled:
     """A document's query.
 
     Attributes:
-        rows: with `roots`: the rows of each table that belong to them, each step by the steps before it. They
-            can be computed one by one under their names before `assembly`, or stand in one query with it.
+        rows: with `roots`: the rows of each table that belong to the roots, each step by earlier steps. The
+            caller may compute these steps one by one under their names before `assembly`, or run one query.
         nodes: the document's nodes, over silver's tables or over `rows`.
-        final: the SELECT over `nodes`: the fields, then `KEY` where needed, then a column (`flag_column`) for
+        final: the SELECT over `nodes`: the fields, then `KEY` if needed, then a column (`flag_column`) for
             each of `flags`.
-        columns: names of the columns that the gold table takes from it.
-        fields: names of the document's own fields among them.
-        key: the root's key as expressions over these columns.
-        key_types: their types.
-        flags: those of `FLAGS` that can happen.
+        columns: names of the query's columns in the gold table.
+        fields: names of the document's own fields among `columns`.
+        key: the root's key as expressions over `columns`.
+        key_types: Spark types of the key.
+        flags: the `FLAGS` that the document can raise.
     """
 
     rows: tuple[CommonTable, ...]
@@ -63,7 +66,7 @@ class Compiled:
 
     @property
     def shared(self) -> tuple[CommonTable, ...]:
-        """Those of `rows` that are worth computing first: read more than once, or by another such."""
+        """Steps of `rows` worth computing first: steps read more than once, or read by a shared step."""
         texts = [step.sql for step in (*self.rows, *self.nodes)] + [self.final]
         times = Counter(word for text in texts for word in _WORD.findall(text))
         taken: set[str] = set()
@@ -74,17 +77,17 @@ class Compiled:
 
     @property
     def assembly(self) -> str:
-        """The document as one SELECT over views named as `shared`."""
+        """The document as one SELECT over views with the names of `shared`."""
         shared = self.shared
         return with_steps((*(step for step in self.rows if step not in shared), *self.nodes), self.final)
 
 
 def flag_column(flag: str) -> str:
-    """Column of the compiled query that says of each root whether one of `FLAGS` happened."""
+    """Return the column of the compiled query that shows for each root whether a flag was raised."""
     return f"_deltasmelt_{flag}"
 
 
 def counting(flags: Iterable[str], source: str) -> str:
-    """A query for the number of documents of `source` where each of `flags` happened."""
+    """Return a query for the number of documents of `source` that raised each of `flags`."""
     counts = ", ".join(f"count_if({flag_column(flag)}) AS {flag}" for flag in flags)
     return f"SELECT {counts} FROM {source}"

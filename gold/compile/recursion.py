@@ -1,16 +1,17 @@
-"""A table joined to itself, level by level, as steps of a document's query. Pure.
+"""Join a table to itself, level by level, as steps of a document's query. Pure.
 
-*Down.* Each row's own fields are made once. Then one relation grows. A row of it is a path down from the
-parent, with the row of every level (``r1, r2 …``) and the keys of all of them (``p1, p2 …``). A row whose key
-is already on the path would close a cycle: it is marked (``a2, a3 …``), goes no further and is no element.
-Where the parent is a row of the same table, its key is the beginning of the path.
+*Down.* The first step builds each row's own fields once. Then one relation grows. Each row of the relation is
+a path down from the parent, with the row of every level (``r1, r2 …``) and the keys of all rows (``p1, p2
+…``). A row whose key is already on the path would close a cycle: the step marks the row (``a2, a3 …``), and
+the row goes no further and is no element. If the parent is a row of the recursive table, the parent's key
+begins the path.
 
-*Up.* From the last level to the first, paths that are equal up to the level above are one group. The rows of
-the level become the elements of the row above. A path is identified by its keys, not by its last row. So a
-row that can be reached by several paths has below it, on each, what is not above it.
+*Up.* From the last level to the first, paths equal up to the level above form a group. The rows of the level
+become the elements of the row above. The keys identify a path, not the last row. So for a row on several
+paths the elements below contain, on each path, all rows except the rows above.
 
-No step but the rows themselves is read twice, so the query grows by one join and one group for each level.
-The deepest rows have no field for what would be below them.
+The query reads no step except the rows twice, so the query grows by one join and one group per level. The
+deepest rows have no field for rows below.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ if TYPE_CHECKING:
 
 
 class RecursionSteps:
-    """The steps of one node with a recursion.
+    """The steps of a node with a recursion.
 
     Args:
-        rows: the relation of its table.
+        rows: the relation of the node's table.
         parent: the relation of the parent's rows.
         fields: names and expressions of the row's own fields, over ``t``.
         joins: of the children, to ``t``.
-        below: flags that children raise, each with the expression that says it.
+        below: flags that children can raise, each with its condition.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class RecursionSteps:
         self._flags = list(dict.fromkeys([*self._own, *below]))
 
     def steps(self) -> list[CommonTable]:
-        """From the rows to what the parent joins: ``k0, k1 …``, ``item`` and the flags."""
+        """Return the steps from the rows to the parent's join: ``k0, k1 …``, ``item`` and the flags."""
         where = self._node.scope.where
         columns = [f"{quote('t', name)} AS {column}" for name, column in self._column.items()]
         item = struct(self._fields) if self._fields else "true"
@@ -110,7 +111,7 @@ class RecursionSteps:
         return " AND ".join(f"s.{self._column[this]} = {other(theirs)}" for this, theirs in pairs)
 
     def _first(self) -> str:
-        """Level 1: the rows that the parent's columns find."""
+        """Return level 1: the rows that the parent's columns find."""
         node, rows = self._node, self._name("rows")
         if not node.from_own_table:
             keys = [f"s.{self._column[this]}" for this, _ in node.on]
@@ -129,7 +130,7 @@ class RecursionSteps:
         return select(columns, f"{self._parent} AS p", [f"JOIN {rows} AS s ON {matches}"])
 
     def _down(self, level: int) -> str:
-        """One level more. A path that ends keeps its keys, so that it remains a separate group."""
+        """Return the next level. A path that ends keeps its keys, and so remains a separate group."""
         before = level - 1
         there = f"s.{self._column[self._node.scope.table.key[0]]} IS NOT NULL"
         key, way = self._key("s"), f"c.p{before}"
@@ -144,7 +145,7 @@ class RecursionSteps:
         return select(columns, f"{self._name(str(before))} AS c", [join])
 
     def _up(self, level: int) -> str:
-        """The rows of one level as elements of the row above; paths that no longer differ are one row."""
+        """Return the rows of a level as elements of the row above; paths now equal become a single row."""
         node, last = self._node, level == self._recursion.depth
         source = self._name(str(level) if last else f"up{level + 1}")
         groups = self._keys() if level == 1 else [f"p{level - 1}"]
@@ -182,7 +183,7 @@ class RecursionSteps:
         return select(output, subquery(select(columns, f"{source} AS x"))) + f"\nGROUP BY {', '.join(groups)}"
 
     def _below_level(self, level: int, *, last: bool) -> dict[str, str]:
-        """For each flag that what is below a row of a level can raise: whether it did."""
+        """Return the conditions of all flags that rows below a row of a level can raise."""
         own = {flag: f"x.r{level}.{flag}" for flag in self._below}
         further = {} if last else {flag: f"x.{flag}" for flag in self._flags}
         return {
@@ -192,7 +193,7 @@ class RecursionSteps:
         }
 
     def _flagged(self, level: int, only: Sequence[str], *, last: bool) -> list[str]:
-        """The flags of a group: its own, and those of what is below its elements."""
+        """Return the flags of a group: its own flags, and the flags of rows below its elements."""
         below = self._below_level(level, last=last)
         return [
             either(

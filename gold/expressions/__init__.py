@@ -1,5 +1,5 @@
-"""SQL in documents: which of it is allowed, and what it means.
+"""Read SQL in documents: the allowed part of SQL, and its meaning.
 
-In reading order: `tokens` and `scanner`, `grammar` and `operators`, `functions`, `expressions` (the face of
-it), `instants` and `meetings` (texts that Spark would read as moments).
+In reading order: `tokens` and `scanner`, `grammar` and `operators`, `functions`, `compared`, `expressions`
+(the public part), `clock_texts` and `coercions` (texts that Spark would read as moments).
 """

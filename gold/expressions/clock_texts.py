@@ -1,12 +1,12 @@
-"""Texts by which Spark would read the clock. Pure.
+"""Refuse texts by which Spark would read the clock. Pure.
 
-Where Spark turns a constant text into a date or a moment, ``now``, ``today``, ``tomorrow`` and ``yesterday``
-are the clock. It does so in ``timestamp 'now'``, in a cast, in ``to_date('today')``, and unasked in
-``placed_at > 'today'``. A text that holds only a time gets today's date. So such a text is allowed only where
-it is surely taken as text: compared with text, as a pattern, or beside texts in a CASE.
+If Spark converts a constant text to a date or a moment, ``now``, ``today``, ``tomorrow`` and ``yesterday``
+mean the clock. Spark does so in ``timestamp 'now'``, in a cast, in ``to_date('today')``, and implicitly in
+``placed_at > 'today'``. A text with only a time gets today's date. So an expression may contain such a text
+only if the text surely stays a text: compared with text, as a pattern, or with other texts in a CASE.
 
-The types of the columns do not decide this for elements of arrays, fields, and what functions give. Such
-cases are noted as a `Meeting`, and decided by the types that Spark finds (`gold.expressions.coercions`).
+The types of columns do not decide this for elements of arrays, fields, and results of functions. The parser
+records such a case as a `Meeting`, and the types that Spark finds decide (`gold.expressions.coercions`).
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ _OF_TEXTS: Final = re.compile(r"\s*(?:ARRAY\s*<\s*STRING\s*>|MAP\s*<\s*STRING\s*
 _MOMENTS: Final = frozenset(("TIMESTAMP", "TIMESTAMP_LTZ"))
 _TEXTS: Final = frozenset(("STRING", "VARCHAR", "CHAR", "CHARACTER"))
 _MOST_OF_SINGLE: Final = 7
-"""Digits of whole numbers that a float4 holds exactly."""
+"""Number of digits of whole numbers that a float4 holds exactly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """What is known of a part of an expression.
+    """The known properties of a part of an expression.
 
     Attributes:
-        kind: ``text``, ``texts`` (an array of them, or a map by them), ``bytes`` (a literal), ``null``,
-            ``moment`` (a timestamp), or empty where it is none of them, or is not known.
-        constant: no column is in it.
-        clock: a text in it that is the clock wherever it becomes a date or a moment.
-        literal: it is made of literals, none of which is the clock, and of no other text.
-        start: the place of its first token.
-        end: the place after its last token.
-        way: how PostgreSQL compares it, where Spark's operators do not simply do the same.
-        name: of the column that `way` is of.
-        text: of a literal: the text.
-        lost: whether it is a column of which silver may have NULL for a value.
-        number: of a number whose type is known: Spark's type.
-        operator: by which it was made, if no parentheses are around it.
-        exponent: of an exact number that is floating to Spark: the constant, with an exponent, in it.
-        whole: whether a function has rounded it to a whole number.
+        kind: ``text``, ``texts`` (an array of texts, or a map with texts as keys), ``bytes`` (a literal),
+            ``null``, ``moment`` (a timestamp), or empty for any other or an unknown kind.
+        constant: the part contains no column.
+        clock: a text in the part that means the clock as soon as the text becomes a date or a moment.
+        literal: the part consists of literals without a clock text, and contains no other text.
+        start: the position of the first token.
+        end: the position after the last token.
+        way: PostgreSQL's comparison, if Spark's operators do not do the same.
+        name: name of the column that `way` belongs to.
+        text: for a literal: the text.
+        lost: whether the part is a column in which silver may have NULL for a value.
+        number: for a number of known type: Spark's type.
+        operator: the operator that made the part, unless parentheses enclose the part.
+        exponent: for an exact number that is floating to Spark: the constant with an exponent.
+        whole: whether a function has rounded the part to a whole number.
     """
 
     kind: str = ""
@@ -79,12 +79,12 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Values that Spark brings to one type, or reads as another. Whether one is a text, only Spark can say.
+    """Values coerced by Spark to a common type, or read as a different type. Only Spark knows the texts.
 
     Attributes:
         how: a rule of `gold.expressions.coercions`.
-        values: their SQL; of the rules that speak of a result, the result's last.
-        literal: for each, whether it is made of literals alone, which were looked at.
+        values: SQL of the values; for rules about a result, the result comes last.
+        literal: for each value, whether it consists of literals alone, which the parser has checked.
     """
 
     how: str
@@ -112,13 +112,13 @@ NULL: Final = Operand("null", constant=True, literal=True)
 
 
 def of_text(value: str) -> Operand:
-    """A text."""
+    """Return the operand of a text."""
     clock = value if _SPECIAL.fullmatch(value) else None
     return Operand("text", constant=True, clock=clock, literal=clock is None, text=value)
 
 
 def of_type(ddl: str, *, constant: bool = False) -> Operand:
-    """A value of a Spark type."""
+    """Return the operand of a value of a Spark type."""
     word = types.base(ddl)
     kind = "text" if word in _TEXTS else "moment" if word in _MOMENTS else ""
     if _OF_TEXTS.fullmatch(ddl):
@@ -127,10 +127,10 @@ def of_type(ddl: str, *, constant: bool = False) -> Operand:
 
 
 def check_typed(word: str, value: str) -> None:
-    """A typed literal, ``date '2026-01-31'``.
+    """Check a typed literal, ``date '2026-01-31'``.
 
     Raises:
-        ValueError: it does not begin with a date.
+        ValueError: the literal does not begin with a date.
     """
     if not _DATED.fullmatch(value):
         raise ValueError(
@@ -140,10 +140,10 @@ def check_typed(word: str, value: str) -> None:
 
 
 def check_met(operands: Sequence[Operand]) -> None:
-    """Values that Spark brings to one type, because they are compared, or one of them is the result.
+    """Check values that Spark coerces to a common type, for a comparison or as possible results.
 
     Raises:
-        ValueError: a text among them would let the clock in, or a number would be rounded.
+        ValueError: a text among the values would depend on the clock, or Spark would round a number.
     """
     check_exact(operands)
     known = [operand for operand in operands if operand.kind != "null"]
@@ -155,10 +155,10 @@ def check_met(operands: Sequence[Operand]) -> None:
 
 
 def check_exact(operands: Sequence[Operand]) -> None:
-    """Check numbers that Spark brings to one type, which has 38 digits at most.
+    """Check numbers that Spark coerces to a common type with 38 digits at most.
 
     Raises:
-        ValueError: Spark would round one of them, or make a floating-point number of one.
+        ValueError: Spark would round a number, or convert a number to floating point.
     """
     for one, other in combinations(operands, 2):
         check_floating(one, other)
@@ -170,10 +170,10 @@ def check_exact(operands: Sequence[Operand]) -> None:
 
 
 def check_chosen(operands: Sequence[Operand]) -> None:
-    """Check numbers of which one is chosen, or that stand in one list: PostgreSQL gives all of them one type.
+    """Check numbers in a list or a choice: PostgreSQL gives all of the numbers a common type.
 
     Raises:
-        ValueError: it would be float4, and Spark's is not.
+        ValueError: PostgreSQL's type would be float4, and Spark's is not.
     """
     for one in operands:
         if types.base(one.number) == "FLOAT" and any(types.digits(other.number) for other in operands):
@@ -181,15 +181,12 @@ def check_chosen(operands: Sequence[Operand]) -> None:
 
 
 def check_floating(one: Operand, other: Operand, *, digits: int = types.DIGITS_OF_DOUBLE) -> None:
-    """Check that Spark makes no floating-point number of one of two values where PostgreSQL has an exact one.
+    """Refuse a conversion by Spark to floating point of a value that is exact in PostgreSQL.
 
-    Args:
-        one: a value.
-        other: the value that meets the first one.
-        digits: of an exact number that a floating-point number holds all the same.
+    `digits` is the number of digits of an exact number that a floating-point number still holds.
 
     Raises:
-        ValueError: Spark does.
+        ValueError: Spark would convert an exact value to floating point.
     """
     for written, number in ((one, other), (other, one)):
         if written.kind == "text" and number.number:
@@ -201,14 +198,14 @@ def check_floating(one: Operand, other: Operand, *, digits: int = types.DIGITS_O
 
 
 def check_written(operands: Sequence[Operand], *, of_one_type: bool = False) -> None:
-    """Check the arguments of a function, of whose result nobody sees that Spark made a double for it.
+    """Check the arguments of a function if the result does not show Spark's conversion to double.
 
     Args:
-        operands: the arguments.
-        of_one_type: beside a double, PostgreSQL too makes doubles of all of them.
+        operands: the arguments of the function.
+        of_one_type: with one double, PostgreSQL too converts all of the arguments to double.
 
     Raises:
-        ValueError: one is exact to PostgreSQL alone.
+        ValueError: an argument is exact only in PostgreSQL.
     """
     written = next((operand.exponent for operand in operands if operand.exponent), "")
     if of_one_type:
@@ -218,28 +215,29 @@ def check_written(operands: Sequence[Operand], *, of_one_type: bool = False) -> 
 
 
 def is_small(operand: Operand) -> bool:
-    """Check whether a number is a whole one of so few digits that a float4 holds it exactly."""
+    """Check whether a number is a whole number with few enough digits for an exact float4."""
     before, after = types.digits(operand.number) or (_MOST_OF_SINGLE, 1)
     return before <= _MOST_OF_SINGLE and after == 0
 
 
 def exponent_of(operands: Sequence[Operand]) -> str:
-    """Return the constant with an exponent that an exact number is made of; empty where there is none."""
+    """Return the constant with an exponent from which an exact number is made; empty without any."""
     if any(types.is_floating(operand.number) and not operand.exponent for operand in operands):
         return ""
     return next((operand.exponent for operand in operands if operand.exponent), "")
 
 
 def chosen(operands: Sequence[Operand], *, constant: bool, given: Sequence[Operand] | None = None) -> Operand:
-    """Return what is known of a value that is one of some values.
+    """Return the operand of a value chosen among several values.
 
     Args:
-        operands: the values.
-        constant: whether no column is in the expression.
-        given: the values of which one is the result, if not each.
+        operands: the values that Spark coerces to a common type.
+        constant: whether the expression contains no column.
+        given: the values that may be the result, if not all of them.
 
     Raises:
-        ValueError: a text among them would let the clock in, or PostgreSQL would make another number of one.
+        ValueError: a text among the values would depend on the clock, or PostgreSQL would return another
+            number.
     """
     check_met(operands)
     given = operands if given is None else given
@@ -267,7 +265,7 @@ def chosen(operands: Sequence[Operand], *, constant: bool, given: Sequence[Opera
 
 
 def way_of_any(operands: Sequence[Operand]) -> tuple[Comparison | None, str]:
-    """Return how a value is compared that is one of some values, and the name of its column."""
+    """Return the comparison of a value chosen among several values, and the name of its column."""
     found = [(one.way, one.name) for one in operands if one.way is not None]
     as_text = any(one.kind == "text" and one.way is None and not one.constant for one in operands)
     way = way_of_chosen([one for one, _ in found], beside_text=as_text)
@@ -282,10 +280,10 @@ def way_of_any(operands: Sequence[Operand]) -> tuple[Comparison | None, str]:
 
 
 def check_read(*operands: Operand, ddl: str) -> None:
-    """Values that are read as another type.
+    """Check values that Spark reads as a different type.
 
     Raises:
-        ValueError: that would let the clock in, or hide a text.
+        ValueError: the result would depend on the clock, or hide a text.
     """
     for operand in operands:
         if types.base(ddl) in _TEXTS:
@@ -302,10 +300,10 @@ def check_read(*operands: Operand, ddl: str) -> None:
 
 
 def refuse(operands: Iterable[Operand]) -> None:
-    """Refuse texts that may become the clock.
+    """Refuse texts that may mean the clock.
 
     Raises:
-        ValueError: one of the values holds one.
+        ValueError: at least one of the values contains such a text.
     """
     for operand in operands:
         if operand.clock is not None:

@@ -1,18 +1,19 @@
-"""Texts that Spark would read as moments, found by the types of the values that meet.
+"""Find texts that Spark would read as moments, by the types of the values that Spark coerces.
 
-A text that holds only a time, ``12:30:00``, is a moment of *today* where Spark makes a TIMESTAMP of it: the
-document would depend on the day on which it is built. Spark does so wherever a text meets a TIMESTAMP, deep
-inside arrays, maps and structs too, and mostly without being asked.
+A text with only a time, ``12:30:00``, becomes a moment of *today* as a TIMESTAMP: the document would depend
+on the day of its build. Spark makes a TIMESTAMP wherever a text and a TIMESTAMP are coerced to one type, deep
+inside arrays, maps and structs too, and mostly implicitly.
 
-The parser of expressions notes where values meet (`gold.expressions.clock_texts.Meeting`), and has checked
-literals. Here the types of these values decide, which Spark finds without any data. (A text as DATE or
-TIMESTAMP_NTZ is no problem: one without a date fails, or is NULL.)
+The parser of expressions records each coercion (`gold.expressions.clock_texts.Meeting`), and has already
+checked literals. The types of the values decide in this module; Spark finds the types without any data. (A
+text as DATE or TIMESTAMP_NTZ is no problem: a text without a date fails, or gives NULL.)
 
-Likewise for numbers: of an element, a field and what a function gives only Spark knows the type. Spark may
-round one to bring two of them to one type, or divide otherwise than PostgreSQL (`gold.expressions.compared`).
+Numbers need such a check too: only Spark knows the type of an element, a field and a function's result. Spark
+may round a number to coerce two numbers to one type, or divide differently from PostgreSQL
+(`gold.expressions.compared`).
 
-Likewise for texts that Spark makes of values that have no text: the keys of a map in JSON, or what a format
-string prints as Java does, would be an address in memory.
+A third check covers texts that Spark makes of values without a text: as keys of a map in JSON, or printed by
+a format string in Java's way, such a text would be a memory address.
 """
 
 from __future__ import annotations
@@ -54,13 +55,13 @@ if TYPE_CHECKING:
     from deltasmelt.gold.expressions.clock_texts import Meeting
 
 _Known: TypeAlias = tuple[DataType, bool]
-"""A value's type, and whether it is made of literals alone."""
+"""A value's type, and whether the value consists of literals alone."""
 
 _Said: TypeAlias = "Callable[[Sequence[DataType]], tuple[str, str] | None]"
 
 _TEXT: Final = (StringType, CharType, VarcharType)
 _JOINED: Final = (*_TEXT, IntegralType, BooleanType, TimestampNTZType, NullType)
-"""Types that ``||`` makes PostgreSQL's text of."""
+"""Types whose text by ``||`` equals PostgreSQL's text."""
 _STEPS: Final = (DayTimeIntervalType, YearMonthIntervalType)
 _TODAY: Final = (
     "a text becomes a TIMESTAMP here, and one that holds a time alone would be a moment of today",
@@ -86,7 +87,7 @@ _PRINTED: Final = (
 
 
 def objection(meeting: Meeting, kinds: Sequence[DataType]) -> tuple[str, str] | None:
-    """What is wrong with values of these types that meet, and what to write instead; or None."""
+    """Return the fault of a coercion of values of these types, and a remedy; None without a fault."""
     known = list(zip(kinds, meeting.literal, strict=True))
     how = meeting.how
     if how in _ALONE:
@@ -106,7 +107,7 @@ def objection(meeting: Meeting, kinds: Sequence[DataType]) -> tuple[str, str] | 
 
 
 def _pairs(how: str, known: Sequence[_Known]) -> Iterable[tuple[_Known, _Known]]:
-    """Which values may become values of the type of which others."""
+    """Return pairs of values: the first may be coerced to the type of the second."""
     if how == "moment":
         return [(known[0], (TimestampType(), True))]
     if how == "result":
@@ -119,7 +120,7 @@ def _pairs(how: str, known: Sequence[_Known]) -> Iterable[tuple[_Known, _Known]]
 
 
 def _held(known: _Known) -> list[_Known]:
-    """What an element of an array, or a key of a map, is compared with."""
+    """Return the type that Spark compares with an element of an array, or with a key of a map."""
     container, literal = known
     if isinstance(container, ArrayType):
         return [(container.elementType, literal)]
@@ -127,7 +128,7 @@ def _held(known: _Known) -> list[_Known]:
 
 
 def _read(one: DataType, other: DataType) -> bool:
-    """Whether a text is read as a TIMESTAMP where values of one type become values of the other."""
+    """Check whether a coercion to the other type reads a text as a TIMESTAMP."""
     if isinstance(other, TimestampType):
         return isinstance(one, (*_TEXT, VariantType))
     if isinstance(one, VariantType):
@@ -143,7 +144,7 @@ def _read(one: DataType, other: DataType) -> bool:
 
 
 def _operated(operator: str) -> _Said:
-    """Return what says whether an operator makes another number of two types than PostgreSQL does."""
+    """Return a check whether an operator gives another number of two types than in PostgreSQL."""
 
     def said(kinds: Sequence[DataType]) -> tuple[str, str] | None:
         one, other = (kind.simpleString() for kind in kinds)
@@ -153,7 +154,7 @@ def _operated(operator: str) -> _Said:
 
 
 def _joined(kinds: Sequence[DataType], columns: Sequence[bool]) -> tuple[str, str] | None:
-    """Return what is wrong with values beside ``||``."""
+    """Return the fault of values with ``||``; None without a fault."""
     if any(isinstance(kind, ArrayType) for kind in kinds):
         return _ARRAYS
     if all(isinstance(kind, BinaryType) for kind in kinds):
@@ -171,7 +172,7 @@ def _numbers(kinds: Sequence[DataType]) -> bool:
 
 
 def _other_number(one: _Known, other: _Known, how: str) -> tuple[str, str] | None:
-    """Return what is wrong where Spark makes a number of another type of a value, as PostgreSQL does not."""
+    """Return the fault if Spark converts a value to another number type and PostgreSQL does not."""
     (mine, literal), (theirs, _) = one, other
     if isinstance(mine, ArrayType) and isinstance(theirs, ArrayType):
         return _other_number((mine.elementType, literal), (theirs.elementType, literal), how)
@@ -189,7 +190,7 @@ def _other_number(one: _Known, other: _Known, how: str) -> tuple[str, str] | Non
 
 
 def _other_cast(one: DataType, result: DataType) -> tuple[str, str] | None:
-    """Return what is wrong with a cast that makes another number of a value than PostgreSQL does."""
+    """Return the fault of a cast if the resulting number differs from PostgreSQL's."""
     if isinstance(one, ArrayType) and isinstance(result, ArrayType):
         return _other_cast(one.elementType, result.elementType)
     if isinstance(one, MapType) and isinstance(result, MapType):
@@ -225,7 +226,7 @@ def _is_moved(known: Sequence[_Known]) -> bool:
 
 
 def _has_names(kind: DataType) -> bool:
-    """Whether the keys of all maps inside are names in JSON."""
+    """Check whether the keys of all maps inside are names in JSON."""
     if isinstance(kind, ArrayType):
         return _has_names(kind.elementType)
     if isinstance(kind, MapType):
@@ -240,7 +241,7 @@ def _has_text(kind: DataType) -> bool:
 
 
 _ONE_NUMBER: Final = frozenset(("one type", "arrays", "element", "compared"))
-"""Meetings in which Spark makes numbers of one type."""
+"""Rules for conversions of numbers to a common type."""
 _ALONE: Final[dict[str, _Said]] = {
     "as JSON": lambda kinds: None if _has_names(kinds[0]) else _KEYS,
     "printed": lambda kinds: None if _has_text(kinds[0]) else _PRINTED,
@@ -248,4 +249,4 @@ _ALONE: Final[dict[str, _Said]] = {
     "exponent compared": lambda kinds: _WRITTEN if _is_finer(kinds[0]) else None,
     **{operator: _operated(operator) for operator in ("/", "*", "div", "<<")},
 }
-"""Meetings that no moment is made in."""
+"""Rules under which no text becomes a moment."""

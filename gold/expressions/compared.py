@@ -1,8 +1,9 @@
-"""Values that an expression compares, by PostgreSQL's types. Pure.
+"""Check the values that an expression compares, by PostgreSQL's types. Pure.
 
-An expression goes to Spark as it is written. So where Spark would compare a column otherwise than PostgreSQL
-(`gold.language.comparing`), the comparison is refused, with what to write instead. A cast, and a function
-that makes a text or a number of the value, ends that: from there on Spark's own types are compared.
+An expression reaches Spark as written in the document. So if Spark would compare a column differently from
+PostgreSQL (`gold.language.comparing`), gold refuses the comparison and suggests another expression. A cast,
+and a function that makes a text or a number of the value, end the refusal: afterwards Spark compares by its
+own types.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What an expression has to know of a column.
+    """The properties of a column that an expression needs.
 
     Attributes:
-        ddl: its Spark type.
-        way: how PostgreSQL compares its values, where Spark's operators do not simply do the same.
+        ddl: the column's Spark type.
+        way: PostgreSQL's comparison of the values, if Spark's operators do not do the same.
         may_lose: whether silver may have NULL for a value.
     """
 
@@ -39,7 +40,7 @@ class Known:
 
 
 ORDERING: Final = frozenset(("<", "<=", ">", ">=", "between", "greatest", "least"))
-"""Operators and functions by which one value is less than another."""
+"""Operators and functions that depend on the order of values."""
 
 _OF_ELEMENTS: Final = {
     **dict.fromkeys(
@@ -48,7 +49,7 @@ _OF_ELEMENTS: Final = {
     ),
     **dict.fromkeys(("array_max", "array_min", "array_sort", "sort_array"), "<"),
 }  # fmt: skip
-"""Functions that compare elements, and whether by equality or by order."""
+"""Functions that compare elements, by equality or by order."""
 
 _ARITHMETIC: Final = frozenset(("+", "-", "*", "/", "%", "div"))
 _WHOLE_DIVISION: Final = (
@@ -82,7 +83,7 @@ _BARE: Final = re.compile(r"\b(?:DECIMAL|DEC|NUMERIC)\b(?!\s*[(:])", re.IGNORECA
 _JOINED: Final = frozenset(
     """text citext uuid time timetz macaddr macaddr8 bits pg_lsn cidr xid oid number bytea""".split()  # noqa: SIM905
 )
-"""Families of types of which silver has the value, or the text that PostgreSQL joins."""
+"""Families of types whose value silver holds, or whose text in silver is the text joined by PostgreSQL."""
 _COMPARING: Final = frozenset(("nullif", "equal_null", "decode", *ORDERING))
 _KEEPING: Final = frozenset(
     """array array_append array_compact array_insert array_prepend array_repeat arrays_zip coalesce decode
@@ -91,16 +92,16 @@ _KEEPING: Final = frozenset(
     array_sort array_union sort_array""".split()  # noqa: SIM905
 )
 _KEEPING_ARRAYS: Final = frozenset(("concat", "flatten", "reverse"))
-"""Functions that give an array of arrays, and make a text of everything else."""
+"""Functions that return an array for arrays, and a text for any further arguments."""
 _AS_TEXTS: Final = "cast both as string to compare their texts"
 _TAKING: Final = frozenset(("element_at", "get", "try_element_at", "array_max", "array_min"))
 
 
 def check_compared(how: str, operands: Sequence[Operand]) -> None:
-    """Check values that an operator, or a function, compares.
+    """Check values compared by an operator or a function.
 
     Raises:
-        ValueError: Spark would compare them otherwise than PostgreSQL.
+        ValueError: Spark would compare the values differently from PostgreSQL.
     """
     for operand in operands:
         if operand.way is not None:
@@ -108,7 +109,7 @@ def check_compared(how: str, operands: Sequence[Operand]) -> None:
 
 
 def check_called(name: str, operands: Sequence[Operand]) -> None:
-    """Check the arguments of a function that compares them, or their elements.
+    """Check the arguments of a function if the function compares arguments, or their elements.
 
     Raises:
         ValueError: as `check_compared`.
@@ -126,10 +127,10 @@ def check_called(name: str, operands: Sequence[Operand]) -> None:
 
 
 def check_matched(operand: Operand) -> None:
-    """Check a value that is held against a pattern.
+    """Check a value matched with a pattern.
 
     Raises:
-        ValueError: PostgreSQL would do so without regard to case, or with blanks that silver does not have.
+        ValueError: PostgreSQL would ignore case, or count blanks that silver does not have.
     """
     if operand.way is not None and operand.way.name == "char(n)":
         raise ValueError(
@@ -141,7 +142,7 @@ def check_matched(operand: Operand) -> None:
 
 
 def way_of(name: str, operands: Sequence[Operand]) -> tuple[Comparison | None, str]:
-    """Return how the result of a function is compared, and the name of the column that it is made of."""
+    """Return the comparison of a function's result, and the name of the column behind the result."""
     way, column = way_of_any([operands[place] for place in given_by(name, len(operands))])
     if way is None or name not in _KEEPING | _KEEPING_ARRAYS | _TAKING:
         return None, ""
@@ -151,10 +152,10 @@ def way_of(name: str, operands: Sequence[Operand]) -> tuple[Comparison | None, s
 
 
 def calculated(operator: str, one: Operand, other: Operand) -> str:
-    """Return Spark's type of the number that an operator makes of two values; empty where it is not known.
+    """Return Spark's type of the number that an operator gives for two values; empty if unknown.
 
     Raises:
-        ValueError: PostgreSQL would make another number of the values.
+        ValueError: PostgreSQL would give another number.
     """
     check_floating(one, other, digits=0)
     if operator == "^":
@@ -177,10 +178,10 @@ def calculated(operator: str, one: Operand, other: Operand) -> str:
 
 
 def check_cast(operand: Operand, ddl: str) -> None:
-    """Check a value that a cast makes another type's value of, as far as the parser knows its type.
+    """Check a cast of a value to another type, as far as the parser knows the value's type.
 
     Raises:
-        ValueError: PostgreSQL would make another value.
+        ValueError: PostgreSQL's cast would give another value.
     """
     if _CUT_TEXT.search(ddl):
         raise ValueError(
@@ -197,7 +198,7 @@ def check_cast(operand: Operand, ddl: str) -> None:
 
 
 def wrong_cast(one: str, ddl: str) -> tuple[str, str] | None:
-    """Return why PostgreSQL casts a number to another one, and the remedy; None where it does not."""
+    """Return why PostgreSQL casts a number to a different result, and the remedy; None for equal results."""
     floating = types.is_floating(one)
     if types.is_integer(ddl):
         return _WHOLE if floating or (types.digits(one) or (0, 0))[1] else None
@@ -207,17 +208,17 @@ def wrong_cast(one: str, ddl: str) -> tuple[str, str] | None:
 
 
 def is_whole(name: str, found: Sequence[Operand]) -> bool:
-    """Check whether a function rounds a number to a whole one."""
+    """Check whether a function rounds a number to a whole number."""
     if name == "rint" or (name in _ROUNDING and len(found) == 1):
         return True
     return name in _ROUNDING and len(found) == 2 and found[1].literal and found[1].name == "0"
 
 
 def check_joined(operands: Sequence[Operand]) -> None:
-    """Check values beside ``||``, of which silver may hold another text than PostgreSQL joins.
+    """Check values with ``||``: silver may hold a text that differs from PostgreSQL's text.
 
     Raises:
-        ValueError: one is such a value.
+        ValueError: at least one value has such a text.
     """
     for operand in operands:
         way = operand.way
@@ -231,7 +232,7 @@ def check_joined(operands: Sequence[Operand]) -> None:
 
 
 def wrong_number(operator: str, one: str, other: str) -> tuple[str, str] | None:
-    """Return why an operator gives another number in PostgreSQL, and the remedy; None where it does not."""
+    """Return why an operator gives a different number in PostgreSQL, and the remedy; else None."""
     if operator == "/" and not (types.is_floating(one) or types.is_floating(other)):
         whole = types.is_integer(one) and types.is_integer(other)
         return _WHOLE_DIVISION if whole else _DIVISION
@@ -245,7 +246,7 @@ def wrong_number(operator: str, one: str, other: str) -> tuple[str, str] | None:
 
 
 def _whole(operand: Operand) -> str:
-    """Return the type of a whole number as Spark has it beside other whole numbers."""
+    """Return Spark's type of a whole number in an operation with whole numbers."""
     found = types.digits(operand.number)
     if not operand.constant or types.is_integer(operand.number) or found is None or found[1]:
         return operand.number
@@ -279,7 +280,7 @@ def _check(how: str, operand: Operand, way: Comparison, others: Sequence[Operand
 
 
 def _like_oid(other: Operand) -> bool:
-    """Check whether a value beside an oid is compared as a BIGINT: a smaller type would lose its sign."""
+    """Check whether Spark compares a value with an oid as a BIGINT: a smaller type would lose its sign."""
     if not other.number or other.way is not None:
         return True
     digits = types.digits(other.number)

@@ -1,12 +1,12 @@
-"""The SQL that document files may hold: one scalar, deterministic expression over the columns of one row.
+"""Parse the SQL of document files: one scalar, deterministic expression over the columns of one row.
 
-A document must be a function of silver's rows, or rebuilding it twice would give two results. So an
+A document must be a function of silver's rows; otherwise two rebuilds would give two results. So an
 expression may use operators, literals, the row's columns and the functions of `gold.expressions.functions`.
-No subquery, aggregate, window, clock, random number or session state can be written.
+An expression cannot contain a subquery, aggregate, window, clock, random number or session state.
 
-What it reads must be known exactly, because a change of any other column changes no document. So what is not
-sure is refused (`gold.expressions.grammar`). Whether types fit, Spark says when the document is compiled
-(`gold.compile.column_types`).
+Gold must know exactly which columns an expression reads, because a change of any other column changes no
+document. So the parser refuses every doubtful word (`gold.expressions.grammar`). Spark checks the types when
+gold compiles the document (`gold.compile.column_types`).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A scalar expression with its columns found.
+    """A parsed scalar expression with its columns.
 
     Attributes:
         parts: SQL text and column references, in order.
-        meetings: what is to be checked once Spark has said the types (`gold.expressions.coercions`).
-        read: as `parts`, without what the parser added to them; empty where it added nothing.
+        meetings: coercions to check once Spark has found the types (`gold.expressions.coercions`).
+        read: as `parts`, without the parser's additions; empty if the parser added nothing.
     """
 
     parts: Parts
@@ -41,33 +41,33 @@ class Expression:
 
     @property
     def columns(self) -> frozenset[str]:
-        """Columns that it reads."""
+        """Columns that the expression reads."""
         return frozenset(part.name for part in self.parts if isinstance(part, ColumnReference))
 
     def __str__(self) -> str:
-        """The expression as the document file has it, but for white space and the case of column names."""
+        """Return the expression as in the document file, apart from white space and the case of columns."""
         return "".join(part if isinstance(part, str) else part.name for part in self.read or self.parts)
 
     def sql(self, alias: str) -> str:
-        """The expression with every column taken from `alias`."""
+        """Return the expression as SQL with every column taken from `alias`."""
         return parts_sql(self.parts, alias)
 
 
 def column(name: str) -> Expression:
-    """A column alone."""
+    """Return the expression of a column alone."""
     return Expression((ColumnReference(name),))
 
 
 def parse_expression(text: str, columns: Mapping[str, str | Known], table: str) -> Expression:
-    """Read an expression over a row of `table`. Column names are found whatever their case, as SQL does.
+    """Parse an expression over a row of `table`. As in SQL, the case of column names does not matter.
 
     Args:
-        text: the expression.
-        columns: the table's columns with their Spark types, or with more that is known of them.
-        table: its name, for messages.
+        text: the expression in the document file.
+        columns: the table's columns with their Spark types, or with further known properties.
+        table: the name of the table, for messages.
 
     Raises:
-        ValueError: what it may not hold, or a word that is no column of the table.
+        ValueError: the expression contains a forbidden part, or a word that is no column of the table.
     """
     parser = ExpressionParser(text, columns, table)
     try:

@@ -1,7 +1,7 @@
-"""Spark's functions in the SQL of documents: which may be used, why others may not, what gives text.
+"""List Spark's functions in the SQL of documents: allowed functions, forbidden words, functions of text.
 
-The list is one of what is allowed. A function that a newer Spark brings is unknown here until somebody has
-seen that it gives the same value for the same arguments, everywhere.
+The list names allowed functions. A new function of a newer Spark stays unknown until a developer has checked
+that the function gives equal values for equal arguments, everywhere.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FUNCTIONS: Final = frozenset(
     width_bucket xxhash64 year zeroifnull element_at try_to_date try_to_time
     """.split()  # noqa: SIM905 - a list of two hundred quoted words is not easier to read
 )
-"""Spark's scalar built-in functions that give the same value for the same arguments, everywhere."""
+"""Spark's scalar built-in functions that give equal values for equal arguments, everywhere."""
 
 TEXT_FUNCTIONS: Final = frozenset(
     """
@@ -52,48 +52,48 @@ TEXT_FUNCTIONS: Final = frozenset(
     ucase upper url_decode url_encode
     """.split()  # noqa: SIM905
 )
-"""Those that take text, or turn what they take into text, and give text (some give bytes for bytes)."""
+"""Functions that convert arguments to text and return text (some return bytes for bytes)."""
 
 TEXT_MAKERS: Final = TEXT_FUNCTIONS | frozenset(
     """concat decode reverse from_json json_object_keys parse_json regexp_extract_all slice split str_to_map
     try_parse_json try_variant_get unbase64 unhex to_binary try_to_binary flatten variant_get""".split()  # noqa: SIM905
 )
-"""Those by which a text could be built, or taken apart, that the expression itself does not show."""
+"""Functions that can build or cut a text, so the expression does not show the resulting text."""
 
 CHOOSERS: Final = frozenset(("coalesce", "greatest", "ifnull", "least", "nullif", "nvl"))
-"""Those that give one of their arguments."""
+"""Functions that return an argument."""
 
 CASTS: Final = frozenset(
     """bigint binary boolean date decimal double float int smallint string timestamp tinyint""".split()  # noqa: SIM905
 )
-"""Types that are written as functions."""
+"""Types with the syntax of a function."""
 
 READ_AS_MOMENT: Final = dict.fromkeys(("to_timestamp", "to_timestamp_ltz", "try_to_timestamp"), "timestamp")
-"""Those that read a text as a timestamp: as a cast does, where they are given nothing else."""
+"""Functions that read a text as a timestamp: without a second argument, like a cast."""
 
 MOMENT_ARGUMENTS: Final = {
     "date_format": (0,), "date_part": (1,), "date_trunc": (1,), "datepart": (1,), "from_utc_timestamp": (0,),
     "hour": (0,), "minute": (0,), "months_between": (0, 1), "second": (0,), "to_utc_timestamp": (0,),
     "unix_micros": (0,), "unix_millis": (0,), "unix_seconds": (0,),
 }  # fmt: skip
-"""Arguments of which Spark makes timestamps unasked."""
+"""Positions of arguments that Spark implicitly converts to timestamps."""
 
 ELEMENTS: Final = frozenset(
     """array_append array_contains array_position array_prepend array_remove element_at get
     map_contains_key try_element_at""".split()  # noqa: SIM905
 )
-"""Those of an array, or a map, and one of its elements, or keys."""
+"""Functions of an array and an element, or of a map and a key."""
 
 INDEXED: Final = frozenset(("element_at", "get", "try_element_at"))
-"""Those of `ELEMENTS` that take the place of an element, or a key."""
+"""Functions in `ELEMENTS` with the position of an element, or a key, as second argument."""
 
 CONTAINERS: Final = frozenset(("array", "map", "named_struct"))
-"""Those that only put their arguments together."""
+"""Functions that only combine arguments."""
 
 RESULT_TYPES: Final = (
     CASTS | READ_AS_MOMENT.keys() | {"cast", "try_cast", "from_json", "try_variant_get", "variant_get"}
 )
-"""Those that read texts as whatever they give."""
+"""Functions that read texts as the type of the result."""
 
 _MEETINGS: Final = {
     "one type": (CHOOSERS - {"nullif"}) | {"array", "sequence", "try_add", "try_subtract"},
@@ -109,11 +109,9 @@ _ONE_TYPE: Final = "one type"
 
 
 def compared_in(name: str, count: int) -> Sequence[int]:
-    """Return the places of the arguments that a function compares with each other.
+    """Return the positions of the arguments that a comparing function compares.
 
-    Args:
-        name: of a function that compares its arguments.
-        count: how many arguments it has.
+    `count` is the number of the function's arguments.
     """
     every = range(count)
     if name != "decode":
@@ -123,7 +121,7 @@ def compared_in(name: str, count: int) -> Sequence[int]:
 
 
 def given_by(name: str, count: int) -> Sequence[int]:
-    """Return the places of the arguments of which a function may give one, or a part of one."""
+    """Return the positions of the arguments that a function may return whole or in part."""
     every = range(count)
     if name == "decode":
         return [place for place in every if place not in compared_in(name, count)] if count > 2 else []
@@ -131,11 +129,9 @@ def given_by(name: str, count: int) -> Sequence[int]:
 
 
 def met_in(name: str, count: int) -> list[tuple[str, Sequence[int]]]:
-    """Which arguments of a function meet, by their places, and how (`gold.expressions.coercions`).
+    """Return the positions of coerced arguments of a function, with rules of `gold.expressions.coercions`.
 
-    Args:
-        name: the function's.
-        count: how many arguments it has.
+    `count` is the number of the function's arguments.
     """
     every = range(count)
     found: list[tuple[str, Sequence[int]]] = [(how, every) for how, of in _MEETINGS.items() if name in of]
@@ -169,7 +165,7 @@ _REASONS: Final = {
     "a function that gives several rows": "explode posexplode inline stack",
 }
 REFUSED: Final = {word: reason for reason, words in _REASONS.items() for word in words.split()}
-"""For words that people write: what they would bring in."""
+"""For frequent forbidden words: what the word would bring into a document."""
 
 INSTEAD: Final = {
     "the clock": "compare with the current time where the document is read",
@@ -179,4 +175,4 @@ INSTEAD: Final = {
     "a subquery": "write a separate field: {one: schema.table, on: {…}, fields: […]}",
     "a function that gives several rows": "keep the array: it is nested in the document",
 }
-"""For words, or for what they would bring in: what to write."""
+"""For a forbidden word, or for the reason: the alternative to write."""

@@ -1,20 +1,20 @@
-"""The grammar of SQL in documents: the scalar part of Spark's own, read strictly. Pure.
+"""Parse SQL in documents: the scalar part of Spark's own grammar, read strictly. Pure.
 
-A word may be a column, a function, a field, a given name, a type, a unit or a part of an operator. Which it
-is follows from its position alone, as in Spark's grammar. A word that the parser is not sure about is
-refused. Three things keep this reading and Spark's the same:
+A word may be a column, a function, a field, an alias, a type, a unit or a part of an operator. As in Spark's
+grammar, only the position of a word decides. The parser refuses a doubtful word. Three rules keep this
+reading and Spark's reading equal:
 
-* Every column is written with the row's alias and in backticks, every field and every given name in
-  backticks. So what is taken for a column here can be nothing else there. No word that is taken for something
-  else here remains where Spark could find a column.
-* The rest of the text goes to Spark as it was read, token by token. So functions and operators mean what
-  Spark says.
-* Before a document is built, Spark analyses it over tables that have the read columns alone
+* The parser writes every column with the row's alias and in backticks, and every field and every alias in
+  backticks. So Spark reads each column of this parser as a column. No other word remains at a position where
+  Spark could read a column.
+* The rest of the text reaches Spark unchanged, token by token. So functions and operators have Spark's
+  meaning.
+* Before a build of a document, Spark analyses the document over tables with only the columns read
   (`gold.compile.column_types`).
 
-A general SQL parser does not help: sqlglot was tried. It silently accepts what is not allowed here (aliases,
-hints, lambdas). It writes some of Spark's functions as others, which differ for NULL or times: ``array_size``
-as ``size``, ``datediff`` as a difference of days of clock time.
+A general SQL parser does not help: the authors tried sqlglot. sqlglot silently accepts forbidden parts
+(aliases, hints, lambdas). sqlglot also writes some of Spark's functions as others, which differ for NULL or
+times: ``array_size`` as ``size``, ``datediff`` as a difference of days of clock time.
 """
 
 from __future__ import annotations
@@ -54,8 +54,11 @@ _KEYWORDS: Final = frozenset(
     """all and any as between both case distinct div else end escape false for from ilike in is leading like
     not null or placing regexp rlike some then to trailing true unknown when""".split()  # noqa: SIM905
 )
-"""Words of the grammar. Spark takes most of them for columns where nothing else fits; here a column of such a
-name is written in backticks, so that a typing error does not become one."""
+"""Words of the grammar.
+
+Spark reads most of the words as columns if no further reading fits. Documents must write such a column in
+backticks, so that a typing error does not become a column.
+"""
 
 _UNITS: Final = frozenset(
     """year years quarter quarters month months week weeks day days hour hours minute minutes second seconds
@@ -64,18 +67,18 @@ _UNITS: Final = frozenset(
 _WHOLE_UNITS: Final = frozenset(
     "year quarter month week day dayofyear hour minute second millisecond microsecond".split()  # noqa: SIM905
 )
-"""Units of `_WITH_UNIT`, which Spark knows in the singular alone."""
+"""Units of `_WITH_UNIT`; Spark knows only their singular."""
 
 _TYPED: Final = frozenset(("date", "timestamp", "timestamp_ntz", "timestamp_ltz"))
 _OF_ONE_TYPE: Final = frozenset(("array", "pow", "power"))
-"""Functions whose arguments are all doubles where one of them is."""
+"""Functions that convert all arguments to double if an argument is a double."""
 _WITH_UNIT: Final = frozenset(
     ("timestampadd", "dateadd", "date_add", "timestampdiff", "datediff", "date_diff")
 )
 
 
 class ExpressionParser(Operators):
-    """Reads one expression."""
+    """Parser of one expression."""
 
     def __init__(self, text: str, columns: Mapping[str, str | Known], table: str) -> None:
         super().__init__(text)
@@ -92,10 +95,10 @@ class ExpressionParser(Operators):
         }  # fmt: skip
 
     def whole(self) -> None:
-        """Read the expression to its end.
+        """Parse the expression to its end.
 
         Raises:
-            ValueError: what it may not hold.
+            ValueError: the expression contains a forbidden part.
         """
         self._expression()
         token = self._next
@@ -188,7 +191,7 @@ class ExpressionParser(Operators):
         return self._chosen(results, constant=constant([*conditions, *results]))
 
     def _is_interval(self) -> bool:
-        """Whether ``interval`` begins a literal: a value follows, and, where it is signed, a unit."""
+        """Check whether ``interval`` begins a literal: a value follows, and after a sign also a unit."""
         signed = self._after().lower in {"-", "+"}
         value, unit = self._after(1 + signed), self._after(2 + signed)
         if value.kind == "text" and not signed:
@@ -196,7 +199,7 @@ class ExpressionParser(Operators):
         return value.kind in {"text", "number"} and unit.lower in _UNITS
 
     def _interval(self) -> Operand:
-        """``INTERVAL '1' day``, ``INTERVAL '1-2' year to month``, ``INTERVAL 1 day 2 hours``."""
+        """Parse ``INTERVAL '1' day``, ``INTERVAL '1-2' year to month``, ``INTERVAL 1 day 2 hours``."""
         self._take()
         self._may("-", "+")
         while True:
@@ -231,7 +234,7 @@ class ExpressionParser(Operators):
         return found
 
     def _arguments(self, name: str) -> Operand:
-        """The arguments of a function, up to its closing parenthesis."""
+        """Parse the arguments of a function, up to its closing parenthesis."""
         if (
             name in _WITH_UNIT
             and self._after().lower == ","
@@ -246,7 +249,7 @@ class ExpressionParser(Operators):
         return self._called(name, [] if self._is(")") else [self._expression(), *self._rest()])
 
     def _commas(self) -> int:
-        """How many commas separate the arguments that follow."""
+        """Return the number of commas between the following arguments."""
         depth = commas = 0
         for token in self._tokens[self._place :]:
             if token.lower in {"(", "["}:
@@ -260,13 +263,13 @@ class ExpressionParser(Operators):
         return commas
 
     def _as_moments(self, found: Sequence[Operand]) -> None:
-        """Spark makes timestamps of these values."""
+        """Check values that Spark converts to timestamps."""
         clock_texts.check_read(*found, ddl="timestamp")
         for operand in found:
             self._meet("moment", [operand])
 
     def _called(self, name: str, found: Sequence[Operand]) -> Operand:
-        """What a function of these arguments gives."""
+        """Return the operand of a function's result for these arguments."""
         of_literals, self._given = constant(found), found
         if name not in CHOOSERS | CASTS | {"if", "nvl2"}:
             clock_texts.check_written(found, of_one_type=name in _OF_ONE_TYPE)
@@ -297,7 +300,7 @@ class ExpressionParser(Operators):
 
     @staticmethod
     def _plain(name: str, found: Sequence[Operand]) -> Operand:
-        """What a function of no special kind gives."""
+        """Return the operand of the result of a function without special rules."""
         in_texts = name in ELEMENTS and found and found[0].kind == "texts"
         clock_texts.refuse([one for one in found if not (in_texts and one.kind == "text")])
         literal = name in CONTAINERS and all(one.literal for one in found)

@@ -1,4 +1,4 @@
-"""Operators of the grammar, from the loosest to the tightest, as Spark binds them. Pure."""
+"""Parse operators of the grammar, from the loosest to the tightest, in Spark's precedence. Pure."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _LEVELS: Final[tuple[frozenset[str], ...]] = (
 )
 """Binary operators, the loosest first."""
 _BITS: Final = frozenset(("|", "&", "<<", ">>", ">>>"))
-"""Operators of several levels that PostgreSQL takes from the left to the right."""
+"""Operators of several levels in Spark that PostgreSQL applies from left to right."""
 _TIGHTER: Final = frozenset(("+", "-", "*", "/", "%", "div"))
-"""Operators that PostgreSQL applies before ``~``, and Spark after it."""
+"""Operators that PostgreSQL applies before ``~``, and Spark after ``~``."""
 
 
 class Operators(Scanner, ABC):
-    """Reads values that are joined by operators.
+    """Parser of values joined by operators.
 
     Attributes:
-        meetings: what is to be checked by the types that Spark finds.
+        meetings: coercions to check by the types that Spark finds.
     """
 
     def __init__(self, text: str) -> None:
@@ -47,7 +47,7 @@ class Operators(Scanner, ABC):
 
     @abstractmethod
     def _primary(self) -> Operand:
-        """A value without operators around it."""
+        """Parse a value without operators around the value."""
 
     def _expression(self) -> Operand:
         start = self._place
@@ -57,11 +57,11 @@ class Operators(Scanner, ABC):
         return self._since(start, found)
 
     def _since(self, start: int, found: Operand) -> Operand:
-        """A value with its position."""
+        """Return an operand with its position."""
         return replace(found, start=start, end=self._place)
 
     def _meet(self, how: str, operands: Sequence[Operand]) -> None:
-        """Note what is to be checked once the types are known, unless they are already."""
+        """Record a coercion to check once Spark has found the types, unless the parser knows them already."""
         known = {operand.kind for operand in operands} <= {"text", "null"}
         if known or all(operand.literal for operand in operands):
             return
@@ -86,7 +86,7 @@ class Operators(Scanner, ABC):
         return self._predicate(start, self._value())
 
     def _predicate(self, start: int, left: Operand) -> Operand:
-        """What may follow a value once."""
+        """Parse an optional predicate after a value: at most one."""
         if self._may("is"):
             return self._is_something(start, left)
         negated = self._may("not")
@@ -117,12 +117,12 @@ class Operators(Scanner, ABC):
         return both(left)
 
     def _seen_as_null(self, start: int, name: str, *, negated: bool) -> None:
-        """Have a test for NULL see a value that silver could not hold: at the source it is not NULL."""
+        """Extend a test for NULL by values that silver could not hold: they are not NULL at the source."""
         lost = ColumnReference(lost_name(name))
         self._around(start, ["("], [" OR " if negated else " AND NOT ", lost, ")"])
 
     def _matched(self, left: Operand) -> Operand:
-        """Patterns are texts, and so is what they are held against."""
+        """Parse a pattern match: patterns and the matched values are texts."""
         check_matched(left)
         regular = self._take().lower in {"rlike", "regexp"}
         if not regular and self._may("any", "some", "all"):
@@ -185,14 +185,14 @@ class Operators(Scanner, ABC):
     def _chosen(
         self, operands: Sequence[Operand], *, constant: bool, given: Sequence[Operand] | None = None
     ) -> Operand:
-        """Return what is known of a value that is one of some values."""
+        """Return the operand of a value chosen among several values."""
         self._with_exponent("exponent", operands if given is None else given)
         if given is not None:
             self._with_exponent("exponent compared", operands)
         return clock_texts.chosen(operands, constant=constant, given=given)
 
     def _with_exponent(self, how: str, operands: Sequence[Operand]) -> None:
-        """Note the values whose type Spark knows alone, beside a constant with an exponent."""
+        """Record values whose type only Spark knows, if a constant with an exponent is among the operands."""
         if any(operand.exponent for operand in operands):
             for operand in operands:
                 if not (operand.exponent or operand.number):
@@ -210,7 +210,7 @@ class Operators(Scanner, ABC):
         return self._parts_of(start, self._since(start, self._primary()))
 
     def _parts_of(self, start: int, found: Operand) -> Operand:
-        """Elements and fields of a value."""
+        """Parse elements and fields of a value."""
         while True:
             way = found.way
             if self._may("["):
@@ -249,17 +249,21 @@ def _in_another_order(operator: str) -> ValueError:
 
 
 def constant(operands: Sequence[Operand]) -> bool:
-    """Whether no column is in any."""
+    """Check whether no operand contains a column."""
     return all(operand.constant for operand in operands)
 
 
 def both(*operands: Operand) -> Operand:
-    """What is known of a value that depends on others and has another type."""
+    """Return the operand of a value of a new type, computed from several values."""
     return Operand(constant=constant(operands))
 
 
 def made(name: str, found: Sequence[Operand]) -> Operand:
-    """A text of others. One that is made of literals alone could be any, and nobody would see which."""
+    """Return the operand of a text made from several values.
+
+    Refuse a text made from literals alone: the expression does not show the text, so no check can read the
+    text.
+    """
     if constant(found):
         raise ValueError(f"{name!r} of literals alone is not allowed here: write the text itself")
     joins = name in {"||", "concat"}

@@ -1,6 +1,6 @@
-"""The tokens of an expression, taken one by one, and what was written for each. Pure.
+"""Read the tokens of an expression one by one, and write a text for each. Pure.
 
-Types are read here as well: they hold no value and no column, so they need nothing else.
+The scanner also reads types: a type contains no value and no column, and so needs no parser.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CLOSERS: Final = {">": 1, ">>": 2, ">>>": 3}
 
 @dataclass(frozen=True, slots=True)
 class ColumnReference:
-    """A column of the row that an expression speaks of."""
+    """A column of the row of an expression."""
 
     name: str
 
@@ -36,12 +36,12 @@ Parts: TypeAlias = "tuple[Part, ...]"
 
 
 def parts_sql(parts: Parts, alias: str) -> str:
-    """SQL text with every column taken from `alias`."""
+    """Return SQL text with every column taken from `alias`."""
     return "".join(part if isinstance(part, str) else quote(alias, part.name) for part in parts)
 
 
 class Scanner:
-    """Goes over the tokens from the left to the right."""
+    """Reader of tokens from left to right."""
 
     def __init__(self, text: str) -> None:
         self._tokens = tokens_of(text)
@@ -59,7 +59,7 @@ class Scanner:
         return self._tokens[place] if place < len(self._tokens) else END
 
     def _take(self, instead: str | ColumnReference | None = None) -> Token:
-        """Go past the next token; what is written for it is itself, or something else."""
+        """Read the next token; write the token itself, or `instead`."""
         token = self._next
         if token is END:
             raise self._unexpected()
@@ -69,22 +69,22 @@ class Scanner:
         return token
 
     def _around(self, start: int, before: Sequence[Part], after: Sequence[Part]) -> None:
-        """Write something before the token at a place, and something after the last token."""
+        """Write parts before the token at a position, and parts after the last token."""
         self._pieces[start] = (*before, *self._pieces[start])
         self._pieces[-1] = (*self._pieces[-1], *after)
 
     @property
     def parts(self) -> Parts:
-        """What was written, texts that touch put together."""
+        """The parts written so far, adjacent texts joined."""
         return self._parts_between(0, self._place)
 
     @property
     def read(self) -> Parts:
-        """What was read, without what `_around` wrote."""
+        """The parts read so far, without the additions of `_around`."""
         return self._joined(self._read, 0, self._place)
 
     def _parts_between(self, start: int, end: int) -> Parts:
-        """What was written for the tokens from one place to another."""
+        """Return the parts written for the tokens between two positions."""
         return self._joined(self._pieces, start, end)
 
     def _joined(self, pieces: Sequence[tuple[Part, ...]], start: int, end: int) -> Parts:
@@ -102,7 +102,7 @@ class Scanner:
         return self._next.lower in words
 
     def _may(self, *words: str) -> bool:
-        """Go past one of these words or signs, if it comes next."""
+        """Read the next token if the token is among these words or signs; return whether it is."""
         found = self._is(*words)
         if found:
             self._take()
@@ -141,7 +141,7 @@ class Scanner:
     # Types.
 
     def _type(self) -> str:
-        """Go past a type; returns it."""
+        """Read a type and return the type."""
         start = self._place
         self._one_type()
         if self._closed:
@@ -188,7 +188,7 @@ class Scanner:
         self._one_type()
 
     def _close(self) -> None:
-        """Go past one ``>``, which may be a part of the last sign."""
+        """Read one ``>``, which may be a part of the last sign."""
         if not self._closed:
             if self._next.lower not in _CLOSERS:
                 raise self._unexpected(">")
@@ -205,7 +205,7 @@ class Scanner:
         self._take()
 
     def _name(self) -> str:
-        """Go past a name that is given, or names a field; it is written in backticks."""
+        """Read an alias or the name of a field, and write the name in backticks."""
         if self._next.kind not in {"word", "quoted"}:
             raise self._unexpected("a name")
         name = self._next.name

@@ -1,8 +1,8 @@
-"""The words, numbers, texts and signs of an expression in Spark SQL. Pure.
+"""Split an expression in Spark SQL into words, numbers, texts and signs. Pure.
 
-Where a token ends is decided as Spark's own lexer decides it. Refused is what Spark reads in another way or
-drops (comments, hints), and what depends on its settings (texts in double quotes). So nothing is read here as
-a text that Spark takes for code, and no code as a text.
+Each token ends where Spark's own lexer ends the token. The tokenizer refuses everything that Spark reads in
+another way or drops (comments, hints), and everything that depends on Spark's settings (texts in double
+quotes). So the tokenizer reads no code of Spark as a text, and no text of Spark as code.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Token:
         kind: ``text``, ``bytes``, ``number``, ``quoted`` (a name in backticks), ``word`` or ``sign``; ``end``
             after the last.
         text: as written.
-        spaced: white space comes before it.
+        spaced: white space precedes the token.
     """
 
     kind: str
@@ -49,17 +49,17 @@ class Token:
 
     @property
     def lower(self) -> str:
-        """A word or sign in small letters; empty for everything else."""
+        """A word or sign in small letters; empty for every other kind."""
         return self.text.lower() if self.kind in {"word", "sign"} and self.text.isascii() else ""
 
     @property
     def name(self) -> str:
-        """What a word or quoted name names."""
+        """The name in a word or a quoted name."""
         return self.text[1:-1].replace("``", "`") if self.kind == "quoted" else self.text
 
     @property
     def value(self) -> str:
-        """What a text says."""
+        """The content of a text, escapes resolved."""
         if self.text[0] in "rR":
             return self.text[2:-1]
         return _ESCAPE.sub(_unescaped, self.text[1:-1])
@@ -69,10 +69,10 @@ END: Final = Token("end", "")
 
 
 def tokens_of(text: str) -> list[Token]:
-    """The tokens of an expression.
+    """Return the tokens of an expression.
 
     Raises:
-        ValueError: something that is not allowed in one.
+        ValueError: the text contains a forbidden sign or comment.
     """
     tokens: list[Token] = []
     position, spaced = 0, False

@@ -1,4 +1,4 @@
-"""Which roots a window of silver's changes reaches.
+"""Find the roots that a window of silver's changes reaches.
 
-In reading order: `change_feed`, `affected`, `key_bitmap`, `starts`.
+In reading order: `change_feed`, `affected`, `key_lists`, `starts`.
 """

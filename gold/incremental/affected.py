@@ -1,18 +1,19 @@
-"""Which documents a set of changed rows can have changed. Pure: a tree in, SQL out.
+"""Find the documents that a set of changed rows can have changed. Pure: a tree in, SQL out.
 
-The argument. Let the document of a root differ between two cuts. Then somewhere in its tree the rows differ
-in a column that the document reads. Take a difference with no difference above it, towards the root. Its row
-is in the tree of one of both cuts. So the image of the row in that cut matches its parent, and everything
-above is the same in both cuts. It is therefore enough to take both images of every changed row, at every
-place where its table occurs, and to walk up over *current* rows alone. Where a row in between changed too, it
-is a changed row itself and is walked up from its own images.
+The argument. Let the document of a root differ between two cuts. Then somewhere in the tree the rows differ
+in a column that the document reads. Choose a difference without a difference above it, towards the root. The
+differing row is in the tree of at least one cut. So the row's image in this cut matches its parent, and all
+rows above are equal in both cuts. Therefore gold need only read both images of every changed row, at every
+place of its table, and to walk up over *current* rows alone. If a row in between changed too, this row is a
+changed row, and the walk starts from its images as well.
 
-Each image carries the columns that all places of its table read. At one place, images are grouped by key and
-by the columns read *there*. A row whose old and new image fall into one group did not change for this place
-and is dropped. An image that fails the place's `where` was not in the document and is dropped before that.
+Each image carries the columns read at any place of the table. At each place, the query groups images by key
+and by the columns read at *this* place. A row with old and new image in a single group did not change for the
+place, and the query drops the row. Even earlier the query drops an image that fails the place's `where`: the
+image was not in the document.
 
-The result may name a root that has not changed, or that no longer exists. Rebuilding it then gives what is
-there already, or deletes nothing. The result never lacks an affected root.
+The result may name an unchanged root, or a root that no longer exists. The rebuild of such a root then
+gives the present document, or deletes nothing. The result never lacks an affected root.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ SIDE: Final = "_deltasmelt_side"
 """Column of a view of images: ``old`` or ``new``."""
 
 PLACES: Final = "places"
-"""Column of affected roots: the places from which a root was reached."""
+"""Column of affected roots: the places from which the walk reached a root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,9 @@ class Affected:
     """A query for the roots that changes may have affected.
 
     Attributes:
-        steps: what is to be computed first, under these names.
-        query: gives the keys of the roots, ``k0, k1 …``, each once, and `PLACES`: an array of the numbers of
-            the places from which it was reached.
+        steps: queries to compute first, under these names.
+        query: returns the keys of the roots, ``k0, k1 …``, each once, and `PLACES`: an array of the numbers
+            of the places from which the walk reached the root.
         places: for each number: path of the place in the document (empty for the root) and its table.
     """
 
@@ -66,19 +67,18 @@ def affected_roots(
     broadcast: bool = False,
     filtered: bool = True,
 ) -> Affected | None:
-    """All roots whose documents the changed rows may have changed.
+    """Return a query for all roots whose documents the changed rows may have changed.
 
     Args:
-        tree: the resolved document.
+        tree: the resolved document to walk.
         changed: tables that have changed rows.
-        images: gives the view of a table's images: its key, the columns that the tree reads, and `SIDE`.
-        current: gives the SQL relation of a silver table at the new cut.
-        broadcast: the images fit one task easily; Spark cannot know, and would shuffle whole tables to meet
-            them.
-        filtered: leave out the images and rows that a `where` leaves out.
+        images: returns the view of a table's images: its key, the columns that the tree reads, and `SIDE`.
+        current: returns the SQL relation of a silver table at the new cut.
+        broadcast: the images easily fit one task. Spark cannot know the size, and would shuffle whole tables.
+        filtered: drop the images and rows that a `where` excludes.
 
     Returns:
-        None where no changed table is in the document.
+        None if the document contains no changed table.
     """
     tables = set(changed)
     walk = _Walk(tree, with_derived(tree, current), broadcast=broadcast, filtered=filtered)
@@ -119,7 +119,7 @@ def affected_roots(
 
 
 class _Walk:
-    """From values of join columns to keys of roots. Values are columns ``v0, v1 …`` of a subquery."""
+    """Walk from values of join columns to keys of roots. Values are columns ``v0, v1 …`` of a subquery."""
 
     def __init__(self, tree: Tree, current: TableSql, *, broadcast: bool, filtered: bool) -> None:
         self._hint = "/*+ BROADCAST(c) */ " if broadcast else ""
@@ -130,12 +130,12 @@ class _Walk:
         self.steps: list[CommonTable] = []
 
     def up(self, node: Node, place: int, values: str) -> str:
-        """From what finds the rows of a node, or of a link before it.
+        """Walk up from the values that find the rows of a node, or of a link before the node.
 
         Args:
-            node: where.
-            place: which of the node's `scopes`.
-            values: of the columns by which that scope's rows are found (`finding`).
+            node: the node whose rows are the begin.
+            place: index of the scope among the node's `scopes`.
+            values: values of the columns by which the scope's rows are found (`finding`).
         """
         if node.recursion is not None:
             return self.up_from_parents(node, self._levels(node, node.recursion, values))
@@ -146,7 +146,7 @@ class _Walk:
         return self.up(node, place - 1, self._match(before.scope, matched, wanted, values))
 
     def up_from_parents(self, node: Node, values: str) -> str:
-        """`values` are those of the parent's columns that find the node's rows."""
+        """Walk up from `values` of the parent's columns that find the node's rows."""
         tree, parent, matched = self._tree, node.parent, node.parent_columns
         if parent is tree.root:
             if sorted(matched) == sorted(tree.key) and _of_one_type(node):
@@ -160,9 +160,9 @@ class _Walk:
         return self.up(above, len(above.links), self._match(parent, matched, wanted, values))
 
     def _levels(self, node: Node, recursion: Recursion, values: str) -> str:
-        """From rows at any level of a recursion to what finds those of its first level.
+        """Walk from rows at any level of a recursion to the values that find rows of the first level.
 
-        Cycles need no care: the tree without its circles is a part of the one that is walked here.
+        Cycles need no care: the tree without its cycles is a part of the walked tree.
         """
         wanted = finding(node, 0)
         matched = [theirs for _, theirs in recursion.on]
@@ -181,7 +181,7 @@ class _Walk:
         return f"SELECT DISTINCT {first} FROM (\n{indented(found, '  ')}\n)"
 
     def _match(self, scope: Scope, matched: Sequence[str], wanted: Sequence[str], values: str) -> str:
-        """Current rows of a scope whose columns `matched` have one of the values; their columns `wanted`."""
+        """Return columns `wanted` of a scope's current rows whose columns `matched` have a given value."""
         selected = ", ".join(f"{quote('t', name)} AS v{i}" for i, name in enumerate(wanted))
         condition = " AND ".join(f"{quote('t', name)} = c.v{i}" for i, name in enumerate(matched))
         lines = [
@@ -195,9 +195,9 @@ class _Walk:
 
 
 def _of_one_type(node: Node) -> bool:
-    """Check whether the values that find a node's rows become the parent's without loss.
+    """Check whether the values that find a node's rows convert to the parent's types without loss.
 
-    Several whole numbers equal one floating-point number, and a cast gives one of them alone.
+    Several whole numbers may equal a floating-point number, and a cast gives only one.
     """
     mine, theirs = node.scopes[0].table, node.parent.table
     types = [(mine.column(a).spark_type, theirs.column(b).spark_type) for a, b in node.on_at(0)]
@@ -205,7 +205,7 @@ def _of_one_type(node: Node) -> bool:
 
 
 def finding(node: Node, place: int) -> list[str]:
-    """Columns by which rows of one of a node's scopes are found from the scope, or the level, before."""
+    """Return the columns by which rows of a node's scope are found from the previous scope or level."""
     names = [this for this, _ in node.on_at(place)]
     if node.recursion is None:
         return names
@@ -221,7 +221,7 @@ def _filters(node: Node) -> list[Expression | None]:
 def _changed_values(
     scope: Scope, filters: Sequence[Expression | None], images: str, wanted: Sequence[str]
 ) -> str:
-    """Values of the columns `wanted` in images that differ at this place."""
+    """Return values of the columns `wanted` in images that differ at the scope's place."""
     key = [quote("t", name) for name in scope.table.key]
     rest = sorted(scope.reads - set(scope.table.key))
     grouping = list(key)

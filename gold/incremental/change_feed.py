@@ -1,10 +1,10 @@
-"""Old and new images of rows from silver's change feed. Pure: names in, SQL out.
+"""Read old and new images of rows from silver's change feed. Pure: names in, SQL out.
 
-The feed holds every step between two cuts. Gold compares two cuts, so the steps between do not matter. The
-first image of a key is its old one, if it is of a row that left (``update_preimage``, ``delete``). The last
-is its new one, if it is of a row that arrived. A row that arrived and left within the steps has neither. A
-version that deletes and inserts one key (a table written over) gives both. Where silver keeps deleted rows, a
-row that is marked as deleted no longer counts: its update has an old image alone.
+The feed contains every step between two cuts. Gold compares two cuts, so the steps between do not matter. The
+first image of a key is the old image, if of a row that left (``update_preimage``, ``delete``). The
+last image is the new image, if of a row that arrived. A row that arrived and left within the steps
+has neither. A version that deletes and inserts a key (an overwritten table) gives both. If silver keeps
+deleted rows, a row marked as deleted no longer counts: the row's update has only an old image.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ _CAME: Final = "_change_type IN ('update_postimage', 'insert')"
 
 
 class ChangeFeedUnreadableError(Exception):
-    """The changes between two cuts cannot be read; the message says why. Leads to a full build."""
+    """The changes between two cuts cannot be read; the message gives the reason. Gold then builds in full."""
 
 
 def recreated(silver_name: str) -> str:
-    """Why the versions of a table that went back cannot be compared."""
+    """Return why gold cannot compare versions of a table whose version number decreased."""
     return f"silver.{silver_name} was recreated since the last build"
 
 
 def images_query(
     feed: str, key: Sequence[str], columns: Sequence[str], *, steps: int, soft: bool = False
 ) -> str:
-    """Images of changed rows: `columns`, and `gold.incremental.affected.SIDE`.
+    """Return a query for images of changed rows: `columns`, and `gold.incremental.affected.SIDE`.
 
     Args:
         feed: relation of Delta's change feed.
-        key: the table's key.
-        columns: what to take of each image; the key among it.
+        key: the key columns of the table.
+        columns: columns to read from each image, including the key.
         steps: number of versions that the feed covers.
-        soft: the table keeps deleted rows, marked; an image of such a row is none.
+        soft: the table keeps deleted rows, marked; the query ignores images of such rows.
     """
     selected = ", ".join(quote(name) for name in columns)
     side = f"CASE WHEN {_WENT} THEN 'old' ELSE 'new' END AS {SIDE}"

@@ -1,27 +1,23 @@
-"""Finding the rows of a few roots in large tables: their keys as literals, which Parquet looks up by page.
+"""Find the rows of few keys in large tables: by lists of literals, or by a bitmap in a MERGE's condition.
 
-A join finds rows only after they are read. A list of literals is given to the reader of a file, and that
-reads nothing but the pages whose smallest and largest value let one of the list be there (`column index`_).
-So the rows of a hundred roots among a million are found in some hundred pages. Two things make pages few:
-rows in the order of the key, or of the foreign key, and short pages (`FINE_PAGES`).
+**Lists.** A join finds rows only after reading them. The reader of a Parquet file instead uses a list of
+literals to read only pages whose smallest and largest value allow a value of the list (`column index`_). So
+gold finds the rows of a hundred roots among a million in some hundred pages. Two properties keep the number
+of pages low: rows in the order of the key, or of the foreign key, and short pages (`FINE_PAGES`).
 
-A list is text that Spark parses and analyses value by value, so it is only worth it for a few. For more roots
-a MERGE filters rows by `gold.incremental.key_lists`, which skips no page.
+A list is text that Spark parses and analyses value by value, so a list only pays for few roots. For more
+roots, a MERGE filters rows by a bitmap, which skips no page.
 
-A list restricts nothing: a join on the same keys stands beside it. So it changes no row that is found.
+A list restricts nothing: the query also has a join on the listed keys. So a list never changes the result.
+
+**Bitmaps.** A MERGE that may insert uses an outer join from its source, and Spark shuffles and sorts the
+whole target, three times. A condition on the target alone drops most of the target's rows while reading them.
+The keys' hashes set bits in a bitmap, and a row of the target passes if its own bit is set. By chance one in
+thirty further rows passes too, until the join drops the row. (A Bloom filter of one hash.) The bitmap is a
+literal of the statement and no part of Spark's generated code. So Spark compiles the code once, for all
+windows.
 
 .. _column index: https://parquet.apache.org/docs/file-format/pageindex/
-
-Finding the documents of some keys in a large gold table: a condition on the target of a MERGE alone.
-
-A MERGE that may insert joins outwards from its source. For that Spark shuffles and sorts the whole target,
-three times. A condition on the target alone drops most of its rows where they are read. A list of the keys
-would be such a condition, but it is text that Spark analyses value by value.
-
-Instead the keys' hashes set bits in a bitmap, and a row of the target is read on if its own bit is set. By
-chance, so is one in thirty others, which the join then drops. (It is a Bloom filter of one hash.) The bitmap
-is one literal of the statement and no part of the code that Spark generates. So that code is the same for
-every window, and compiled once.
 """
 
 from __future__ import annotations
@@ -36,16 +32,16 @@ if TYPE_CHECKING:
 _BITS_PER_KEY: Final = 32
 _WORD: Final = 64
 MOST_KEYS: Final = 50_000
-"""Keys up to which a bitmap is made: its text has some ten bytes for each."""
+"""Largest number of keys for a bitmap: the bitmap's text has some ten bytes per key."""
 
 
 def bitmap(columns: Sequence[str], relation: str, keys: int) -> str:
-    """A query for the bitmap of the keys of a relation, as text in one row: made by Spark, not by the driver.
+    """Return a query for the bitmap of a relation's keys, as text in one row: computed outside the driver.
 
     Args:
-        columns: the key's.
-        relation: has every key once.
-        keys: how many there are.
+        columns: the columns of the key.
+        relation: the relation, which contains every key once.
+        keys: the number of keys in the relation.
     """
     size = _size(keys)
     return (
@@ -58,12 +54,12 @@ def bitmap(columns: Sequence[str], relation: str, keys: int) -> str:
 
 
 def in_bitmap(columns: Sequence[str], marked: str, keys: int) -> str:
-    """The condition that a row may have one of the keys of a bitmap.
+    """Return the condition that a row may have a key of a bitmap.
 
     Args:
-        columns: the key's, of the target.
-        marked: the bitmap, as text.
-        keys: how many it was made for.
+        columns: the key columns of the target.
+        marked: the bitmap, in its text form.
+        keys: the number of keys for which the bitmap was made.
     """
     words = f"CAST(split({literal(marked)}, ',') AS ARRAY<BIGINT>)"
     bit = _bit(columns, _size(keys))
@@ -71,7 +67,7 @@ def in_bitmap(columns: Sequence[str], marked: str, keys: int) -> str:
 
 
 def _size(keys: int) -> int:
-    """Bits of a bitmap: a power of two, at least a word."""
+    """Return the number of bits of a bitmap: a power of two, at least one word."""
     return max(_WORD, 1 << (keys * _BITS_PER_KEY - 1).bit_length())
 
 
@@ -80,13 +76,13 @@ def _bit(columns: Sequence[str], size: int) -> str:
 
 
 MOST_LISTED: Final = 500
-"""Roots up to which their keys are listed.
+"""Largest number of roots whose keys gold lists.
 
-Spark gives a list to Parquet as that many conditions within one another, which Java serializes by recursion.
-Twice as many pass on a thread's stack of a megabyte.
+Spark passes a list to Parquet as nested conditions, one per value, and Java serializes them by recursion. A
+thread's stack of a megabyte holds twice as many.
 """
 _NUMBERS: Final = {"SMALLINT": "S", "INT": "", "BIGINT": "L"}
-"""Types of numbers, with the letter that makes a literal one of them."""
+"""Types of numbers, with the suffix of a literal of the type."""
 LOOKED_UP: Final = {
     # Parquet gets the list itself, and not just its smallest and largest value.
     "spark.sql.parquet.pushdown.inFilterThreshold": str(MOST_LISTED),
@@ -99,14 +95,14 @@ LOOKED_UP: Final = {
 
 
 def lists_query(types: Sequence[str], relation: str) -> str | None:
-    """A query for one row: for each column of a key that can be listed, its values as text.
+    """Return a query for one row: for each listable column of a key, its values as text.
 
     Args:
         types: the Spark types of the key, whose columns are ``k0, k1 …`` in the relation.
-        relation: the keys.
+        relation: the relation with the keys to list.
 
     Returns:
-        None where no column can be.
+        None if no column can be listed.
     """
     found = [
         f"array_sort(collect_set(CAST(k{i} AS STRING))) AS k{i}"
@@ -117,11 +113,9 @@ def lists_query(types: Sequence[str], relation: str) -> str | None:
 
 
 def lists_of(types: Sequence[str], row: Mapping[str, Any]) -> dict[str, str]:
-    """The values of each listed column as literals: by ``k0, k1 …`` what stands within ``IN (…)``.
+    """Return the values of each listed column as literals: by ``k0, k1 …`` the content of ``IN (…)``.
 
-    Args:
-        types: as for the query.
-        row: what the query gave.
+    `row` is the result of `lists_query` for the types `types`.
     """
     return {
         f"k{i}": ", ".join(_literal(value, type_) for value in row[f"k{i}"])

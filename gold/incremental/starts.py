@@ -1,9 +1,9 @@
-"""Which record of silver's cut a document was built from, and which versions of a table hold the same rows.
+"""Find the record of silver's cut that a document was built from, and versions of a table with equal rows.
 
-A version is not a state: compaction, properties and comments are separate commits, which change no row. If
-two records of one LSN differ by such versions alone, they are the same cut. A gold table that was only
-maintained still is what the newest gold cut says. Otherwise a document for which nothing happens would be
-built in full after each maintenance.
+A version is not a state: compaction, properties and comments are separate commits that change no row. Two
+records of an LSN with only such differences describe the same cut. A gold table after mere maintenance
+still matches the newest gold cut. Otherwise gold would build an unchanged document in full after each
+maintenance.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _CARE: Final = frozenset(
 """Operations that change no row."""
 
 _COLUMNS: Final = frozenset(("CHANGE COLUMN", "CHANGE COLUMNS"))
-"""Comments of columns; but types are widened by the same operation."""
+"""Operations that change comments of columns; the operations may also widen types."""
 
 _MOST: Final = 10_000
-"""Commits to look at: a table that lags further is read by its feed."""
+"""Largest number of commits to check: gold reads a table with a longer lag by its feed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where changes are counted from.
+    """The point from which gold counts changes.
 
     Attributes:
-        position: LSN of the cut that the gold table holds, where it is known to hold one.
-        cut: the silver cut of that LSN, where it is still recorded.
+        position: LSN of the cut in the gold table, if the gold table is known to hold a cut.
+        cut: the silver cut of this LSN, if still recorded.
     """
 
     position: Lsn | None
@@ -51,12 +51,9 @@ class Start:
 
 
 def holds_the_same(uri: str, since: int, until: int) -> bool:
-    """Whether a table holds the same rows at two versions, as far as the log still says.
+    """Check whether a table holds equal rows at two versions, as far as the log still shows.
 
-    Args:
-        uri: of the table.
-        since: a version.
-        until: another; an earlier one is of a table that was recreated.
+    `since` is the earlier version. An earlier `until` means that the table was recreated.
     """
     if since == until:
         return True
@@ -74,10 +71,10 @@ def holds_the_same(uri: str, since: int, until: int) -> bool:
 
 
 def images_between(uri: str, since: int, until: int) -> int:
-    """Return about how many images of rows a table's change feed has after a version, up to another.
+    """Return the approximate number of row images in a table's change feed between two versions.
 
     Args:
-        uri: of the table.
+        uri: the location of the table.
         since: a version; its own changes do not count.
         until: the last version that counts.
     """
@@ -90,7 +87,7 @@ def images_between(uri: str, since: int, until: int) -> int:
 
 
 def _types(uri: str, version: int) -> list[tuple[str, object]]:
-    """The columns of a version, without their comments."""
+    """Return the columns of a version, without their comments."""
     return [(field.name, field.type) for field in delta.open_at(uri, version).schema().fields]
 
 
@@ -100,20 +97,19 @@ def built_from(
     known_by: datetime | None,
     same: Callable[[str, int, int], bool] = lambda _name, one, other: one == other,
 ) -> Cut | None:
-    """The silver cut that a document was built from; None where that is no longer known.
+    """Return the silver cut that a document was built from; None if no longer known.
 
-    Silver may have recorded the cut of one LSN again, with a table that was rebuilt. Then the gold cut that
-    names the document's table tells which record it was. If no gold cut names it, because the document failed
-    since or the process was killed, none of them can be relied on. A record that only has more tables than
-    those before it, or later versions with the same rows, counts as the same: the document needed none of
-    them.
+    Silver may have recorded the cut of one LSN again, with a rebuilt table. Then the gold cut that names the
+    document's table identifies the record. If no gold cut names the table, because the document has failed
+    since or the process was killed, gold can rely on no record. Records that differ only by added tables, or
+    by later versions with equal rows, count as equal: the document needed none of these tables.
 
     Args:
-        control: where cuts are recorded.
+        control: the control tables with the recorded cuts.
         position: LSN of the cut.
-        known_by: the moment up to which records count (`Cut.seen`), where a gold cut says that the document
-            stands there.
-        same: whether a silver table holds the same rows at two versions, the earlier first.
+        known_by: the time up to which records count (`Cut.seen`), if a gold cut places the document at
+            `position`.
+        same: checks whether a silver table holds equal rows at two versions, the earlier first.
     """
     newest = control.latest_cut("silver", at=position, known_by=known_by)
     if newest is None or newest.commit_lsn != position:

@@ -1,4 +1,4 @@
-"""Read the document file: its keys, its checks, its JSON Schema.
+"""Read the document file: keys, checks, JSON Schema.
 
 In reading order: `model`, `types`, `json_schema`.
 """

@@ -126,7 +126,7 @@ def comparison(column: SilverColumn) -> Comparison:
 def may_lose(column: SilverColumn) -> bool:
     """Check whether a column's type at the source has values that silver's type cannot hold.
 
-    Such a value is NULL in silver; the row's ``_unrepresentable`` has its text.
+    Silver writes NULL for the value, and the value's text into the row's ``_unrepresentable``.
     """
     if column.reading.exact:
         return False
@@ -206,7 +206,7 @@ def _as_chosen(ddl: str) -> Comparison:
 
 
 def _as_text(name: str) -> Comparison:
-    """Return the comparison of values of another type for which the pipeline file chose text."""
+    """Return the comparison of values for which the pipeline file chose text."""
     rule = Rule(refused="silver.types makes text of it, which has another order")
     return Comparison(
         f"the text of {name}", "text", _NATIVE, rule, remedy="leave out the override in silver.types"

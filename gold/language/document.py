@@ -1,4 +1,4 @@
-"""Read a document file and check the file in itself; `gold.tree` resolves it against silver's tables."""
+"""Read and check a document file on its own; `gold.tree` resolves the document against silver."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document's definition and its file, which knows line numbers."""
+    """A document's definition and file; the file knows line numbers."""
 
     definition: Definition
     file: YamlFile
@@ -128,7 +128,7 @@ def output_names(entry: str | dict[str, Any]) -> list[str]:
 
 
 def _name_clashes(document: Document) -> Iterator[Problem]:
-    """Report names that occur twice in one object; names that differ only in case clash too."""
+    """Report names that occur twice in an object; names with a mere difference in case clash too."""
     definition, file = document.definition, document.file
     for index, entry in enumerate(definition.fields):
         for name in output_names(entry):

@@ -99,7 +99,7 @@ def file_schema() -> dict[str, Any]:
 
 
 def _tidied(schema: Any) -> Any:
-    """Remove titles that repeat names, and nulls, which nobody writes; add a text for each key."""
+    """Remove titles that repeat names, and nulls, which no user writes; add a text for each key."""
     if isinstance(schema, list):
         return [_tidied(one) for one in schema]
     if not isinstance(schema, dict):

@@ -79,7 +79,7 @@ def _entry_tag(value: Any) -> str:
 
 
 def _exactly_one(*names: str) -> dict[str, Any]:
-    """Return the JSON Schema of a Python validator: exactly one of these keys is present."""
+    """Return the JSON Schema of a Python validator: exactly one of the keys is present."""
     return {"oneOf": [{"required": [name]} for name in names]}
 
 

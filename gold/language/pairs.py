@@ -34,7 +34,7 @@ _CHANGED: Final = {
     "char(n)": "count the blanks at its end, or not",
     "name": "cut each to the bytes of a name",
 }
-"""Types of text, with the change that PostgreSQL makes when it casts other texts to the type."""
+"""Types of text, with PostgreSQL's change of a text on a cast to the type."""
 _SMALL: Final = ("int2", "int4")
 _AS_OID: Final = Rule(lambda value: f"CAST({value} AS BIGINT) & 4294967295", "BIGINT", tag="oid")
 _UNPADDED: Final = Rule(lambda value: f"rtrim({value})", "STRING", tag="unpadded", merges=True)
@@ -58,9 +58,9 @@ def way_of_chosen(ways: Sequence[Comparison], *, beside_text: bool) -> Compariso
     """Return the comparison of a value chosen among several, as by ``coalesce``; None: Spark's own.
 
     PostgreSQL casts all values to the type of the first value, in CASE to the type of ELSE. But ``name``
-    precedes other texts, and other texts precede ``citext``. So a choice of ``varchar`` and ``text`` may
-    become either type; the type matters only beside a ``char(n)``. Gold refuses a choice among texts with a
-    ``char(n)`` or a ``name``.
+    precedes all texts, and all texts precede ``citext``. So a choice of ``varchar`` and ``text`` may become
+    either type; the type matters only in a comparison with a ``char(n)``. Gold refuses a choice among texts
+    with a ``char(n)`` or a ``name``.
 
     Args:
         ways: the comparisons of the values that Spark's own comparison does not fit.

@@ -1,7 +1,7 @@
-"""Decide which comparisons of columns a document may make, and derive the columns for them. Pure.
+"""Decide which comparisons of columns a document may make, and derive columns for the comparisons. Pure.
 
 `gold.tree.resolve` calls this module wherever equality or order matters: for join pairs, orders, measures and
-the values that expressions compare. `gold.language.comparing` has the rules themselves.
+the values that expressions compare. `gold.language.comparing` has the rules.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Comparisons:
             scope.table = extended(scope.table, self._derived.get(scope.table.table, {}).values())
 
     def known(self, scope: Scope) -> dict[str, Known]:
-        """Return the columns of a scope with all properties that an expression needs."""
+        """Return the columns of a scope with all properties needed by an expression."""
         found = {}
         for column in scope.table.columns:
             way = comparison(column)
@@ -52,7 +52,7 @@ class Comparisons:
                 self._add(scope, lost_of(column))
 
     def origin(self, scope: Scope, name: str) -> str:
-        """Return the source column that a column of a join pair identifies; else the column itself."""
+        """Return the source column behind a column of a join pair, or else the given column."""
         derived = self._derived.get(scope.table.table, {}).get(name)
         return name if derived is None or derived.merges else derived.origin
 
@@ -69,14 +69,13 @@ class Comparisons:
         return self._equal(this, mine, rules[0]), self._equal(that, theirs, rules[1])
 
     def ordering(self, scope: Scope, name: str) -> str:
-        """Return the column by which Spark orders rows like PostgreSQL orders rows by `name`."""
+        """Return the column by which Spark orders rows as PostgreSQL does by `name`."""
         column = scope.table.column(name)
         rule = comparison(column).order
         return name if rule.key is None else self._add(scope, key_of(column, rule, "order"))
 
     def measured(self, function: str, scope: Scope, of: str) -> tuple[str, str | None]:
-        """Return the column that an aggregate reads, and a second column if the second column orders the values.
-        """
+        """Return the column that an aggregate reads, and a second column if that column orders the values."""
         column = scope.table.column(of)
         way = comparison(column)
         if function == "count" and may_lose(column):
@@ -145,6 +144,5 @@ def unmeasured(function: str, scope: Scope, of: str) -> str | None:
 
 
 def _held(column: SilverColumn, way: Comparison) -> str:
-    """Return a column's type for a message: PostgreSQL's, with Spark's if the pipeline file chose the type.
-    """
+    """Return a column's type for a message: PostgreSQL's, with Spark's if the pipeline file chose it."""
     return f"{way.name} ({column.spark_type} by silver.types)" if column.overridden else way.name

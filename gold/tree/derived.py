@@ -1,10 +1,10 @@
-"""Derive the columns that a document needs besides silver's columns: keys of comparisons, lost values. Pure.
+"""Derive further columns for a document, next to silver's columns: keys of comparisons, lost values. Pure.
 
 If Spark does not compare a column like PostgreSQL (`gold.language.comparing`), the tree names a derived
-column in its place: in a join pair, a term of an order, or a measure. Gold computes a derived column while
-reading the rows of the table (`with_derived`). So all code that works by column names needs no rule of its
-own: the compiler, the walk from changes to roots, and the images of roots. Gold reads a table without a
-derived column unchanged.
+column instead: in a join pair, a term of an order, or a measure. Gold computes a derived column while reading
+the rows of the table (`with_derived`). So all code that works by column names needs no further rule: the
+compiler, the walk from changes to roots, and the images of roots. Gold reads a table without a derived column
+unchanged.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def key_of(column: SilverColumn, rule: Rule, kind: str) -> Derived:
 
 
 def lost_of(column: SilverColumn) -> Derived:
-    """Return the column that flags rows for which silver could not hold another column's value."""
+    """Return the column that flags rows whose value of `column` silver could not hold."""
     # The first half is a test that Delta has statistics for; a function of the map alone would stop skipping.
     found = f"({UNREPRESENTABLE} IS NOT NULL AND map_contains_key({UNREPRESENTABLE}, {literal(column.name)}))"
     return _derived(column, lost_name(column.name), "BOOLEAN", found)
@@ -67,7 +67,7 @@ def there_of(column: SilverColumn) -> Derived:
 
 
 def order_name(table: SilverTable, name: str) -> str:
-    """Return the column that gives a column's order: the derived column, or else the column itself."""
+    """Return the column that gives a column's order: the derived column, or else the given column."""
     derived = f"{PREFIX}_order_{name}"
     return derived if any(column.name == derived for column in table.columns) else name
 

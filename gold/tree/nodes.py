@@ -1,4 +1,4 @@
-"""Define a resolved document: the tree of tables, their join paths and their fields."""
+"""Define a resolved document: the tree of tables, with join paths and fields."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from deltasmelt.silver.schema.catalog import SilverTable
 
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
-"""Join conditions: (column of this side, column of the other side)."""
+"""Join conditions: (left column, right column)."""
 
 
 @dataclass(slots=True)
 class Scope:
-    """One occurrence of a table in a document.
+    """An occurrence of a table in a document.
 
     Attributes:
         label: path of field names, for people: ``orders.items``; the root's is empty.
@@ -50,7 +50,7 @@ class Nested:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A field with values of other rows.
+    """A field with values of rows below.
 
     Attributes:
         measure: for an aggregate node: the index of the node's measure.
@@ -63,7 +63,7 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Flattened:
-    """A field of the row of a `one`, placed in the enclosing object (`flatten` in the file)."""
+    """A field of a `one`'s row, placed in the enclosing object (`flatten` in the file)."""
 
     name: str
     node: Node
@@ -104,7 +104,7 @@ class Recursion:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One aggregate of a node.
+    """An aggregate of a node.
 
     Attributes:
         label: path of its field.
@@ -168,15 +168,14 @@ class Node:
 
     @property
     def from_own_table(self) -> bool:
-        """Whether a recursion begins at a row of its own table; this row may not recur below itself either.
-        """
+        """Whether a recursion begins at a row of the node's table; the row may not recur below itself."""
         return self.recursion is not None and self.parent.table.table == self.scope.table.table
 
     @property
     def found_by(self) -> tuple[str, ...]:
         """The parent's columns by which the node's finished rows are joined.
 
-        If the rows depend on the parent's own identity (`from_own_table`), this is the parent's key.
+        If the rows depend on the parent's own identity (`from_own_table`), the columns are the parent's key.
         """
         return self.parent.table.key if self.from_own_table else self.parent_columns
 
@@ -193,7 +192,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class One(Node):
-    """One row, as an object.
+    """A single row, as an object.
 
     Attributes:
         order: complete: the file's `order_by`, then the key. Gold takes the first row.
@@ -253,7 +252,7 @@ class Pick(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregate(Node):
-    """Counts, sums and similar values over one set of rows.
+    """Counts, sums and similar values over a set of rows.
 
     Attributes:
         measures: each is a field of the document; measures over equal rows share the node.

@@ -4,10 +4,9 @@ Every name of the definition becomes a table, a column or an expression. The res
 and type, with the line of the file. The later stages (`gold.compile.compiler`, `gold.incremental.affected`)
 read the tree and cannot fail.
 
-A *scope* is one occurrence of a table in the document: the root, or the rows of one `one`, `many` or
-aggregate. A table at two places has two scopes, each with its own set of columns that the scope reads.
-Pruning of changes depends on these sets. So the resolver alone adds the columns of every expression to its
-scope.
+A *scope* is an occurrence of a table in the document: the root, or the rows of a `one`, `many` or aggregate.
+A table at two places has two scopes, each with its own set of columns that the scope reads. Pruning of
+changes depends on these sets. So the resolver alone adds the columns of every expression to its scope.
 
 Aggregates over equal rows (table, `on`, `through`) are one node with several measures, and so cost one pass.
 """

@@ -1,4 +1,4 @@
-"""Find places where a document orders text: by code points, whatever the collation at the source. Pure."""
+"""Find places at which a document orders text: by code points, for any collation at the source. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def text_orders(tree: Tree) -> Iterator[tuple[str, TableName, str]]:
-    """Yield each place where the order of text decides: its path, the table and the column.
+    """Yield each place at which the order of text decides: path, table and column.
 
-    The key, which comes last in each order, counts only if the order also decides which rows gold takes.
+    The key, as the last term of each order, counts only if the order also decides which rows gold takes.
     """
     for node in tree.nodes():
         for label, name in _ordered(node):
