@@ -1,12 +1,11 @@
-"""The reader: composes sessions of the log with copies of tables, and heals what heals.
+"""Compose sessions of the log with copies of tables, and recover from faults.
 
 In reading order:
 
-* `reader` (the life of it), `session_start` and `session_decoder` (how a session begins), `nudge` (an idle
-  stream);
-* `look` and `carried_tables` (which tables are selected, carried and in need of a snapshot),
-  `changed_tables`, `named_partitions`, `unreadable`;
-* `copies` (the thread that copies these), `table_errors` (what is recorded of tables), `trouble` (pauses and
-  errors of the pipeline), `pauses`;
-* `watch` (changes of the catalog), `recovery` (a slot that is lost).
+* `reader` (the main loop), `session_start` and `session_decoder` (the start of a session);
+* `catalog_poll` and `carried_tables` (tables that are selected, carried and in need of a snapshot),
+  `changed_tables`, `quiet_shapes`, `named_partitions`, `marks_beyond`;
+* `copies` (the thread that copies these tables), `table_errors` (recorded errors of tables), `trouble`
+  (pauses and errors of the pipeline);
+* `watch` (changes of the catalog), `recovery` (a lost slot).
 """

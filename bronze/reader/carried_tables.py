@@ -1,14 +1,15 @@
-"""Which tables are selected, which of them the stream carries, and which need a snapshot.
+"""Determine which tables are selected, which the stream carries, and which need a snapshot.
 
-A selected table without a problem needs a snapshot in two cases. Bronze holds no mark of a complete one; or
-it holds a later mark that asks for a newer one (`bronze.store.gaps`). A *look* finds such tables: it
-asks the catalog, records problems, and extends the publication. Tables that appear under the patterns later
-are found by the next look. They join the publication first and are copied then, so that every change after
-the snapshot's LSN is in the stream. Where an older server might pass over some of them, the stream begins
-again in between (`bronze.drift.joining`).
+A selected table without a problem needs a snapshot if bronze has no mark of a complete snapshot, or has a
+later mark that requests a new one (`bronze.store.gaps`). A *catalog poll* (`look`) finds such tables: the
+poll reads the catalog, records problems, and extends the publication. The next poll finds tables that appear
+under the patterns later. Such tables join the publication first and are copied afterwards, so the stream has
+every change after the snapshot's LSN. An older server might skip some of these changes; then the stream
+restarts in between (`bronze.drift.joining`).
 
-A table with a problem is left out of the stream, too. When its problem is gone it is carried again, but the
-session's decoder still leaves it out: a new session begins first, and its snapshot follows.
+The stream leaves out a table with a problem, too. After the problem is gone the table is carried again, but
+the decoder of the running session still leaves the table out. So a new session begins first, and the table's
+snapshot follows.
 """
 
 from __future__ import annotations
@@ -54,18 +55,18 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.store.landing import Landing
 
 _LOOK_SHARE: Final = 0.05
-"""Of the time that looks may take where the catalog changes all the time."""
+"""Share of time for catalog polls while the catalog changes continuously."""
 
 _COPY_ONLY: Final = frozenset(
     {"partition-privilege", "row-level-security", "schema-privilege", "table-locked", "table-privilege"}
 )
-"""Problems that keep a table from being copied, but not its changes from being streamed."""
+"""Problems that prevent the copy of a table, but not the stream of its changes."""
 
 
 class _Asked(NamedTuple):
-    """How often the stream asked for tables, and which time was the last for each.
+    """Number of the stream's requests for tables, and the last request of each table.
 
-    A table whose last time the newest look has taken in may be missing.
+    A table whose last request the newest poll has processed may be missing.
     """
 
     times: int
@@ -73,15 +74,15 @@ class _Asked(NamedTuple):
 
 
 class _Catalog(NamedTuple):
-    """What the server says in one look.
+    """The server's answers in one catalog poll.
 
     Attributes:
-        tables: selected ones.
-        members: names of those without a problem that are members of the publication.
-        fingerprints: how each carried table is carried (`bronze.drift.membership`).
-        end: of the log; read after all the others.
-        blockers: transactions that tables wait for; empty where none does.
-        frontier: bronze's before the server was asked.
+        tables: all selected tables, with their problems.
+        members: names of the tables without a problem that are members of the publication.
+        fingerprints: the way in which each carried table is carried (`bronze.drift.membership`).
+        end: end of the log, read after all other answers.
+        blockers: transactions that tables wait for; empty without any.
+        frontier: bronze's frontier before the first query.
         streamed: partitions that the stream had named by then (`bronze.drift.streamed`).
     """
 
@@ -99,24 +100,25 @@ class CarriedTables:
 
     Threads:
         * The stream's thread calls `carries`, `ask`, `leave_out`, `asked`, `wants_new_stream`,
-          `wants_stream_from` and `new_stream`. None of them waits for a server or the lake.
-        * The copies' thread and the watch's call `look`; `_looking` lets in one at a time. The first look is
-          the stream's, before the other two begin. Only looks touch `_locked` and
+          `wants_stream_from` and `new_stream`. None of these waits for a server or the lake.
+        * The copies' thread and the watch's thread call `look`; `_looking` admits one caller at a time. The
+          stream's thread makes the first poll before both begin. Only polls access `_locked` and
           `_partitions`.
-        * Anybody reads `newest`. A look replaces it as a whole, together with what it adds to `_rejoin`;
-          `_lock` holds both against `new_stream`.
-        * `_asked` is replaced as a whole, by the stream's thread alone; `_under_way` by the copies', which
-          calls `copying`.
-        * `_joining`, `_unreadable`, the errors and the wait hold themselves.
+        * Any thread reads `newest`. A poll replaces `newest` as a whole, together with additions to
+          `_rejoin`; `_lock` protects both against `new_stream`.
+        * Only the stream's thread replaces `_asked`, as a whole. Only the copies' thread replaces
+          `_under_way`, in `copying`.
+        * `_joining`, `_unreadable`, the errors and the wait are thread-safe.
 
     Args:
-        source: which server and tables.
-        landing: where rows go.
-        errors: of tables.
-        wait: is told while tables wait for transactions.
+        source: settings of the server and the selected tables.
+        landing: destination of the rows.
+        errors: recorded errors of the tables.
+        wait: called while tables wait for transactions.
 
     Attributes:
-        next_at: not before is another look made for news, by the monotonic clock; also after one that failed.
+        next_at: earliest time of another poll for catalog news, by the monotonic clock; also after a failed
+            poll.
     """
 
     def __init__(self, source: SourceSettings, landing: Landing, errors: TableErrors, wait: Wait) -> None:
@@ -138,37 +140,37 @@ class CarriedTables:
 
     @property
     def newest(self) -> CatalogPoll:
-        """What the newest look found."""
+        """Result of the newest catalog poll."""
         return self._newest
 
     @property
     def asked(self) -> int:
-        """How often the stream asked for tables."""
+        """Number of the stream's requests for tables."""
         return self._asked.times
 
     def ask(self, tables: Iterable[TableName]) -> None:
-        """The stream opened gaps: a look is to be made at once, and nothing is complete before it.
+        """Request a catalog poll at once, after the stream opened gaps; copies are incomplete until the poll.
 
-        A table that fails anyway keeps its pauses: the same text would end each of its copies. A mark that a
-        person sets after the look that took this in ends them.
+        A table that fails anyway keeps its pauses, because the same text would fail each of its copies. A
+        person ends the pauses with a new mark, set after the poll that processed this request.
         """
         seen, times = self._newest.asked, self._asked.times + 1
         open_ = {table: time for table, time in self._asked.last.items() if time > seen}
         self._asked = _Asked(times, open_ | dict.fromkeys(tables, times))
 
     def leave_out(self, table: TableName, lsn: Lsn, error: Exception) -> bool:
-        """The stream cannot read a table's shape, for a reason that no rule knows.
+        """Report a table whose shape the stream cannot read, because of an unforeseen error.
 
-        The next look records that, and the table is carried no more; after a pause, a longer one each time,
-        it is carried again, by a new session, and copied then.
+        The next poll records the error, and the stream carries the table no more. After a growing pause a new
+        session carries the table again, and the table is copied.
 
         Args:
-            table: whose changes the session leaves out; the caller opens its gap after this.
-            lsn: commit LSN of the first of them.
-            error: what nobody foresaw.
+            table: table whose changes the session drops; the caller opens the table's gap afterwards.
+            lsn: commit LSN of the first dropped change.
+            error: the unforeseen error of the table.
 
         Returns:
-            Whether that is news.
+            Whether the report is new.
         """
         if not self._unreadable.add(table, lsn, error):
             return False
@@ -176,11 +178,12 @@ class CarriedTables:
         return True
 
     def carries(self, table: TableName) -> bool:
-        """Whether the stream's changes of a table are kept.
+        """Check whether bronze keeps the stream's changes of a table.
 
-        A table that matches the patterns but is not known yet (new, renamed) is kept: it is copied when the
-        next look finds it, and until then its rows do no harm. One with a problem is left out, and so is one
-        out of the patterns; where bronze knew it by another name, that gets a gap (`bronze.stream.session`).
+        A table that matches the patterns but is still unknown (new, renamed) is kept. The next poll finds the
+        table, and a copy follows; until then its rows are harmless. A table with a problem is left out, and
+        so is a table outside the patterns. If bronze knew the table by another name, this name gets a gap
+        (`bronze.stream.session`).
         """
         known = self._newest.carried.get(table)
         if known is not None:
@@ -190,26 +193,27 @@ class CarriedTables:
 
     @property
     def wants_new_stream(self) -> bool:
-        """Whether tables are carried again that this session's decoder leaves out."""
+        """Whether tables are carried again that the running session's decoder leaves out."""
         return bool(self._rejoin)
 
     @property
     def wants_stream_from(self) -> Lsn | None:
-        """At or after which place a new session has to begin before more tables are copied, if at all."""
+        """Least LSN at which a new session must begin before more tables are copied; None without a need."""
         return self._joining.wanted(self._newest.waiting)
 
     @property
     def rejoining(self) -> frozenset[TableName]:
-        """Tables that are carried again, and wait for a session that reads them."""
+        """Tables that are carried again and wait for a session that reads them."""
         return self._rejoin
 
     def new_stream(self, begins: Lsn, reads: frozenset[TableName]) -> None:
-        """A session begins, whose decoder asks `carries` again; tables that wait for it may be copied.
+        """Register a new session: its decoder calls `carries` again, and tables waiting for it may be copied.
 
         Args:
-            begins: at which place of the log.
-            reads: tables that it reads again. A snapshot of one may be under way, from before this session,
-                while the one before still left the table out: the caller has opened their gaps up to here.
+            begins: LSN at which the session begins.
+            reads: tables that the session reads again. A snapshot of such a table may be in progress since
+                the earlier session, which left the table out: the caller has opened gaps of these tables up
+                to `begins`.
         """
         with self._lock:
             self._rejoin -= reads
@@ -221,13 +225,14 @@ class CarriedTables:
         return bool(self._joining.held_up(self._newest.waiting))
 
     def look(self, stop: threading.Event) -> CatalogPoll:
-        """Select tables, record their problems, extend the publication; what needs a snapshot.
+        """Poll the catalog: select tables, record problems, extend the publication, find tables to copy.
 
         Args:
-            stop: gives it up.
+            stop: cancels the poll when set.
 
         Raises:
-            SmeltError: the server cannot be asked; the publication may not be changed; it is given up.
+            SmeltError: the server does not answer, the publication may not be changed, or the poll is
+                cancelled.
             OSError, DeltaError: the lake cannot be read or written.
         """
         with self._looking:
@@ -237,16 +242,17 @@ class CarriedTables:
             finally:
                 self.next_at = time.monotonic() + (time.monotonic() - started) / _LOOK_SHARE
             look = self._compare(catalog, asked, stop)
-            # Not before: whose error is closed is carried again, or its next change would be left out unsaid.
+            # Keep this after `_compare`: a table whose error is closed must already be carried, or its next
+            # change is dropped without an error.
             self._errors.looked({table.table: table.problems for table in catalog.tables}, look.uncopied)
             self._say_what_waits(look, catalog.blockers)
             return look
 
     @contextmanager
     def copying(self, tables: Sequence[SourceTable], look: CatalogPoll) -> Iterator[None]:
-        """Within the block these tables are copied, as that look found them.
+        """Mark tables as being copied within the block, in the state of the given poll.
 
-        Other looks meanwhile ask for them again only where something is new of them.
+        Polls meanwhile request such a table again only for new reasons.
         """
         self._under_way = {
             one.table: UnderWay(one.storage, look.unknown.get(one.relation.relation_id, ZERO))
@@ -259,7 +265,7 @@ class CarriedTables:
 
     @property
     def may_settle(self) -> bool:
-        """Whether the stream has read what an earlier look was ahead of, so that a look ends what is open."""
+        """Whether the stream has passed an earlier poll's LSN, so that a new poll settles open questions."""
         return self._landing.sink.tables.settles(self._newest.frontier, self._frontier())
 
     def _frontier(self) -> Lsn:
@@ -292,7 +298,7 @@ class CarriedTables:
     def _members(
         self, connection: psycopg.Connection[Any], asked: _Asked
     ) -> tuple[list[SourceTable], set[TableName]]:
-        """Return the selected tables, and the members among them; one that cannot join yet has a problem."""
+        """Return the selected tables, and the members among them; a table that cannot join has a problem."""
         before = self._newest
         tables = select_tables(connection, self._source, storage=True)
         waiting = {
@@ -308,7 +314,7 @@ class CarriedTables:
             self._errors.cannot_join(error, before.requests.get(error.table))
         self._locked = waiting | {error.table: error for error in locked}
         if changed:
-            # Seen once more, now as members; one that is new since is left to the next look.
+            # Select again, because the tables are members now; the next poll finds tables created since.
             seen = {table.table for table in tables}
             tables = select_tables(connection, self._source, storage=True)
             tables = [table for table in tables if table.table in seen]
@@ -324,9 +330,10 @@ class CarriedTables:
         return tables, members - left_out.keys()
 
     def _compare(self, catalog: _Catalog, asked: _Asked, stop: threading.Event) -> CatalogPoll:
-        """Hold what the server says against what bronze has, and make it the newest look.
+        """Compare the server's answers with bronze, and make the result the newest poll.
 
-        That follows the marks in bronze: where the lake fails on the way, the next look finds all once more.
+        The result follows the marks in bronze: if the lake fails on the way, the next poll finds everything
+        again.
         """
         tables, sink = catalog.tables, self._landing.sink
         healthy = [one for one in tables if one.problem is None and one.table in catalog.members]

@@ -1,4 +1,4 @@
-"""The result of one look at the catalog (`bronze.reader.carried_tables`)."""
+"""Define the result of one catalog poll (`bronze.reader.carried_tables`)."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CatalogPoll:
-    """What one look found. Nothing of it is changed later; the next look replaces it.
+    """The immutable result of one catalog poll; the next poll replaces the result.
 
     Attributes:
-        carried: of each selected table, whether the stream's changes are kept.
+        carried: whether bronze keeps the stream's changes, by selected table.
         members: tables without a problem that the publication carries.
-        due: those that are to be copied now.
-        waiting: those that need a snapshot, but wait for transactions of others or for a session that begins
+        due: tables to be copied now.
+        waiting: tables that need a snapshot, but wait for foreign transactions or for a session that begins
             after these (`bronze.drift.joining`).
-        rejoining: those that are carried again, and wait for a session that reads them.
+        rejoining: tables that are carried again and wait for a session that reads them.
         requests: resnapshot marks of `members`.
         unknown: versions with columns in doubt (`bronze.store.relations.ShapeLog.unknown_columns`).
-        asked: how often the stream had asked for tables when the look began.
-        oids: of the selected tables and their partitions.
-        types: OIDs of the enums and composites that their columns are made of.
-        frontier: bronze's before the look.
-        shapes_at: up to where the stream has to come so that silver has the shapes that looks recorded: it
-            takes over what begins before bronze's frontier, and looks when that moves.
-        cut_short: shapes are left to the next look, which follows at once.
+        asked: number of the stream's requests for tables when the poll began.
+        oids: OIDs of the selected tables and their partitions.
+        types: OIDs of the enums and composites in the tables' columns.
+        frontier: bronze's frontier before the poll.
+        shapes_at: LSN that the stream must reach so that silver has the shapes recorded by polls. Silver
+            reads versions that begin before bronze's frontier, whenever the frontier moves.
+        cut_short: whether shapes are left to the next poll, which follows at once.
         uncopied: tables without a problem that need a snapshot, due or not.
     """
 

@@ -1,27 +1,26 @@
-"""What a look at the catalog means for tables that bronze has: which of them lack rows.
+"""Derive from a catalog poll which tables of bronze lack rows.
 
-Rows are missing where the publication did not carry a table for a while (`bronze.drift.membership`), and
-where they changed without an event (`bronze.drift.storage`). Each such table gets a gap and a request, which
-its next snapshot heals; silver leaves it out until then.
+Rows are missing if the publication did not carry a table for a while (`bronze.drift.membership`), and if rows
+changed without an event (`bronze.drift.storage`). Each such table gets a gap and a request. The next snapshot
+heals both; silver leaves the table out until then.
 
-**Tables that nobody writes to.** No message announces such a table, however its columns change. A look
-therefore records the shape itself, as a version that begins at the look (`bronze.reader.quiet_shapes`), in
-two cases:
+**Tables without writes.** No message announces such a table, however its columns change. So a poll itself
+records the shape, as a version that begins at the poll (`bronze.reader.quiet_shapes`), in two cases:
 
-* The version that holds at the look has another shape. What an older deltasmelt did not record of a shape
-  is no difference (`bronze.shapes.as_recorded`).
-* The catalog's row of a column is new, and the stream has not read all from before the look. The stream may
-  still bring versions from between two looks, after which the table may have its former shape again. The
-  catalog does not tell a column that was renamed and back from one that got a GRANT. So a GRANT, too, adds an
-  equal version while the stream is behind.
+* The version that holds at the poll has another shape. Parts of a shape that an older deltasmelt did not
+  record are no difference (`bronze.shapes.as_recorded`).
+* The catalog's row of a column is new, and the stream has not read everything from before the poll. The
+  stream may still bring versions from between two polls, and afterwards the table may have its former shape
+  again. The catalog does not distinguish a column renamed and back from a column with a GRANT. So a GRANT,
+  too, adds an equal version while the stream is behind.
 
-The version lies ahead of messages that the stream has not read, and describes no row of these: versions count
-by place, and the stream compares a message with the version before the message's own place
-(`bronze.pgoutput.relation_versions`). Silver takes the version over when bronze's frontier has passed the
-place; the reader makes the frontier pass it (`bronze.reader.carried_tables.CatalogPoll.shapes_at`).
+The version lies ahead of messages unread by the stream, and describes no row of these messages. Versions
+count by place, and the stream compares a message with the version before the message's own place
+(`bronze.pgoutput.relation_versions`). Silver reads the version when bronze's frontier has passed the place;
+the reader moves the frontier past the place (`bronze.reader.carried_tables.CatalogPoll.shapes_at`).
 
-A look records the shape first and the storage afterwards. After a kill in between, the next look does both
-again. When the shape does not stand any more, or the lock is not granted, the look records neither.
+A poll records the shape first and the storage afterwards. After a kill in between, the next poll does both
+again. If the shape has changed again, or the lock is not granted, the poll records neither.
 """
 
 from __future__ import annotations
@@ -50,11 +49,11 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
 class UnderWay(NamedTuple):
-    """What a look saw of a table before the copy of it that is under way; so the copy has it.
+    """The state of a table in the poll before the running copy; the copy has the same state.
 
     Attributes:
-        storage: of the table.
-        unknown: its version with columns in doubt, which the stream had met by then; zero where it had none.
+        storage: storage of the table.
+        unknown: the table's version with columns in doubt that the stream had met by then; zero without one.
     """
 
     storage: Storage | None
@@ -70,15 +69,15 @@ def resnapshot_unpublished(
     *,
     frontier: Lsn,
 ) -> None:
-    """Ask for tables whose changes were not all published, or left out, for a while; forget what is gone.
+    """Request tables whose changes were temporarily unpublished or left out; forget dropped tables.
 
     Args:
-        landing: where bronze keeps how tables are carried.
-        publication: its name.
-        selected: all selected tables, also those that are left out.
-        seen: how each carried table is carried now (`bronze.drift.membership.fingerprints`).
-        lsn: end of the log after that was read.
-        frontier: bronze's before the server was asked.
+        landing: bronze's records of how tables are carried.
+        publication: name of the source's publication.
+        selected: all selected tables, including tables that are left out.
+        seen: the current way in which each carried table is carried (`bronze.drift.membership.fingerprints`).
+        lsn: end of the log after `seen` was read.
+        frontier: bronze's frontier before the first query.
     """
     left_out = sorted(landing.shapes.tables() - set(selected))
     every = {table: seen.get(table, NOT_CARRIED) for table in selected}
@@ -106,27 +105,29 @@ def resnapshot_rewritten(
     under_way: Mapping[TableName, UnderWay],
     record: Callable[[Sequence[Relation]], Recorded],
 ) -> Recorded:
-    """Ask for the tables whose rows may have changed without an event; record the shapes of the others.
+    """Request tables whose rows may have changed without an event; record the shapes of the other tables.
 
-    What was seen of a table that is asked for is not recorded: its snapshot does that, before its rows. So
-    also a table that waits for its snapshot is compared; silver leaves it out as soon as it is known to
-    differ. A table that is being copied differs from what is recorded by the very reason of its copy. Should
-    the copy end between the comparing and the asking, it would be made once more, which may take hours:
-    nothing is new of the table while it looks as it did before that copy.
+    A requested table's new state is not recorded: its snapshot records the state before its rows. So a table
+    that waits for its snapshot is compared as well; silver leaves the table out as soon as a difference is
+    known.
+
+    A table under copy differs from the record for the very reason of the copy. If the copy ended between
+    comparison and request, the request would cause another copy, maybe of hours. So nothing counts as new
+    while the table has its state from before the copy.
 
     Args:
-        landing: where bronze keeps what was seen of tables.
-        tables: as the catalog says now.
-        needing: those that need a snapshot anyway.
+        landing: bronze's records of the tables' states.
+        tables: the tables in the current catalog.
+        needing: tables that need a snapshot anyway.
         unknown: versions with columns in doubt (`bronze.store.relations.ShapeLog.unknown_columns`).
-        lsn: the server's WAL position after that look.
-        streamed: partitions that the stream had named before that look.
-        frontier: bronze's before that look.
+        lsn: the server's WAL position after the poll.
+        streamed: partitions that the stream had named before the poll.
+        frontier: bronze's frontier before the poll.
         under_way: tables that are being copied.
-        record: records the shapes that still stand (`bronze.reader.quiet_shapes`).
+        record: records the shapes that still hold (`bronze.reader.quiet_shapes`).
 
     Returns:
-        What became of the shapes.
+        The recorded shapes.
     """
     sink = landing.sink
     snapshots = sink.tables.snapshots([table.table for table in tables]) if unknown or streamed else {}
@@ -170,18 +171,18 @@ def resnapshot_rewritten(
 
 
 def record_comments(landing: Landing, tables: Sequence[SourceTable]) -> None:
-    """Keep the comments that these tables have now (`bronze.store.comments`)."""
+    """Record the tables' current comments (`bronze.store.comments`)."""
     seen = {table.table: table.comments for table in tables if table.comments is not None}
     landing.sink.tables.record_comments(seen)
 
 
 def _carried_defaults(landing: Landing, table: SourceTable, known: Storage) -> set[int]:
-    """Return new columns, by attnum, whose default is in bronze as soon as the table's shape is recorded.
+    """Return new columns, by attnum, whose default is in bronze once the table's shape is recorded.
 
     Args:
-        landing: where shapes are.
-        table: as the catalog says now.
-        known: what was seen of it before.
+        landing: the recorded shapes of the tables.
+        table: the table in the current catalog.
+        known: the storage recorded before this poll.
     """
     plain = frozenset() if table.storage is None else plain_defaults(known, table.storage)
     texts = {column.attnum: column.missing for column in table.relation.columns}

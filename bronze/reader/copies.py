@@ -1,18 +1,16 @@
-"""The thread that copies tables beside the stream: those that need a snapshot, round after round.
+"""Run the thread that copies tables in parallel with the stream, round after round.
 
-A *round* is a look (`bronze.reader.carried_tables`) and the snapshot of what it found. Rounds follow each
-other now and then. When the stream or another process asks for a table, the next one begins within two
-seconds; about as soon when the catalog of a known table changed (`bronze.reader.watch`). While tables are
-copied the watch looks, so that silver hears of tables to leave out; what such a look finds is copied by the
-round after.
+A *round* is a catalog poll (`bronze.reader.carried_tables`) and the snapshot of its due tables. Rounds follow
+each other at an interval. If the stream or another process requests a table, the next round begins within two
+seconds. A catalog change of a known table is about as fast (`bronze.reader.watch`). During copies the watch
+polls, so that silver learns which tables to leave out; the next round copies the tables found.
 
-A fault that heals (lost connection, lock) is retried with growing pauses; tables that were complete before it
-stay complete. A definite error of one table, and a lock that others hold on it, is recorded for that table
-alone. So are executors that a large table needs and that cannot be had. Its copy is tried again at later
-looks, ever more rarely, or when it is asked for; its error stays open until it is copied. Any other error
-stops the reader, through `raise_failure`.
+A transient fault (lost connection, lock) is retried with growing pauses; tables completed before stay
+complete. A definite error of one table, or a foreign lock on the table, is recorded for this table alone. So
+is the lack of executors for a large table. Later polls retry the copy with growing pauses, or on request; the
+error stays open until the table is copied. Any other error stops the reader, through `raise_failure`.
 
-With ``snapshot.mode: never`` a table starts empty, but one that was asked for is copied: whoever asks wants
+With ``snapshot.mode: never`` a table starts empty, but a requested table is copied, because the request needs
 its rows.
 """
 
@@ -53,26 +51,26 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
 class SnapshotThread:
-    """The snapshots of one pipeline's tables, on a thread of their own.
+    """The snapshots of one pipeline's tables, on a separate thread.
 
     Threads:
-        * The stream's thread makes this, calls `first_look`, `start` and `stop`, and reads the properties.
-          It writes `_first` before the copies' thread begins, which takes it over.
-        * The copies' thread alone writes `_lsn`, `_finished` and `_failure`, each in one piece. It writes
-          `_lsn` before the round is finished: who reads `complete` first reads an `lsn` that counts.
-        * The watch's thread calls `_look_meanwhile`, which does nothing but look.
+        * The stream's thread creates the object, calls `first_look`, `start` and `stop`, and reads the
+          properties. This thread writes `_first` before the copies' thread begins and takes over `_first`.
+        * The copies' thread alone writes `_lsn`, `_finished` and `_failure`, each atomically. It writes
+          `_lsn` before the end of the round: a caller that reads `complete` first gets a valid `lsn`.
+        * The watch's thread calls `_look_meanwhile`, which only polls.
 
     Attributes:
-        tables: what the copies and the stream know of tables.
-        trouble: what kept rounds from their end since the last that came to it.
+        tables: tables as known to the copies and the stream.
+        trouble: failures of rounds since the last completed round.
 
     Args:
-        source: which server and tables.
-        settings: of snapshots.
-        landing: where rows go.
-        control: where errors of tables are recorded.
-        errors: of the pipeline, where failures of whole rounds are recorded.
-        executors: makes those ready that copy large tables; None: the reader's own workers do.
+        source: settings of the server and the selected tables.
+        settings: settings of the snapshots.
+        landing: destination of the rows.
+        control: record of the tables' errors.
+        errors: record of the pipeline's errors, for failures of whole rounds.
+        executors: prepares the executors that copy large tables; None: the reader's own workers copy.
     """
 
     def __init__(
@@ -113,25 +111,25 @@ class SnapshotThread:
 
     @property
     def complete(self) -> bool:
-        """Every table selected at the start is copied, or failed; so are those that came to be in doubt."""
+        """Whether every table selected at the start or in doubt since is copied or failed."""
         finished = self._finished
         return finished is not None and not self._asked_since(finished)
 
     @property
     def lsn(self) -> Lsn:
-        """LSN to which the stream must come for the snapshots since the start; read it after `complete`."""
+        """LSN that the stream must reach for the snapshots since the start; read after `complete`."""
         return self._lsn
 
     @property
     def held_up(self) -> tuple[SmeltError, float] | None:
-        """Which transactions copies wait for, and since how many seconds; None where they do not."""
+        """Transactions that copies wait for, and the wait in seconds; None without a wait."""
         return self._wait.held_up()
 
     def first_look(self, stop: threading.Event) -> None:
-        """Select tables before the stream starts; `start` copies those without a snapshot.
+        """Poll the catalog before the stream starts; `start` copies tables without a snapshot.
 
         Args:
-            stop: gives it up.
+            stop: cancels the poll when set.
 
         Raises:
             SmeltError: as `CarriedTables.look`.
@@ -139,13 +137,13 @@ class SnapshotThread:
         self._first = self.tables.look(stop)
 
     def start(self) -> None:
-        """Begin to copy; nothing if it has begun."""
+        """Start the threads, unless they run already."""
         if self._thread.ident is None:
             self._watch.start()
             self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; the next start takes a new snapshot of what it was copying."""
+        """End the threads; the next start takes a new snapshot of unfinished tables."""
         self._stop.set()
         self._watch.stop()
         if self._thread.ident is not None:
@@ -153,22 +151,22 @@ class SnapshotThread:
         self.trouble.ended()
 
     def raise_failure(self) -> None:
-        """Raise what ended a thread: it does not begin again, so no session may go on without it.
+        """Raise the error that ended a thread: the thread does not restart, so no session may continue.
 
-        A fault that heals ends neither thread; it is never raised here.
+        A transient fault ends neither thread and is never raised here.
 
         Raises:
             SmeltError: a definite error that concerns more than one table.
-            Exception: a mistake of ours.
+            Exception: a defect of deltasmelt.
         """
         for failure in (self._failure, self._watch.failure):
             if failure is not None:
                 raise failure
 
     def _look_meanwhile(self) -> bool:
-        """While tables are copied, look for what silver is to leave out of its cuts; on the watch's thread.
+        """Poll on the watch's thread, during copies, for tables that silver must leave out of cuts.
 
-        What needs a snapshot waits for its turn: the copies' thread looks again when it is done.
+        Tables that need a snapshot wait: the copies' thread polls again after its copies.
         """
         if not self._copying.is_set():
             return True
@@ -192,7 +190,7 @@ class SnapshotThread:
                 except SmeltError as error:
                     if self._stop.is_set():
                         return
-                    # The stream's own connection stands; whoever refuses a new one may let it in later.
+                    # The stream's own connection works, and a refused connection may succeed later.
                     if not isinstance(error, TransientError) and error.code not in REFUSALS:
                         raise
                     _LOGGER.warning("copying tables is tried again: %s", error)
@@ -204,7 +202,7 @@ class SnapshotThread:
             self._failure = error
 
     def _copy(self, look: CatalogPoll) -> None:
-        """Copy what a look found due."""
+        """Copy the due tables of a poll."""
         tables: Sequence[SourceTable] = look.due
         if self._settings.mode == "never":
             position = self._landing.sink.position
@@ -233,10 +231,10 @@ class SnapshotThread:
                 self._errors.copied(outcome.taken)
 
     def _end_round(self, look: CatalogPoll) -> None:
-        """Say what still waits, and whether all is copied.
+        """Update the reported wait, and whether all tables are copied.
 
-        It is not where a table waits for its turn, where the look was cut short, nor where the watch has
-        looked since: that look may have found a table that this round knows nothing of.
+        Not all tables are copied if a table waits, if the poll was cut short, or if the watch has polled
+        since: that poll may have found a table unknown to this round.
         """
         newest = self.tables.newest
         if not self.tables.waits_for_transactions:
@@ -247,7 +245,7 @@ class SnapshotThread:
         self._finished = look if ended else None
 
     def _pause(self, look: CatalogPoll) -> None:
-        """Wait for the next look: the interval, a change in the catalog, or a mark that asks for a table."""
+        """Wait for the next poll: the interval, a change in the catalog, or a mark that requests a table."""
         tables, timing = self.tables, self._timing
         if tables.newest.cut_short:
             return
@@ -269,11 +267,11 @@ class SnapshotThread:
                 return
 
     def _has_news(self, look: CatalogPoll) -> bool:
-        """Whether the catalog changed, the watch looked, or the session began that some tables wait for."""
+        """Check whether the catalog changed, the watch polled, or the session awaited by tables began."""
         changed = self._watch.news()
         rejoined = bool(look.rejoining) and not self.tables.wants_new_stream
         return changed or rejoined or self.tables.newest is not look
 
     def _asked_since(self, look: CatalogPoll) -> bool:
-        """Whether the stream asked for tables, or met columns in doubt, that a look did not know of yet."""
+        """Check whether the stream requested tables, or met columns in doubt, after a poll."""
         return self.tables.asked != look.asked or self._landing.shapes.unknown_columns() != look.unknown

@@ -1,8 +1,8 @@
-"""Requests for snapshots that lie beyond the server's own log: another server's LSNs, moved back.
+"""Move requests for snapshots beyond the server's log, set with another server's LSN, back to the log's end.
 
-A release that did not compare the servers let a shell with the DSN of another server set such a mark. Until
-the log comes that far, each snapshot lies before the mark, so the table is copied at every look and joins no
-cut (`bronze.store.gaps`).
+A release without a comparison of servers let a shell with the DSN of another server set such a mark. Until
+the log reaches the mark, each snapshot lies before the mark. So each poll copies the table again, and no cut
+contains the table (`bronze.store.gaps`).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def settled_requests(
     """Return the resnapshot marks of tables; move a mark beyond the server's log back to its end.
 
     Args:
-        marks: of bronze.
-        source: whose log.
-        tables: which tables.
-        end: of the log before the marks are read; only where a mark lies beyond it is the server asked again.
-        stop: gives it up.
+        marks: the marks of bronze's tables.
+        source: settings of the server's connection.
+        tables: tables whose marks are returned.
+        end: end of the log before the marks are read; read again only if a mark lies beyond.
+        stop: cancels the query when set.
 
     Raises:
-        SmeltError: the server cannot be asked, the lake not be written.
+        SmeltError: the server does not answer, or the lake cannot be written.
     """
     requests = marks.requests(tables)
     if all(lsn <= end for lsn in requests.values()):

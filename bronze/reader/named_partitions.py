@@ -1,4 +1,4 @@
-"""Partitions that the stream named, as looks decide on them: which are on record, and which are whole."""
+"""Prove named partitions whole: which partitions of the stream's records have all their rows."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 _SECONDS: Final = 60.0
-"""Of one look for all proofs; a table with a partition that is left over is resnapshotted."""
+"""Time limit of one poll for all proofs; a table with an unproved partition is resnapshotted."""
 
 
 class NamedPartitions:
-    """What looks proved of named partitions. Only looks, one at a time, touch this.
+    """Proofs of named partitions by catalog polls. Only polls, one at a time, access this object.
 
-    A proof speaks of a transaction that is over, so the proof stays true when rows change later, and so does
-    a refusal. Both count for a partition and the transaction that named the partition.
+    A proof concerns a finished transaction, so the proof stays true when rows change later, and so does a
+    refutation. Both hold for a partition and the transaction that named the partition.
     """
 
     def __init__(self) -> None:
@@ -41,14 +41,15 @@ class NamedPartitions:
         streamed: Mapping[TableName, StreamedParts],
         waiting: Collection[TableName],
     ) -> dict[TableName, StreamedParts]:
-        """Return the records, with the partitions that proved to have all rows that were streamed.
+        """Return the records, with the partitions that provably have all streamed rows.
 
-        One partition without a proof has the table resnapshotted, so the others are not asked for then.
+        A single partition without a proof causes a resnapshot of the table, so the table's other partitions
+        are not queried then.
 
         Args:
-            connection: in autocommit mode; asked only where one transaction created and filled a partition.
-            tables: as this look saw them.
-            streamed: records from before this look.
+            connection: in autocommit mode; queried only if one transaction created and filled a partition.
+            tables: the tables in this poll.
+            streamed: records from before this poll.
             waiting: tables that need a snapshot anyway.
         """
         storages = {table.table: table.storage for table in tables if table.table not in waiting}

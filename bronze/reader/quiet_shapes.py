@@ -1,34 +1,33 @@
-"""Records the shapes of tables that nobody writes to, as a look at the catalog saw these tables.
+"""Record the shapes of tables without writes, in the state of a catalog poll.
 
-A look reads the catalog first and the end of the log afterwards, so an ALTER TABLE may lie between the two
-readings. The stream may bring rows of the new shape from before the end of the log. A version of the old
-shape at the end of the log would then describe the rows that follow. A second look does not help: while a
-standby does not confirm a commit, the commit is in the log and no query sees its effect.
+A poll reads the catalog first and the end of the log afterwards, so an ALTER TABLE may lie between both
+reads. The stream may bring rows of the new shape from before the end of the log. A version of the old shape
+at the end of the log would then describe the rows that follow. A second poll does not help: while a standby
+does not confirm a commit, the commit is in the log and no query sees its effect.
 
-The function therefore locks the tables, in the mode of any query, while it reads shapes and the end of the
-log:
+So the function locks the tables, in the mode of any query, while it reads shapes and the end of the log:
 
 * ALTER TABLE waits for the lock. The lock waits for the end of an ALTER TABLE, and queries see the commit of
   an ALTER TABLE before its lock ends.
-* Rows of a former shape were committed before the ALTER TABLE that ended the shape, and rows that commit
-  after the version's place have the recorded shape, until an ALTER TABLE that commits later still.
+* Rows of a former shape were committed before the ALTER TABLE that ended the shape. Rows that commit after
+  the version's place have the recorded shape, until an ALTER TABLE that commits later still.
 
-The stream compares a shape that a message announces with the versions that are recorded. The function holds
-the shapes (`ShapeLog.held`) from before the lock until the versions are durable. So no message of a later
-shape is compared too early, although the tables' lock ends before the lake is written to.
+The stream compares an announced shape with the recorded versions. The function holds the shapes
+(`ShapeLog.held`) from before the lock until the versions are durable. So no message of a later shape is
+compared too early, although the tables' lock ends before the write to the lake.
 
-**The application waits for seconds at most.** No lake is written to and no other lock is waited for under the
-lock. `Timing.shape_lock` bounds the block. The server ends the transaction by itself where the reader's host
-is gone (`idle_in_transaction_session_timeout`, `statement_timeout`).
+**The application waits for seconds at most.** Under the lock, the function neither writes to a lake nor waits
+for another lock. `Timing.shape_lock` bounds the block. The server itself ends the transaction if the reader's
+host vanishes (`idle_in_transaction_session_timeout`, `statement_timeout`).
 
-**Tables go in groups.** A group costs one reading of the catalog, one message and one commit to the lake. The
-locks of a group are taken only where they are free, so the reader never waits while it holds a lock, and
-never has a part in a deadlock. A table that was not free is tried alone afterwards. The server gives up the
-wait for one lock after `Timing.member_lock`, and for all locks of a look together after
-`Timing.members_lock`. The next look then asks again.
+**Tables go in groups.** A group costs one query of the catalog, one message and one commit to the lake. The
+locks of a group are taken only if free, so the reader never waits while holding a lock, and never takes part
+in a deadlock. A table that was not free is tried alone afterwards. The wait for one lock ends after
+`Timing.member_lock`, and for all locks of a poll together after `Timing.members_lock`. The next poll then
+retries.
 
-**Killed in between**: the message comes first. A message without a version is harmless, and the next look
-records the version. A call to the lake that fails leaves the same, or the version.
+**Killed in between**: the message comes first. A message without a version is harmless, and the next poll
+records the version. A failed call to the lake leaves the same state, or the version.
 """
 
 from __future__ import annotations
@@ -63,23 +62,23 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.store.relations import ShapeLog
 
 _GROUP: Final = 64
-"""Tables; a server has room for 64 locks a connection by default."""
+"""Tables per group; a server has room for 64 locks per connection by default."""
 
 _GONE: Final = (
     psycopg.errors.InsufficientPrivilege,
     psycopg.errors.InvalidSchemaName,
     psycopg.errors.UndefinedTable,
 )
-"""Answers to LOCK TABLE where the table is not what the look saw."""
+"""Errors of LOCK TABLE for a table that differs from the poll's table."""
 
 
 class Recorded(NamedTuple):
-    """What became of the shapes of one look.
+    """The shapes recorded by one poll.
 
     Attributes:
-        relations: by relation id, those that are recorded.
-        lsn: after the places of all of them; zero where none is recorded.
-        cut_short: the time was over before all were tried, and another look will come further.
+        relations: ids of the relations whose shape is recorded.
+        lsn: LSN after the places of all recorded versions; zero without any.
+        cut_short: whether time ran out before all tables were tried, and another poll gets further.
     """
 
     relations: frozenset[int] = frozenset()
@@ -92,19 +91,19 @@ def record_shapes(
 ) -> Recorded:
     """Record the shapes that tables still have.
 
-    A version begins at the byte before the end of the log, which is after the commit of the statement that
-    made the shape. A message in the log follows. A server whose files are put back to before the statement
-    lacks the message and is refused once the stream has read the message (`bronze.stream.same_log`); before
+    A version begins at the byte before the end of the log, after the commit of the statement that made the
+    shape. A message in the log follows. A server whose files are restored to a state before the statement
+    lacks the message, and is refused once the stream has read the message (`bronze.stream.same_log`). Before
     that, `bronze.reader.session_start` requests the table.
 
     Args:
-        source: server, keys and publication.
-        shapes: where shapes are recorded.
-        relations: as a look saw them, each of another table.
-        stop: gives it up.
+        source: settings of server, keys and publication.
+        shapes: the log that records shapes.
+        relations: shapes from a poll, one per table.
+        stop: cancels statements when set.
 
     Raises:
-        SmeltError: the server cannot be asked, the lake cannot be written.
+        SmeltError: the server does not answer, or the lake cannot be written.
     """
     if not relations:
         return Recorded()
@@ -134,13 +133,13 @@ def record_shapes(
 
 @dataclass(frozen=True, slots=True)
 class _Recorder:
-    """Records groups.
+    """A recorder of groups of shapes.
 
     Attributes:
         connection: in autocommit mode.
-        source: server, keys and publication.
-        shapes: where shapes are recorded.
-        stop: has the server cancel statements.
+        source: settings of server, keys and publication.
+        shapes: the log that records shapes.
+        stop: makes the server cancel statements when set.
     """
 
     connection: psycopg.Connection[Any]
@@ -149,11 +148,11 @@ class _Recorder:
     stop: threading.Event
 
     def record(self, group: Sequence[Relation], wait: float | None) -> tuple[set[int], Lsn, list[Relation]]:
-        """Record a group: which tables, an LSN after their place, and which tables were not free.
+        """Record a group; return the recorded tables, an LSN after their place, and the locked tables.
 
         Args:
-            group: tables.
-            wait: seconds for the lock of a single table; None: a lock that is not free is not waited for.
+            group: the tables to record.
+            wait: seconds to wait for the lock of a single table; None: do not wait for a lock.
         """
         busy: list[Relation] = []
         seconds = self.source.timing.shape_lock + (wait or 0)

@@ -1,28 +1,27 @@
-"""The reader: PostgreSQL's write-ahead log into bronze, from where bronze ends, for as long as it is wanted.
+"""Read PostgreSQL's write-ahead log into bronze, from bronze's end on, until stopped.
 
-Order of a start, and why each step is safe to die after:
+Order of a start, safe to repeat after a kill at any step:
 
-1. A server that cannot serve is refused before anything is made (`bronze.checks.server`). Its identity is
-   compared with the lake's; a lake of another pipeline, cluster or database is refused. So is a server whose
-   log is not the one that bronze followed (`bronze.stream.same_log`).
-2. The publication is made before the slot, by the first look (`bronze.reader.carried_tables`). A slot that
-   began earlier would decode changes with a catalog that has no such publication.
-3. Slot, first place and stream follow, in an order of their own (`bronze.reader.session_start`).
-4. Tables without a snapshot are copied on a thread of their own (`bronze.reader.copies`) while the stream
-   goes on.
+1. An unfit server is refused before anything is created (`bronze.checks.server`). The reader compares the
+   server's identity with the lake's and refuses a lake of another pipeline, cluster or database. The reader
+   also refuses a server whose log is not bronze's log (`bronze.stream.same_log`).
+2. The first catalog poll creates the publication, before the slot (`bronze.reader.carried_tables`). An
+   earlier slot would decode changes with a catalog without the publication.
+3. Slot, first place and stream follow, in the order of `bronze.reader.session_start`.
+4. A separate thread copies tables without a snapshot (`bronze.reader.copies`), in parallel with the stream.
 
-Faults that heal end the session, not the reader: it starts again at bronze's mark, after a growing pause.
-`control.errors` shows what it waits for, until a session has made a commit (`bronze.reader.trouble`). A
-session after a failure asks the server for something to commit: an idle server has nothing. What a failed
-session has not committed is given up. Definite errors are recorded and raised. `Reader` says what is waited
-for, and for how long.
+A transient fault ends the session, not the reader: a new session starts at bronze's mark after a growing
+pause. `control.errors` shows the fault until a session has committed (`bronze.reader.trouble`). After a
+failure the session requests something to commit from the server, because an idle server sends nothing.
+Uncommitted rows of a failed session are discarded. Definite errors are recorded and raised. `Reader` lists
+all waits with their limits.
 
 Threads of one reader::
 
     server ──WAL──▶ receiver ──queue──▶ session, decodes ──rows──▶ writer ──commit──▶ bronze.changes
        ◀──feedback──────┘ ◀─────────────confirm, once durable──────────┘
     server ──COPY─▶ workers of a snapshot ──files, one commit for each table────────▶ bronze.changes
-       ◀──queries── copies (looks for tables), watch (catalog, slot)
+       ◀──queries── copies (polls for tables), watch (catalog, slot)
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/logicaldecoding-explanation.html.
 """
@@ -77,35 +76,35 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
 class _StoppedError(Exception):
-    """The reader is to stop, and what it waits for is given up."""
+    """The reader must stop and gives up the current wait."""
 
 
 class Reader:
-    """Carries one pipeline's changes into `bronze.*`.
+    """The reader of one pipeline: writes the source's changes into `bronze.*`.
 
-    What is waited for, and for how long (`bronze.config.timing` has the seconds):
+    Waits and their limits (`bronze.config.timing` has the seconds):
 
-    * A fault that heals by itself (a server that is down, a lock): for ever. Until the server has let
-      this reader in once, only for some seconds: then it is most likely a wrong address.
-    * A refusal that a person must lift (a password, a privilege, no free walsender): not at a start, where it
-      is told at once. To a reader that has streamed it may pass, so it is waited for some minutes; while the
-      stream goes on and only copies are refused, for ever.
-    * Transactions of others that must end first (the making of the slot, copies): for ever, and they are
-      named.
-    * Whoever is told to stop waits for nothing: what the server is asked at a start is cancelled then.
-    * With a target, nothing for ever: a job that must end gives up when neither stream nor copies got on for
-      some minutes of failures, with the error of the last one. It does so, too, when copies are refused, or
-      wait for one and the same thing, for as long.
+    * A transient fault (a stopped server, a lock): no limit. Until the server has admitted this reader once,
+      the limit is some seconds: a fault then probably means a wrong address.
+    * A refusal that a person must lift (a password, a privilege, no free walsender): no wait at a start; the
+      error is reported at once. After a successful stream the refusal may pass, so the limit is some minutes.
+      If only copies are refused while the stream runs: no limit.
+    * Foreign transactions that must end first (for the slot's creation, for copies): no limit; the reader
+      names the transactions.
+    * After a stop: no wait. Queries of a start are cancelled.
+    * With a target no wait is unlimited. A job with a target gives up after some minutes of failures without
+      progress of stream or copies, with the last error. The job also gives up if copies are refused, or wait
+      for transactions without interruption, for some minutes.
 
     Args:
-        pipeline: its name; the lake remembers it.
-        source: server, slot, publication, tables.
+        pipeline: name of the pipeline, recorded in the lake.
+        source: settings of server, slot, publication and tables.
         lake: a lake with a path.
-        bronze: pace of commits.
-        snapshot: how tables are copied.
-        executors: makes those ready that copy large tables; None: the reader's own workers do.
-        progress: called now and then with the counters as plain values (`Progress.read`).
-        reached: called at named points of the way; fault tests kill the process there.
+        bronze: settings of the pace of commits.
+        snapshot: settings of the tables' copies.
+        executors: prepares the executors that copy large tables; None: the reader's own workers copy.
+        progress: called periodically with the counters as plain values (`Progress.read`).
+        reached: called at named points; fault tests kill the process at these points.
     """
 
     def __init__(
@@ -148,16 +147,17 @@ class Reader:
         self.progress = Progress()
 
     def run(self, *, until: Lsn | None = None, stop: threading.Event | None = None) -> None:
-        """Read until told to stop, or until bronze holds everything up to an LSN.
+        """Read until stopped, or until bronze holds everything up to an LSN.
 
         Args:
-            until: return once every transaction with a commit LSN up to this one is in bronze and the tables'
-                snapshots are complete (or failed, see `control.errors`). None: go on for ever.
-            stop: set it to end in order: what is complete is committed and confirmed.
+            until: return once every transaction with a commit LSN up to this LSN is in bronze, and the
+                tables' snapshots are complete (or failed, see `control.errors`). None: run without end.
+            stop: set this event for an orderly end: complete transactions are committed and confirmed.
 
         Raises:
             DefiniteError: a person is needed; recorded in `control.errors`.
-            TransientError: the server could not be reached at all since the start.
+            TransientError: the server was unreachable since the start; with `until` also after failures for
+                some minutes without progress.
         """
         configure_allocators()
         stop = self._stop = stop or threading.Event()
@@ -194,10 +194,10 @@ class Reader:
             self._report(now=True)
 
     def _heals(self, error: SmeltError) -> bool:
-        """Whether to start again after an error.
+        """Check whether to start a new session after an error.
 
-        A server that gave us a stream before may refuse us now: a password that is being changed, a role, a
-        certificate. It is asked again for a while; passwords are read again for each connection.
+        A server that has streamed to this reader may refuse a connection now: a password change, a role, a
+        certificate. The reader retries for a while, and reads passwords again for each connection.
         """
         if error.code == UNCONVERTIBLE.code and not self._converting and self._landing is not None:
             self._unconverted, self._refused_at = True, ZERO
@@ -211,21 +211,22 @@ class Reader:
         return error.code in REFUSALS and self._streamed and since <= self._timing.refused
 
     def _converts(self, position: Position) -> bool:
-        """Whether the session that begins here converts texts itself (`bronze.stream.encodings`).
+        """Check whether the new session must convert texts itself (`bronze.stream.encodings`).
 
-        So after the server met one that it cannot convert, until bronze is past the transaction. Which that
-        is, a session that converts has seen; one that ends before it has, leaves it open.
+        The session must convert after the server failed to convert a text, until bronze is past the
+        transaction. Only a converting session learns the transaction's LSN; a session that ends earlier
+        leaves the LSN unknown.
         """
         if ZERO < self._refused_at <= position.frontier:
             self._unconverted = False
         return self._unconverted
 
     def _start_over(self, error: SmeltError) -> None:
-        """The publication was dropped: the log since then cannot be decoded, so every table is resnapshotted.
+        """Resnapshot every table, because the publication was dropped and the log since then is undecodable.
 
-        PostgreSQL decodes each change with the catalog of its time; making the publication again does not
-        help changes from before. A slot that is made after it has none of them. A start that finds this
-        begun and not done goes on with it (`is_starting_over`).
+        PostgreSQL decodes each change with the catalog of the change's time. A recreated publication does not
+        help earlier changes; a slot created afterwards has none of these. A start that finds an unfinished
+        restart continues the restart (`is_starting_over`).
         """
         _LOGGER.warning("every table is resnapshotted: %s", error)
         self._say(f"every table is resnapshotted: {error.message}")
@@ -244,7 +245,7 @@ class Reader:
         self._undecodable = None
 
     def _session(self, until: Lsn | None, stop: threading.Event) -> bool:
-        """One connection's stream, from its start to its end; whether all that was wanted is done."""
+        """Run one connection's stream from start to end; return whether all requested work is done."""
         if self._undecodable is not None:
             self._start_over(self._undecodable)
         self.progress.set(phase="starting", said="")
@@ -267,7 +268,7 @@ class Reader:
                     connection, landing.sink, position, encoding, partial(self._line, connection)
                 )
             try:
-                # The slot is ours and nobody else's now, so the lake is.
+                # The reader holds the slot alone now, and so the lake.
                 landing.sink.claim(position)
                 tables = copies.tables
                 tables.new_stream(position.confirm, again)
@@ -294,9 +295,9 @@ class Reader:
         return done
 
     def _open(self, connection: psycopg.Connection[Any]) -> tuple[Landing, SnapshotThread, Position]:
-        """Check what the server is, whose the lake is and where it ends; select tables at the first time."""
+        """Check the server, the lake's owner and the lake's end; poll the catalog on the first call."""
         require_fit(connection, self._source, say=not self._let_in)
-        # Each time, for another server may answer at the same address after a failover.
+        # Check at each session: after a failover another server may answer at the same address.
         require_own(connection, self._source, self._lake, self._pipeline, again=self._let_in)
         sink = DeltaSink(self._lake, self._pipeline, identify(connection))
         self._errors.of_this_pipeline = True
@@ -326,7 +327,7 @@ class Reader:
         return self._landing, self._copies, position
 
     def _line(self, connection: psycopg.Connection[Any], backend_pid: int) -> Liveness:
-        """Told to the receiver's thread; a query of the decoder that shares the fate of the line is ended."""
+        """Return the walsender's state, on the receiver's thread; abort a decoder's query on a dead line."""
         found = walsender_liveness(self._source, backend_pid)
         if found is Liveness.OVER:
             abandon(connection)
@@ -341,7 +342,7 @@ class Reader:
         until: Lsn | None,
         stop: threading.Event,
     ) -> bool:
-        """Step until stopped or done; whether the target was reached. Not done: a new session is wanted."""
+        """Step until stopped or done; return whether the target was reached. False requests a new session."""
         nudge, tables = Nudge(self._source, receiver), copies.tables
         begun, works = stream.durable.frontier, False
         while not stop.is_set():
@@ -374,14 +375,14 @@ class Reader:
         return True
 
     def _give_up_copies(self, copies: SnapshotThread) -> None:
-        """A job that must end does not wait for ever for copies that are refused, or held up by others."""
+        """Raise the error of copies refused or held up for too long; called for jobs with a target."""
         for found in (copies.trouble.refused(), copies.held_up):
             if found is not None and found[1] > self._timing.refused:
                 self._gave_up = True
                 raise found[0]
 
     def _say(self, said: str) -> None:
-        """Tell what is waited for; nothing is, once this is to stop."""
+        """Report the current wait; give up the wait if the reader must stop."""
         if self._stop.is_set():
             raise _StoppedError
         _LOGGER.info("%s", said)

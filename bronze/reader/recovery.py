@@ -1,33 +1,33 @@
-"""Starting again on the same lake, after the changes in between are lost for good: one request, one commit.
+"""Start over on the same lake after changes were lost for good: one request, one commit.
 
 A slot that was dropped, recreated, advanced or invalidated leaves a hole that no stream fills. So does a
-server whose history parted from bronze's. A snapshot of every table after the hole does: it replaces whatever
-silver holds, rows that were deleted in between included. So:
+server whose history parted from bronze's history. A snapshot of every table after the hole fills the hole:
+the snapshot replaces all rows of silver, including rows deleted in between. So:
 
-1. The publication is made first, where it is missing: a slot decodes with the catalog of its own time.
-2. The slot is dropped where it is of no use, and recreated. Its consistent point is C.
-3. **One commit** on `bronze.changes` moves bronze's place to (C - 1, C). It marks every table of bronze that
-   the source still has with a gap and a request at C - 1 (`bronze.store.gaps`, `bronze.store.gaps`).
+1. A missing publication is created first: a slot decodes with the catalog at the slot's time.
+2. A useless slot is dropped and recreated. Its consistent point is C.
+3. **One commit** on `bronze.changes` moves bronze's place to (C - 1, C). The same commit marks every table of
+   bronze that still exists in the source with a gap and a request at C - 1 (`bronze.store.gaps`).
 
-**Killed before the commit**: bronze's place is the old one, the slot is missing or begins later, and the next
-start stops with the error of before (``slot-lost``, ``slot-gap``). Asked again, a slot that was made
-meanwhile is used as it is.
+**Killed before the commit**: bronze keeps its old place, the slot is missing or begins later, and the next
+start stops with the former error (``slot-lost``, ``slot-gap``). A repeated request uses a slot created
+meanwhile unchanged.
 
-**A reader that starts over by itself** (the publication was dropped) has nobody who would ask again. Before
-it drops the slot it commits `STARTING_OVER_APP` with bronze's frontier. Until the commit of step 3 moves that
-frontier, each start finds the mark (`is_starting_over`) and does the same again. Afterwards the mark names a
-frontier of the past. So nothing has to remove it, and a request by hand ends it, too.
+**A reader that starts over by itself** (the publication was dropped) gets no repeated request. Before
+dropping the slot, the reader commits `STARTING_OVER_APP` with bronze's frontier. Until the commit of step 3
+moves the frontier, each start finds the mark (`is_starting_over`) and repeats the recovery. Afterwards the
+mark names a past frontier, so nothing must remove the mark. A manual request ends the mark, too.
 
-**A slot that cannot be decoded** (``stream-undecodable`` or ``stream-out-of-memory``, open in
-`control.errors`) is given up likewise, by request: what is lost is the history between bronze's end and C,
-and a snapshot of each table replaces it. The error is closed after the commit; where that is missed, a second
-request costs another round of snapshots.
+**An undecodable slot** (``stream-undecodable`` or ``stream-out-of-memory``, open in `control.errors`) is also
+given up on request. The history between bronze's end and C is lost, and a snapshot of each table replaces the
+history. The error is closed after the commit; if the close is missed, a second request costs another round of
+snapshots.
 
-**Killed after it**: the request is complete; any reader streams from C and takes a snapshot of each table,
-after C. Until then silver shows the newest cut from before. A table joins the next cuts when its snapshot is
-in bronze.
+**Killed after the commit**: the request is complete; any reader streams from C and takes a snapshot of each
+table after C. Until then silver shows the newest cut from before. A table joins the next cuts when its
+snapshot is in bronze.
 
-Why C must be greater than all that bronze holds: `bronze.stream.continuity.refuse_behind`.
+`bronze.stream.continuity.refuse_behind` explains why C must exceed all LSNs in bronze.
 """
 
 from __future__ import annotations
@@ -78,20 +78,20 @@ if TYPE_CHECKING:
 _STOP_READER: Final = "stop the reader of this pipeline first"
 
 _HEALED: Final = ("server-behind", "server-history-differs", "slot-gap", "slot-lost")
-"""Why no stream goes on from bronze's place; a new slot and snapshots of all tables do."""
+"""Errors of a stream from bronze's place that a new slot and snapshots of all tables heal."""
 
 _RELEASE_LOOKS: Final = 4
-"""How often the slot is read until it counts as that of a reader which streams."""
+"""Number of reads of an occupied slot before the slot counts as a streaming reader's slot."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartedOver:
-    """What was asked for.
+    """The effect of a request.
 
     Attributes:
-        before: where bronze ended.
-        lsn: changes up to here are lost to the stream; snapshots after it replace them.
-        tables: to be resnapshotted.
+        before: bronze's place before the request.
+        lsn: changes up to this LSN are lost to the stream; later snapshots replace the changes.
+        tables: the tables to be resnapshotted.
     """
 
     before: Lsn
@@ -109,31 +109,29 @@ def start_over(
     progress: Callable[[str], None] | None = None,
     reached: Callable[[str], None] = lambda _: None,
 ) -> StartedOver | None:
-    """Give up the changes between bronze and the stream, and ask for every table instead.
+    """Give up the changes between bronze and the stream, and request snapshots of all tables instead.
 
-    The rows that are there stay. Of a table that is gone nobody can take a snapshot; it stays in silver as it
-    was last seen, like any table that is dropped. Should one of that name come back, it is another relation,
-    with a snapshot of its own.
+    Existing rows stay. A dropped table cannot be copied and stays in silver in its last state, like any
+    dropped table. A later table of the same name is another relation with a separate snapshot.
 
     Args:
-        source: server, slot, publication, tables.
-        lake: bronze's lake.
-        pipeline: its name.
-        anew: also where the slot looks right: it cannot be decoded (the publication was missing for a while).
-            That it is given up is durable before it is dropped. So is a slot of which a reader recorded that
-            one of its changes cannot be sent.
-        stop: gives it up; what is asked of the server is cancelled.
-        progress: is told what is waited for.
-        reached: called at named points; fault tests kill the process there.
+        source: settings of server, slot, publication and tables.
+        lake: the lake that holds bronze.
+        pipeline: name of the pipeline.
+        anew: give up the slot even if its position is right, because the slot cannot be decoded (the
+            publication was missing for a while). The decision is durable before the slot is dropped. A
+            recorded undecodable change has the same effect.
+        stop: cancels the request and its queries when set.
+        progress: called with a text about the current wait.
+        reached: called at named points; fault tests kill the process at these points.
 
     Returns:
-        What was asked for; None where there is nothing to give up: bronze is empty, or its slot goes on from
-        where it ends.
+        The effect; None if nothing must be given up: bronze is empty, or its slot continues at bronze's end.
 
     Raises:
-        DefiniteError: ``server-behind``: the server's log ends before what bronze holds; ``slot-missing``:
-            with ``manage: false``, the SQL that is to be run first; a slot that is not ours; ``lake-in-use``.
-        SmeltError: the server cannot be asked, the lake not be written; it is given up.
+        DefiniteError: ``server-behind``: the server's log ends before bronze's newest LSN; ``slot-missing``:
+            with ``manage: false``, with the SQL to run first; a foreign slot; ``lake-in-use``.
+        SmeltError: the server does not answer, the lake cannot be written, or the request is cancelled.
     """
     uri = delta.location(lake, "bronze", CHANGES)
     stop = stop or threading.Event()
@@ -167,7 +165,7 @@ def start_over(
         selected = select_tables(connection, source)
         healthy = [table.table for table in selected if table.problem is None]
         blocked = [table.table for table in selected if table.blocked]
-        # Who is locked now joins at a later look.
+        # A table that is locked now joins at a later poll.
         ensure_publication(connection, source, healthy, [], without=blocked)
         if anew:
             _give_up(changes, uri, position)
@@ -190,9 +188,9 @@ def start_over(
 def _goes_on(
     connection: psycopg.Connection[Any], begin: SessionStart, position: Position, timeline: int
 ) -> bool:
-    """Check whether the stream goes on from bronze's place; a reader that streams has shown it.
+    """Check whether the stream continues at bronze's place; a streaming reader has proved this.
 
-    The slot of a reader that was just refused is free within moments. Another comparison is waited for.
+    A slot of a reader just refused becomes free within moments. The function waits for a foreign comparison.
     """
     for _ in range(_RELEASE_LOOKS):
         slot = read_slot(connection, begin.source.slot)
@@ -211,7 +209,7 @@ def _goes_on(
 
 
 def is_starting_over(lake: Lake) -> bool:
-    """Whether a reader gave its slot up, and has not come to the place from which it goes on.
+    """Check whether a start-over began and did not finish.
 
     Raises:
         OSError, DeltaError: the lake cannot be read.
@@ -226,7 +224,7 @@ def _is_given_up(changes: DeltaTable, position: Position) -> bool:
 
 
 def _give_up(changes: DeltaTable, uri: str, position: Position) -> None:
-    """Make durable that the log after a position is given up; the handle moves to the newest version.
+    """Record durably that the log after a position is given up; the handle moves to the newest version.
 
     Raises:
         DefiniteError: ``lake-in-use``: a reader moved the position meanwhile.
@@ -234,7 +232,7 @@ def _give_up(changes: DeltaTable, uri: str, position: Position) -> None:
     if _is_given_up(changes, position):
         return
     _commit(changes, uri, [Transaction(STARTING_OVER_APP, int(position.frontier))])
-    # A commit of the stream would pass beside the mark, and the handle has moved past it.
+    # Delta accepts a commit of the stream in parallel with the mark, so compare the position again.
     now = position_of(changes)
     if now is None or now.frontier != position.frontier:
         raise lake_in_use(uri, _STOP_READER)
@@ -249,7 +247,7 @@ def _commit(changes: DeltaTable, uri: str, marks: Sequence[Transaction]) -> None
 
 
 def _say(stop: threading.Event, progress: Callable[[str], None] | None, said: str) -> None:
-    """Tell what is waited for; give the wait up where this is to stop."""
+    """Report the current wait; raise if the request is cancelled."""
     if stop.is_set():
         raise TransientError(
             f"stopped while {said}",

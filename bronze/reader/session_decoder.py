@@ -1,4 +1,4 @@
-"""The decoder of one session, and what is done about the tables that it leaves out."""
+"""Create the decoder of one session, and handle the tables that the decoder leaves out."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def session_decoder(
     position: Position,
     encoding: str | None,
 ) -> StreamDecoder:
-    """The decoder of the session that begins; with an encoding, of texts that the server did not convert.
+    """Return the decoder of a new session; with an encoding, a decoder that converts texts itself.
 
     Args:
-        connection: idle; the decoder asks it for shapes, and to convert texts.
-        source: publication and keys.
-        landing: has the shapes known before, and the gaps of tables that are left out.
-        tables: which of them are kept.
-        position: where the session begins.
-        encoding: the server's; None where it converts texts to UTF-8 itself.
+        connection: idle connection; the decoder queries shapes and converts texts over it.
+        source: settings of publication and keys.
+        landing: holds the shapes known before, and the gaps of tables that are left out.
+        tables: determines the tables that bronze keeps.
+        position: position at which the session begins.
+        encoding: the server's encoding; None if the server converts texts to UTF-8 itself.
     """
 
     def describe(relation_id: int, _: Lsn) -> Relation | None:

@@ -1,20 +1,20 @@
-"""How a session of the stream begins, and why each step is safe to die after.
+"""Start a session of the stream, with steps that are each safe to die after.
 
-1. **A server whose log is not bronze's is refused first**, before the catalog is polled and before anything
-   is written (`bronze.stream.timeline`, `bronze.stream.same_log`).
-2. **The slot is made only where bronze has no place yet.** Its first point P becomes bronze's first place
-   (P - 1, P). Dying in between leaves a slot at P and no place, and the next start takes the slot's point
-   again: nothing was confirmed in between. The lake is named at the server before the slot is made, and the
-   name is checked again before the place is committed (`bronze.setup.slot_mark`).
-3. **Bronze's place is read once the slot is free.** The reader before may have been killed, while a child of
-   it ends in order: that one commits and confirms until its walsender has gone. Until step 5 a place that has
-   moved is taken over, and a session that began at the one before is started again.
-4. **The stream is started at bronze's own mark**, never at the slot's. Then the slot is read again, while
-   nobody else can move it, and compared (`bronze.stream.continuity`).
-5. **The lake is claimed last**: the reader that holds the slot is the lake's only reader. Everything written
-   earlier holds for any reader of this slot: errors, gaps and resnapshot marks of the first catalog poll, the
-   first place, and the server that bronze follows. The claim may take as long as a listing of the lake does;
-   the server hears from the receiver meanwhile.
+1. **A server with another log is refused first**, before the catalog poll and before any write
+   (`bronze.stream.timeline`, `bronze.stream.same_log`).
+2. **The slot is created only while bronze has no place.** The slot's first point P becomes bronze's first
+   place (P - 1, P). A kill in between leaves a slot at P and no place; the next start takes the slot's point
+   again, because nothing was confirmed in between. The lake's name is recorded at the server before the slot
+   is created, and checked again before the place is committed (`bronze.setup.slot_mark`).
+3. **Bronze's place is read once the slot is free.** The former reader may have been killed while its child
+   process ends in order: the child commits and confirms until its walsender ends. So until step 5 a moved
+   place is accepted, and a session that began at the former place restarts.
+4. **The stream starts at bronze's own mark**, never at the slot's position. Then the reader reads the slot
+   again, while no other client can move the slot, and compares (`bronze.stream.continuity`).
+5. **The lake is claimed last**: the reader that holds the slot is the lake's only reader. All earlier writes
+   are valid for any reader of this slot: errors, gaps and resnapshot marks of the first catalog poll, the
+   first place, and the followed server. The claim may take as long as a listing of the lake; meanwhile the
+   receiver sends feedback to the server.
 """
 
 from __future__ import annotations
@@ -62,22 +62,22 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.store.sink import DeltaSink
 
 QUEUE_BYTES: Final = 8 * 1024 * 1024
-"""Of messages that a session keeps waiting."""
+"""Bytes of messages that a session keeps queued."""
 
 _RELEASE_POLL: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class SessionStart:
-    """How each session of one reader begins.
+    """The start of each session of one reader.
 
     Attributes:
-        pipeline: its name.
-        source: server, slot, publication.
-        lake: bronze's lake.
-        application_name: of the stream's connection, as pg_stat_activity shows it.
-        say: is told what is waited for; may raise, to give up.
-        reached: called at named points of the way; fault tests kill the process there.
+        pipeline: name of the pipeline.
+        source: settings of server, slot and publication.
+        lake: the lake that holds bronze.
+        application_name: name of the stream's connection in pg_stat_activity.
+        say: called with a text about the current wait; may raise to give up the wait.
+        reached: called at named points; fault tests kill the process at these points.
     """
 
     pipeline: str
@@ -88,16 +88,16 @@ class SessionStart:
     reached: Callable[[str], None]
 
     def known_place(self, connection: psycopg.Connection[Any], sink: DeltaSink) -> Position | None:
-        """Return bronze's place in the stream of a server that has all that bronze has; None without one.
+        """Return bronze's place in the stream, for a server with all of bronze's changes; None if new.
 
         Args:
-            connection: idle.
-            sink: where bronze keeps its place.
+            connection: an idle connection to the server.
+            sink: the sink that holds bronze's place.
 
         Raises:
-            DefiniteError: ``slot-lost``, ``server-behind``, ``server-history-differs`` and the like: no
-                stream goes on from bronze's place. Nothing was written.
-            SmeltError: the server cannot be asked, the lake not be written.
+            DefiniteError: ``slot-lost``, ``server-behind``, ``server-history-differs`` and others: no stream
+                continues at bronze's place. Nothing was written.
+            SmeltError: the server does not answer, or the lake cannot be written.
         """
         sink.discard()  # of a session that failed before it had a stream
         sink.adopt()
@@ -116,7 +116,7 @@ class SessionStart:
         return position
 
     def first_place(self, connection: psycopg.Connection[Any], sink: DeltaSink) -> Position:
-        """Return the slot's first point as the place of an empty bronze, made durable; raises alike."""
+        """Commit and return the slot's first point as an empty bronze's place; raise as `known_place`."""
         if read_slot(connection, self.source.slot) is None:
             mark_slot(connection, self.source, self._lake_id)
         slot = self._slot(connection)
@@ -129,11 +129,11 @@ class SessionStart:
         return position
 
     def known_slot(self, connection: psycopg.Connection[Any], position: Position) -> SlotState:
-        """Return the slot from which bronze was read, once no other reader holds it.
+        """Return the slot that bronze was read from, once no other reader holds the slot.
 
         Raises:
-            DefiniteError: ``slot-lost`` and the like.
-            SmeltError: the server cannot be asked.
+            DefiniteError: ``slot-lost`` and others.
+            SmeltError: the server does not answer.
         """
         if read_slot(connection, self.source.slot) is None:
             raise slot_gone(position, name=self.source.slot, where=address_of(self.source))
@@ -148,15 +148,15 @@ class SessionStart:
         *,
         confirm: bool = True,
     ) -> None:
-        """Refuse a server whose log up to bronze's position is not the log that bronze followed.
+        """Refuse a server whose log up to bronze's position differs from the log that bronze followed.
 
         Args:
-            connection: idle; outlives the comparison.
-            position: bronze's.
-            slot: which nobody reads.
-            timeline: the server's.
-            confirm: whether to move the slot to bronze's position afterwards; the stream that follows then
-                decodes less.
+            connection: an idle connection that outlives the comparison.
+            position: bronze's position in the stream.
+            slot: the slot, free of readers.
+            timeline: the server's current timeline.
+            confirm: whether to move the slot to bronze's position afterwards; the next stream then decodes
+                less.
 
         Raises:
             DefiniteError, SmeltError: as `known_place`.
@@ -186,21 +186,21 @@ class SessionStart:
         encoding: str | None,
         line: Callable[[int], Liveness],
     ) -> Receiver:
-        """Start the stream at bronze's mark, and make sure that it really begins there.
+        """Start the stream at bronze's mark, and check that the stream really begins there.
 
         Args:
-            connection: idle.
-            sink: where bronze keeps its place.
-            position: bronze's mark.
-            encoding: of texts that the server is not to convert; None where it is.
-            line: says what a walsender does, of which nothing was heard.
+            connection: an idle connection to the server.
+            sink: the sink that holds bronze's place.
+            position: bronze's mark to start at.
+            encoding: encoding of the unconverted texts; None if the server converts.
+            line: returns the state of a silent walsender.
 
         Returns:
-            The receiver, started, which answers the server from now on; it is the caller's to stop.
+            The started receiver, which answers the server from now on; the caller must stop the receiver.
 
         Raises:
             DefiniteError: ``slot-gap``: the slot begins after bronze's mark.
-            SmeltError: the server cannot be asked; bronze's mark has moved.
+            SmeltError: the server does not answer, or bronze's mark has moved.
         """
         self.reached("stream-starting")
         seconds = feedback_seconds(connection, self.source.timing)
@@ -237,14 +237,14 @@ class SessionStart:
     def _doubt_snapshots(
         self, connection: psycopg.Connection[Any], sink: DeltaSink, position: Position
     ) -> None:
-        """Request new snapshots of tables of which bronze has more than the stream, at a restarted server.
+        """Request new snapshots of tables with state beyond the stream, after a restart of the server.
 
-        The comparison of logs covers a snapshot, or the shape of a quiet table, as soon as the stream has
-        received the message in the log that follows. Before that point nothing proves that this server's log
-        includes the LSN of the snapshot, the shape or the look: its files may be of an older state.
+        The comparison of logs covers a snapshot, or the shape of a quiet table, once the stream has received
+        the message that follows in the log. Before, nothing proves that this server's log includes the LSN of
+        the snapshot, the shape or the poll: the server's files may be of an older state.
 
-        A table that is gone or not selected gets no request, for no snapshot would meet that. Such a table
-        is copied when it comes back (`bronze.store.gaps`).
+        A dropped or unselected table gets no request, because no snapshot would meet the request. The reader
+        copies a returning table (`bronze.store.gaps`).
         """
         newest = sink.tables.newest(sink.relations())
         proved = position.frontier if position.sent is None else position.sent.lsn
@@ -266,7 +266,7 @@ class SessionStart:
     def _started(
         self, connection: psycopg.Connection[Any], position: Position, start: Lsn, encoding: str | None
     ) -> ReplicationStream:
-        """Start a stream, and check the slot while nobody else can move it."""
+        """Start a stream, and check the slot while no other client can move the slot."""
         stop = connection.stop if isinstance(connection, SourceConnection) else None
         replication = ReplicationStream(self.source, application_name=self.application_name, stop=stop)
         try:
@@ -290,7 +290,7 @@ class SessionStart:
     def _by_evidence(
         self, connection: psycopg.Connection[Any], position: Position, sent: SentTransaction, confirmed: Lsn
     ) -> LogComparison:
-        """Return the comparison by the transactions alone that the server sends whenever it decodes them."""
+        """Return the comparison by the transactions that the server sends at every decoding."""
         changes, relations = delta.open_existing(self._changes), read_relations(self.lake)
         counts = counting_relations(connection, self.source.publication, changes, relations, sent)
         newest = newest_counting(changes, counts, sent, confirmed)
@@ -306,8 +306,8 @@ class SessionStart:
         *,
         confirm: bool,
     ) -> None:
-        """Have the server send its log from the slot's place on until the comparison is complete."""
-        # Without a conversion no text of the transaction that comes again can fail.
+        """Receive the server's log from the slot's place on until the comparison is complete."""
+        # Request unconverted texts: then no text of the resent transaction can fail.
         encoding = server_encoding(connection)
         replication = self._started(connection, position, comparison.start, encoding)
         walsender = replication.backend_pid
@@ -357,7 +357,7 @@ class SessionStart:
             receiver.stop()
 
     def _wait_for_release(self, connection: psycopg.Connection[Any], backend_pid: int) -> None:
-        """Wait until the walsender of a stream that was closed has let the slot go, some milliseconds."""
+        """Wait some milliseconds until the walsender of a closed stream has released the slot."""
         deadline = time.monotonic() + self.source.timing.slot_release
         while time.monotonic() < deadline:
             slot = read_slot(connection, self.source.slot)
@@ -367,7 +367,7 @@ class SessionStart:
 
 
 def feedback_seconds(connection: psycopg.Connection[Any], timing: Timing) -> float:
-    """How often to answer: well within the server's patience."""
+    """Return the interval of feedback, well within the server's timeout."""
     row = connection.execute(
         "SELECT setting::int FROM pg_settings WHERE name = 'wal_sender_timeout'"
     ).fetchone()

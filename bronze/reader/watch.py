@@ -1,35 +1,33 @@
-"""What should not wait half a minute is looked at every second, on a thread and a connection of its own.
+"""Watch the catalog and the slot every second, on a separate thread and connection.
 
-* Something that may have changed rows without an event (`bronze.reader.watch`): the next full look is
-  made at once (`news`); while tables are copied, by this thread (`meanwhile`).
-* The slot comes near its limit (`bronze.checks.slot_risk`): said in the log and in `status`, once for each
-  level, also while tables are copied, which may take hours.
+* A statement may have changed rows without an event. Then the next catalog poll follows at once (`news`), or
+  on this thread while tables are copied (`meanwhile`).
+* The slot approaches its limit (`bronze.checks.slot_risk`). The watch reports each level once, in the log and
+  in `status`, also during copies, which may take hours.
 
-It decides nothing. When something fails it connects again, after a pause that grows until a whole turn has
-worked (`bronze.reader.trouble`). The stream and the copies tell of a server that is away. What does not heal
-by itself is recorded by the watch, for nobody else may look for hours.
+The watch decides nothing. After a failure the watch reconnects after a pause that grows until a whole turn
+succeeds (`bronze.reader.trouble`). The stream and the copies report an absent server. The watch records
+errors that need a person, because no other thread may query the server for hours.
 
-A fingerprint of all that the catalog says of the tables that are read: cheap enough to ask every second.
+**The fingerprint** covers the catalog's rows about the read tables, cheap enough for a query per second. The
+fingerprint changes whenever a statement may have changed rows without an event, or the publication. An ALTER
+TABLE that rewrites a table or a partition, or adds a column, writes the table's row in pg_class; so does a
+DROP TABLE. An added or removed partition writes pg_inherits. The publication's parts are separate rows. Each
+such write creates a new row version with a new xmin. VACUUM and ANALYZE update pg_class in place.
 
-It is new whenever a statement may have changed rows without an event, or the publication. An ALTER TABLE that
-rewrites a table or a partition, or adds a column, writes its row in pg_class; so does a DROP TABLE. A
-partition that comes or goes writes pg_inherits. The publication's parts are rows of their own. Each such
-write makes a new version of the row, which has a new xmin. What VACUUM and ANALYZE note in pg_class is
-written in place.
+**Identity.** Dropping a primary key or an identity index leaves rows unchanged. But the application's UPDATEs
+of a published table fail afterwards, so the rows of pg_index that define an identity are included.
 
-A primary key or an identity index that is dropped leaves rows as they are. But the application's UPDATEs of
-a published table fail from then on, so the rows of pg_index that make an identity belong here.
+**Types.** A label of an enum is a row of pg_enum, and an attribute of a composite is a row of pg_attribute.
+Both are queried only for types of the tables' columns, and not at all without such types.
 
-A label of an enum is a row of pg_enum, and an attribute of a composite one of pg_attribute. Both are asked
-for the types that the tables' columns have, and where there are none, not at all.
+**Columns.** A renamed or dropped column writes pg_attribute alone, and a query of pg_attribute for all tables
+would cost ten times all the rest. So `ColumnsFingerprint` reads these rows only after the server has counted
+an update of pg_attribute (https://www.postgresql.org/docs/current/monitoring-stats.html). A busy session
+reports its counts within a second of its commit, and an idle session within ten.
 
-**Columns** that are renamed or dropped write pg_attribute alone, which for all tables would cost ten times
-all the rest. So `ColumnsFingerprint` asks for these rows only when the server has counted an update of
-pg_attribute (https://www.postgresql.org/docs/current/monitoring-stats.html). A session reports what it
-counted within a second of its commit while it is busy, and within ten when it is idle from then on.
-
-Equal fingerprints say nothing of tables that are not known yet, of columns where `track_counts` is off or the
-server is PostgreSQL 14, of other indexes and of comments. The full look, now and then, finds those.
+Equal fingerprints prove nothing about unknown tables, other indexes and comments, nor about columns with
+`track_counts` off or on PostgreSQL 14. The periodic catalog poll finds these changes.
 """
 
 from __future__ import annotations
@@ -89,18 +87,18 @@ _COLUMNS: Final = f"""
 
 
 class ColumnsFingerprint:
-    """A fingerprint of the columns of tables, read anew when the server counted an update of pg_attribute."""
+    """A fingerprint of tables' columns, read again after the server counted an update of pg_attribute."""
 
     def __init__(self) -> None:
         self._of: tuple[int, Collection[int]] | None = None
         self._read = ""
 
     def read(self, connection: psycopg.Connection[Any], oids: Collection[int]) -> str:
-        """Return the fingerprint; before PostgreSQL 15, where to ask for the count is not cheap, always one.
+        """Return the fingerprint; constant before PostgreSQL 15, because reading the count is expensive.
 
         Args:
-            connection: in autocommit mode.
-            oids: of the tables.
+            connection: a connection in autocommit mode.
+            oids: OIDs of the tables to fingerprint.
         """
         if connection.info.server_version < 150000:
             return ""
@@ -115,13 +113,13 @@ class ColumnsFingerprint:
 def catalog_fingerprint(
     connection: psycopg.Connection[Any], publication: str, oids: Collection[int], types: Collection[int] = ()
 ) -> tuple[Any, ...]:
-    """A fingerprint of the catalog's state now; equal where nothing of this kind happened.
+    """Return a fingerprint of the current catalog; equal fingerprints mean no relevant statement.
 
     Args:
-        connection: in autocommit mode.
-        publication: its name.
-        oids: of the tables and all their partitions.
-        types: OIDs of the enums and composites that their columns are made of.
+        connection: a connection in autocommit mode.
+        publication: name of the source's publication.
+        oids: OIDs of the tables and all their partitions.
+        types: OIDs of the enums and composites in the tables' columns.
     """
     schemas = _SCHEMAS if connection.info.server_version >= 150000 else ""
     query = _QUERY.format(schemas=schemas, types=_TYPES if types else "")
@@ -131,23 +129,23 @@ def catalog_fingerprint(
 
 
 _SHARE: Final = 0.01
-"""Of the time that this may ask the server: with thousands of tables it asks more rarely."""
+"""Share of time for queries to the server: with thousands of tables the watch queries more rarely."""
 _TINY_SECONDS: Final = 3600.0
-"""Time that a level told of a tiny limit holds."""
+"""Seconds for which a reported level of a tiny limit holds."""
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
 class Watch:
-    """Looks until it is stopped.
+    """A thread that watches catalog and slot until stopped.
 
     Args:
-        source: server, slot and publication.
-        progress: of the reader; how far copies are is read there, a slot in danger is said there.
-        oids: of the tables that are read, with their partitions, as they are known at the moment.
-        trouble: what kept the watch from a whole turn.
-        types: OIDs of the types that can be defined anew in place, likewise.
-        meanwhile: is called every second since the catalog changed, until it says that it has looked.
-        wanted: whether a look is wanted although the catalog did not change.
+        source: settings of server, slot and publication.
+        progress: progress of the reader; source of the copies' progress, and target of slot warnings.
+        oids: returns the OIDs of the currently known tables and partitions.
+        trouble: failures of the watch since its last complete turn.
+        types: returns the OIDs of types that may be redefined in place.
+        meanwhile: called every second after a catalog change, until the call returns True.
+        wanted: checks whether a poll is due although the catalog did not change.
     """
 
     def __init__(
@@ -180,19 +178,19 @@ class Watch:
         self._slot_at = 0.0
 
     def start(self) -> None:
-        """Begin; nothing if it has begun."""
+        """Start the thread, unless the thread runs already."""
         if self._thread.ident is None:
             self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the watch's thread."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
         self._trouble.ended()
 
     def news(self) -> bool:
-        """Whether the catalog changed since this was asked last."""
+        """Check whether the catalog changed since the last call."""
         changed = self._news.is_set()
         self._news.clear()
         return changed
@@ -218,7 +216,7 @@ class Watch:
             started = time.monotonic()
             with translated(self._source), within(self._timing.watch_answer, connection):
                 self._look(connection, started)
-            # Before `_meanwhile`: the full look that this may make has a share of its own.
+            # Measure before `_meanwhile`: the catalog poll that it may make has a separate time share.
             asked = time.monotonic() - started
             self._pending = (self._pending or self._wanted()) and not self._meanwhile()
             self._trouble.worked()
@@ -250,11 +248,11 @@ class Watch:
 
 
 class SlotWatch:
-    """Tells each level of danger once, until the slot was out of it.
+    """A reporter of slot danger: reports each level once, until the slot has left the level.
 
-    It is out of it when it has more room than when it was told. A moment in which nothing is written only
-    looks like that. It is out of the lowest level when well below that is held. A limit
-    of a few segments is passed in ordinary running; what is told of it holds for an hour.
+    The slot leaves a level when its free space exceeds the space at the report. A moment without writes has
+    this effect, too. So the lowest level ends only when the kept log is well below the limit. A limit of a
+    few segments is exceeded in normal operation; a report about such a limit holds for an hour.
     """
 
     def __init__(self) -> None:
@@ -270,13 +268,13 @@ class SlotWatch:
         copies_left: float | None,
         budget: WalBudget | None = None,
     ) -> SlotRisk | None:
-        """The danger, where it is nearer than what was told.
+        """Return the danger if its level exceeds the reported level, else None.
 
         Args:
-            slot: as read.
-            now: by the monotonic clock, in seconds.
-            copies_left: as `slot_risk`.
-            budget: as `slot_risk`.
+            slot: the slot as read from the server.
+            now: time by the monotonic clock, in seconds.
+            copies_left: remaining seconds of copies, as in `slot_risk`.
+            budget: the server's WAL budget, as in `slot_risk`.
         """
         before, safe = self._before, slot.safe_wal_size
         self._before = None if safe is None else (now, safe)
