@@ -1,7 +1,7 @@
-"""How changes reach a document: each node of its tree, and the join path from there to the roots. Pure.
+"""Explain how changes reach a document: each node of the tree, and its join path to the roots. Pure.
 
-It is read from what gold itself works by: the scopes of the tree with the columns they read
-(`gold.tree.resolve`) and the columns by which rows are walked up (`gold.incremental.affected`).
+The explanation reads gold's own data: the scopes of the tree with their columns (`gold.tree.resolve`), and
+the columns by which gold walks rows up (`gold.incremental.affected`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class JoinStep:
     """A join on the path from rows to the roots.
 
     Attributes:
-        from_columns: table and columns that the step starts from, ``public.order_items.order_id``.
-        to_columns: table and columns that have the same values one step nearer to the root.
-        max_times: of a join of a table with itself: how often it may be taken.
+        from_columns: table and columns at the begin of the step, ``public.order_items.order_id``.
+        to_columns: table and columns with equal values one step nearer to the root.
+        max_times: for a join of a table with itself: how often the path may use the join.
     """
 
     from_columns: str
@@ -37,7 +37,7 @@ class JoinStep:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedNode:
-    """One occurrence of a table in a document.
+    """An occurrence of a table in a document.
 
     Attributes:
         path: fields from the document down, ``orders.items``; empty for the root.
@@ -45,9 +45,9 @@ class ExplainedNode:
         kind: ``root``, ``one``, ``many``, ``through`` (a link table to the path's own table), or aggregates.
         table: its name with the schema.
         key: the table's key.
-        columns: those that are read; a change in any other column of the table affects no document here.
-        where: the conditions that rows must meet; one is enough.
-        order_by: the order of the rows, complete; empty where it does not matter.
+        columns: the columns read; a change of any other column affects no document at this place.
+        where: the conditions on rows; one true condition is enough.
+        order_by: the order of the rows, complete; empty if the order does not matter.
         join_path: from the row to the root whose document a change affects; empty for the root itself.
     """
 
@@ -63,7 +63,7 @@ class ExplainedNode:
 
 
 def explain(tree: Tree) -> list[ExplainedNode]:
-    """Every node of a document: the root, then in the order of the file, link tables before their table."""
+    """Return every node of a document: the root, then in the order of the file, links before their table."""
     above = {id(node.scope): node for node in tree.nodes()}
     explained = [_node(tree.root, "root", [tree.root.where], ())]
     for node in tree.nodes():
@@ -103,7 +103,7 @@ def _kind(node: Node) -> str:
 
 
 def _order(node: Node) -> Sequence[OrderedColumn]:
-    """The order of a node's rows; empty where it does not matter."""
+    """Return the order of a node's rows; empty if the order does not matter."""
     match node:
         case One(unique=False) | Many() | Collect() | Pick():
             return node.order
@@ -118,7 +118,7 @@ def _ordered(scope: Scope, wanted: OrderedColumn) -> str:
 
 
 def _join_path(node: Node, index: int, above: dict[int, Node]) -> list[JoinStep]:
-    """From one of a node's scopes to the root."""
+    """Return the path from a scope of a node to the root."""
     path: list[JoinStep] = []
     if node.recursion is not None:
         path.append(_step(node.scope, node.recursion.on, node.scope, node.recursion.depth - 1))

@@ -1,9 +1,9 @@
-"""One document as it would be at a cut, read by what finds its rows.
+"""Build a single document as of a cut, from only the rows that belong to the root.
 
-The rows of each table that belong to the root are found one after another, from the root down, and kept. The
-document is then assembled from them alone. In one query each node would find its rows again, and those of all
-nodes above it. In a large table, rows are searched by the literal values of the root's key, which skips
-files.
+The preview finds and keeps the rows of each table that belong to the root, table by table, from the root
+down. The preview then assembles the document from these rows alone. In a single query each node would find
+its rows again, and the rows of all nodes above. In a large table, the literal values of the root's key find
+rows, which skips files.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 _ROOT: Final = "previewed"
 _LARGE: Final = 200_000
-"""Rows of a table from which on leaving out files is worth a question to its log."""
+"""Number of rows of a table from which the gain of skipped files exceeds the cost of reading the log."""
 
 
 def at_head(document: Document, fresh: FreshTables) -> tuple[Tree, Head]:
-    """A document resolved by the shapes at the log's head, and its tables there."""
+    """Return a document resolved by the shapes at the log's head, and the tables at the head."""
     named: set[str] = set()
     while True:
         head = fresh.look(named)
@@ -52,12 +52,12 @@ def at_head(document: Document, fresh: FreshTables) -> tuple[Tree, Head]:
 
 
 class Preview:
-    """Makes single documents.
+    """Builder of single documents.
 
     Args:
-        spark: a session of its own.
-        lake: where the tables lie.
-        machine: where tasks run.
+        spark: a session that only the preview uses.
+        lake: the lake with the tables.
+        machine: the machine that runs tasks.
     """
 
     def __init__(self, spark: SparkSession, lake: Lake, machine: Machine) -> None:
@@ -68,16 +68,16 @@ class Preview:
         self._sizing = Sizing(spark, machine)
 
     def document(self, tree: Tree, seen: Cut | Head, key: str | Sequence[str]) -> str:
-        """A document as pretty JSON.
+        """Return a document as pretty JSON.
 
         Args:
-            tree: its definition, resolved.
+            tree: the definition of the document, resolved.
             seen: a cut of silver, or its tables at the log's head.
-            key: value of the root's key; values of a composite one, as a sequence or separated by commas.
+            key: value of the root's key; values of a composite key, as a sequence or separated by commas.
 
         Raises:
-            DefiniteError: the key has another number of values, or values of other types, than the root's;
-                the root is not there, or fails the `where`; the document is refused, or too large.
+            DefiniteError: the key does not fit the root's key in number or types of values; the root does not
+                exist, or fails the `where`; gold refuses the document, or the document is too large.
         """
         values = key
         if isinstance(values, str):
@@ -121,10 +121,10 @@ class Preview:
         return None if row is None else str(row["json"])
 
     def _check_key(self, tree: Tree, key: Sequence[str], typed: Sequence[str]) -> None:
-        """Tell a key that is not there from one that cannot be.
+        """Raise a separate error for a key that cannot exist, unlike a key without a row.
 
         Raises:
-            DefiniteError: a value is none of its column's type.
+            DefiniteError: a value does not fit its column's type.
         """
         row = self._spark.sql(f"SELECT {' OR '.join(f'{value} IS NULL' for value in typed)} AS bad").first()
         if row is not None and row["bad"]:
@@ -140,10 +140,10 @@ def _described(tree: Tree) -> str:
 
 
 def _typed(tree: Tree, key: Sequence[str]) -> list[str]:
-    """The key's values as expressions.
+    """Return the key's values as expressions.
 
     Raises:
-        DefiniteError: there are too many, or too few.
+        DefiniteError: the key has too many or too few values.
     """
     if len(key) != len(tree.key):
         raise DefiniteError(

@@ -1,5 +1,5 @@
-"""Documents drafted from foreign keys. Pure.
+"""Draft documents from foreign keys. Pure.
 
-In reading order: `foreign_keys` (what hangs on what), `propose` (which documents, and what is in them),
-`names`, `draft` (the result as values), `files` (as YAML).
+In reading order: `foreign_keys` (dependencies between tables), `propose` (the documents and their content),
+`names`, `secrets`, `draft` (the result as values), `files` (the result as YAML).
 """

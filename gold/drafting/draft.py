@@ -1,4 +1,4 @@
-"""Drafted documents as values: fields, joins, what was left out. `gold.drafting.files` writes them."""
+"""Hold drafted documents as values: fields, joins, omissions. `gold.drafting.files` writes the values."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ class Join:
 
     Attributes:
         verb: ``one`` or ``many``.
-        on: (its column, the parent's), or for a join through a link (the link's column, the parent's).
-        through: the link.
-        to: (the link's column, its column).
-        omitted: columns that are left out, each with the reason.
-        through_omitted: those of the link.
-        counted: the rows are many, so they are counted alone: the name that an array of them would have.
+        on: (column of the table, column of the parent); for a join through a link: (column of the link,
+            column of the parent).
+        through: the link table.
+        to: (column of the link, column of the table).
+        omitted: omitted columns of the table, each with the reason.
+        through_omitted: omitted columns of the link, each with the reason.
+        counted: if too many rows are only counted: the name that an array of the rows would have.
     """
 
     verb: str
@@ -56,11 +57,11 @@ class Join:
 
 @dataclass(slots=True)
 class Draft:
-    """A document to be written.
+    """A document to write.
 
     Attributes:
-        omitted: columns of the root that are left out, each with the reason.
-        not_followed: joins that were one too many, as text.
+        omitted: omitted columns of the root, each with the reason.
+        not_followed: joins beyond the limit, as text.
         unfollowed: foreign keys that no document can follow, each with the reason.
         deleted_at: the column that looks like a mark of deletion.
     """
@@ -75,17 +76,17 @@ class Draft:
 
     @property
     def joins(self) -> list[DraftField]:
-        """The fields that come from other tables."""
+        """The fields with rows of further tables."""
         return [each for each in self.fields if each.join is not None]
 
     @property
     def depth(self) -> int:
-        """Joins on the longest join path."""
+        """Number of joins on the longest join path."""
         return _depth(self.fields)
 
     @property
     def tables(self) -> set[TableName]:
-        """Every table it reads."""
+        """Every table that the draft reads."""
         return {self.root, *_tables(self.fields)}
 
 
@@ -94,7 +95,7 @@ class UndraftedTable:
     """A table without a document.
 
     Attributes:
-        inside: documents that read it all the same.
+        inside: documents that nevertheless read the table.
     """
 
     table: TableName
@@ -104,16 +105,16 @@ class UndraftedTable:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What was drafted, best first, and the tables without a document."""
+    """All drafts, best first, and the tables without a document."""
 
     drafts: tuple[Draft, ...]
     left_out: tuple[UndraftedTable, ...]
 
 
 def filled(fields: list[DraftField], omitted: list[Omitted]) -> list[DraftField]:
-    """Return fields without joins that show nothing: a child that consists of the columns it is joined by.
+    """Return fields without empty joins: drop a child without columns except the join columns.
 
-    Of a child whose other columns are all left out, that is noted among those of its parent.
+    If a child has further columns and all are omitted, the parent's omissions list the child.
     """
     kept = []
     for each in fields:

@@ -1,7 +1,7 @@
-"""A drafted document as the YAML that a person would have written, with comments where a choice was made.
+"""Write a drafted document as YAML in the style of a person, with comments on each choice.
 
-Any name of PostgreSQL passes: what is not a plain word in every version of YAML is quoted, and what may not
-stand in a comment is replaced there.
+Any name of PostgreSQL works: the writer quotes a name that is not a plain word in every version of YAML, and
+replaces characters that a comment must not contain.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\
 
 
 def scalar(text: str) -> str:
-    """A text in YAML, in quotes where a reader of any version could take it for something else."""
+    """Return a text in YAML, quoted if a reader of any version could read another value."""
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS_OF_YAML:
         return text
     if '"' in text and "'" not in text and text.isprintable():
@@ -36,7 +36,7 @@ def scalar(text: str) -> str:
 
 
 def table_text(table: TableName) -> str:
-    """A table as document files name it, in YAML."""
+    """Return a table's name in the form of document files, in YAML."""
     parts = (
         part if _PLAIN_PART.fullmatch(part) else '"' + part.replace('"', '""') + '"'
         for part in (table.schema, table.name)
@@ -45,12 +45,12 @@ def table_text(table: TableName) -> str:
 
 
 def yaml_comment(text: str) -> str:
-    """A text that may follow ``#``: one line, nothing that YAML refuses."""
+    """Return a text for a comment after ``#``: a single line, without characters that YAML rejects."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def draft_text(draft: Draft, schema: str | None = None) -> str:
-    """The whole document file; `schema` names the file by which editors check it."""
+    """Return the whole document file; `schema` names the file by which editors check the document."""
     lines = [
         *([] if schema is None else [f"# yaml-language-server: $schema={schema}"]),
         f"# {_headline(draft)}",
@@ -79,7 +79,7 @@ def _headline(draft: Draft) -> str:
 
 
 def _entries(fields: Sequence[DraftField], omitted: Iterable[Omitted], indent: str) -> Iterator[str]:
-    """Fields one below the other; columns first, then what is left out of them, then joins."""
+    """Yield fields line by line: columns first, then omitted columns, then joins."""
     for each in fields:
         if each.join is None:
             yield f"{indent}- {_column(each)}"
@@ -93,12 +93,12 @@ def _entries(fields: Sequence[DraftField], omitted: Iterable[Omitted], indent: s
 
 
 def _left_out(name: str, why: str) -> str:
-    """Of a comment: what is left out, and the reason, which may name columns."""
+    """Return a comment with the omitted name and the reason, which may contain names of columns."""
     return yaml_comment(f"{name}    # {why}, left out")
 
 
 def _counted(each: DraftField, join: Join, indent: str) -> Iterator[str]:
-    """The number of rows, and the array of them as a comment; no array of rows that have nothing to show."""
+    """Yield the number of rows, and an array of the rows as a comment if the rows have fields to show."""
     short = "; `limit` or `cap` would keep an array of them short:" if join.fields else ""
     yield f"{indent}# {yaml_comment(each.note)}{short}"
     for line in _join(DraftField(join.counted), join, indent) if join.fields else ():
@@ -166,7 +166,7 @@ def _list(key: str, fields: Sequence[DraftField], omitted: Sequence[Omitted], in
 
 
 def _flat(fields: Sequence[DraftField], omitted: Sequence[Omitted]) -> str | None:
-    """Fields on one line; None where that would hide something."""
+    """Return fields on one line; None if one line would hide a join, a new name or an omission."""
     if omitted or any(each.join is not None or each.name != each.column for each in fields):
         return None
     return "[" + ", ".join(scalar(each.name) for each in fields) + "]"

@@ -1,9 +1,10 @@
-"""Foreign keys between tables: which are links, which are lookups, which deserve a document. Pure.
+"""Analyse foreign keys between tables: links, lookups, and tables that deserve a document. Pure.
 
-A table deserves a document if rows of others belong to its rows: orders to a customer, items to an order. A
-*link* table, which has two foreign keys and little else, deserves none. Nor does a *lookup*: it is small, it
-references nothing and is only referenced (countries, kinds, states). What a catalog says of that is a hint,
-not a proof. So the choice is a ranking, and each table that is left out is reported with the reason.
+A table deserves a document if rows of other tables belong to its rows: orders to a customer, items to an
+order. A *link* table, with two foreign keys and few further columns, deserves none. A *lookup* deserves none
+either: small, without references to further tables and only referenced (countries, kinds, states). The
+catalog gives hints, not proofs. So the choice is a ranking, and gold reports each table without a document,
+with the reason.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ class ForeignKey:
     """A foreign key of a table.
 
     Attributes:
-        columns: of the table that has it.
-        target: the table it points at, and `referenced` the columns there, in the same order.
-        owning: rows go when the row they point at goes (ON DELETE CASCADE).
+        columns: of the table that has the foreign key.
+        target: the referenced table, with the columns `referenced` in the order of `columns`.
+        owning: PostgreSQL deletes rows with the row that they reference (ON DELETE CASCADE).
     """
 
     columns: tuple[str, ...]
@@ -46,11 +47,11 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A table with what its columns alone do not say.
+    """A table with properties beyond its columns.
 
     Attributes:
-        unique: columns of each unique index, the primary key's among them.
-        rows: about how many it has; 0 where that is not known.
+        unique: columns of each unique index, including the primary key.
+        rows: approximate number of rows; 0 if unknown.
     """
 
     table: SilverTable
@@ -60,7 +61,7 @@ class Described:
 
     @property
     def name(self) -> TableName:
-        """Its name."""
+        """The name of the table."""
         return self.table.table
 
 
@@ -69,9 +70,9 @@ class Unfollowed:
     """A foreign key that documents cannot follow.
 
     Attributes:
-        ends: the table that has the foreign key, and the table that the foreign key references.
+        ends: the table with the foreign key, and the table that the foreign key references.
         columns: of the foreign key.
-        why: what `smelt check` would say of the join.
+        why: the message of `smelt check` for the join.
     """
 
     ends: tuple[TableName, TableName]
@@ -79,15 +80,15 @@ class Unfollowed:
     why: str
 
     def __str__(self) -> str:
-        """The foreign key and the reason, on one line."""
+        """Return the foreign key and the reason, on one line."""
         return f"{self.ends[0]} ({', '.join(self.columns)}) -> {self.ends[1]}: {self.why}"
 
 
 class Schema:
-    """Tables by name, the foreign keys that can be joined, from both ends, and the link tables.
+    """Tables by name, the foreign keys that documents can join by, from both ends, and the link tables.
 
     Attributes:
-        unfollowed: the foreign keys between carried tables that `smelt check` would refuse to join by.
+        unfollowed: foreign keys between carried tables that `smelt check` would refuse in a join.
     """
 
     def __init__(self, tables: Iterable[Described]) -> None:
@@ -104,7 +105,7 @@ class Schema:
         self.links = {name for name, each in self.tables.items() if self._is_link(each)}
 
     def _joins(self, child: Described, key: ForeignKey) -> bool:
-        """Check whether both tables are carried, in types that documents can join by."""
+        """Check whether the pipeline carries both tables, in types that documents can join by."""
         parent = self.tables.get(key.target)
         if parent is None:
             return False
@@ -120,7 +121,10 @@ class Schema:
         return wrong is None and len(found) == len(ends)
 
     def _is_link(self, table: Described) -> bool:
-        """Two foreign keys are its key, a unique index or all that is never NULL, and little is beside."""
+        """Check whether a table has two foreign keys and few further columns.
+
+        The two foreign keys are the table's key, a unique index, or all columns that are never NULL.
+        """
         keys = self.keys[table.name]
         if len(keys) != 2 or self.incoming[table.name] or set(keys[0].columns) == set(keys[1].columns):
             return False
@@ -131,9 +135,9 @@ class Schema:
         return sum(not left_out(column) for column in self.link_columns(table)) <= _LINK_COLUMNS
 
     def leading(self, link: Described) -> ForeignKey:
-        """The side that a link belongs to: its key names it first, as in ``(order_id, product_id)``.
+        """Return the side that owns a link, as named first by the link's key ``(order_id, product_id)``.
 
-        Where a link has neither key nor unique index of its two ends, its first column tells.
+        If neither key nor unique index of the link consists of the two ends, the link's first column decides.
         """
         first, second = self.keys[link.name]
         ends = {*first.columns, *second.columns}
@@ -143,7 +147,7 @@ class Schema:
         return first if own in first.columns else second
 
     def link_columns(self, link: Described) -> list[SilverColumn]:
-        """What a link has beside its ends, and a key that was made up for it."""
+        """Return the columns of a link except the ends and a surrogate key."""
         ends = {column for key in self.keys[link.name] for column in key.columns}
         return [
             column
@@ -152,7 +156,10 @@ class Schema:
         ]
 
     def is_lookup(self, table: Described) -> bool:
-        """Only pointed at, pointing nowhere, small, and owning nothing: countries, kinds, states."""
+        """Check whether a table is only referenced, references nothing, is small and owns nothing.
+
+        Examples are countries, kinds, states.
+        """
         if any(key.target != table.name for key in self.keys[table.name]):
             return False
         users = [(child, key) for child, key in self.incoming[table.name] if child is not table]
@@ -165,7 +172,7 @@ class Schema:
         return narrow or 0 < table.rows * _LOOKUP_SHARE <= largest
 
     def score(self, table: Described) -> tuple[int, int]:
-        """How much depends on a table: its children, counted higher if owned or with children."""
+        """Return how much depends on a table: the children, with more points if owned or with children."""
         points = 0
         for child, key in self.children(table):
             deep = any(other is not child for other, _ in self.incoming[child.name])
@@ -173,10 +180,10 @@ class Schema:
         return points, table.rows
 
     def children(self, table: Described) -> list[tuple[Described, ForeignKey]]:
-        """Tables whose rows belong to rows of this one.
+        """Return tables whose rows belong to rows of a table.
 
-        A table that points here several times, as at a billing and a shipping address, uses rows of this one
-        instead; and a link belongs to one of its two sides.
+        A table with several references, as to a billing and a shipping address, only uses rows of the
+        referenced table. A link belongs to only one side.
         """
         times = Counter(child.name for child, _ in self.incoming[table.name])
         return [
@@ -188,7 +195,7 @@ class Schema:
         ]
 
     def roots(self) -> list[Described]:
-        """Tables that deserve a document, best first; where none seems to, those that others reference."""
+        """Return tables that deserve a document, best first; without any, the referenced tables."""
         able = [each for each in self.tables.values() if each.table.key and each.name not in self.links]
         able = [each for each in able if self.children(each)] or [
             each for each in able if any(child is not each for child, _ in self.incoming[each.name])
@@ -202,12 +209,12 @@ def _column(table: SilverTable, name: str) -> SilverColumn | None:
 
 
 def left_out(column: SilverColumn) -> str:
-    """Why a draft does not show a column; empty where it does."""
+    """Return why a draft does not show a column; empty if the draft does."""
     if types.base(column.spark_type) == "BINARY":
         return "bytea"
     return "a secret by its name" if is_secret(column) else ""
 
 
 def _required(table: SilverTable, key: ForeignKey) -> bool:
-    """Whether every row has this foreign key."""
+    """Check whether every row has this foreign key."""
     return all(column.not_null for column in table.columns if column.name in key.columns)

@@ -1,7 +1,7 @@
-"""Names of drafted fields and documents: English plurals, what foreign keys are called after, clashes.
+"""Name drafted fields and documents: English plurals, names from foreign keys, clashes.
 
-The rules of plurals are those that schemas follow in practice and need not be right: a name that comes out
-odd is still a legal one, and the user's to change.
+The rules of plurals are the rules of common schemas and need not be right: an odd name is still a legal name,
+and the user may change the name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_DOCUMENT_NAME: Final = 60
 
 
 def singular(name: str) -> str:
-    """What one row of a table of that name is called: ``order_items`` gives ``order_item``."""
+    """Return the name for one row of a table: ``order_items`` gives ``order_item``."""
     head, word = _last_word(name)
     low = word.lower()
     if low in _IRREGULAR:
@@ -47,7 +47,7 @@ def singular(name: str) -> str:
 
 
 def plural(name: str) -> str:
-    """What several are called; a name that looks like a plural stays."""
+    """Return the name for several rows; a plural stays unchanged."""
     head, word = _last_word(name)
     low = word.lower()
     if not low[-1:].isalpha() or low in _IRREGULAR or singular(name) != name:
@@ -63,12 +63,12 @@ def plural(name: str) -> str:
 
 
 def stem(column: str) -> str:
-    """What a foreign key's column points at: ``billing_address_id`` gives ``billing_address``."""
+    """Return the name behind a foreign key's column: ``billing_address_id`` gives ``billing_address``."""
     return _PREFIX.sub("", _SUFFIX.sub("", column)) or column
 
 
 def within(name: str, parent: str) -> str:
-    """The name of a child below its parent: ``order_items`` of ``orders`` are ``items``."""
+    """Return the name of a child below its parent: ``order_items`` of ``orders`` are ``items``."""
     for prefix in (f"{singular(parent)}_", f"{parent}_"):
         if name.lower().startswith(prefix.lower()) and len(name) > len(prefix):
             return name[len(prefix) :]
@@ -76,9 +76,9 @@ def within(name: str, parent: str) -> str:
 
 
 def names_of_one(key: ForeignKey, keys: Sequence[ForeignKey]) -> list[str]:
-    """Names for the row that a foreign key points at, best first: ``billing_id`` gives billing.
+    """Return names for the row that a foreign key references, best first: ``billing_id`` gives billing.
 
-    A composite one is named after the column that is its own among all of the table's `keys`.
+    For a composite foreign key the name comes from the columns that no other key in `keys` has.
     """
     one = singular(key.target.name)
     times = Counter(column for other in keys for column in other.columns)
@@ -92,7 +92,7 @@ def names_of_one(key: ForeignKey, keys: Sequence[ForeignKey]) -> list[str]:
 
 
 def _joint_stem(columns: Sequence[str]) -> str:
-    """What a foreign key's columns are called after: ``boss`` of ``boss_tenant, boss_id``; or nothing."""
+    """Return the common name of a foreign key's columns: ``boss`` of ``boss_tenant, boss_id``; or nothing."""
     if len(columns) == 1:
         return stem(columns[0])
     words = zip(*(column.split("_") for column in columns), strict=False)
@@ -102,13 +102,15 @@ def _joint_stem(columns: Sequence[str]) -> str:
 def names_of_children(
     child: Described, key: ForeignKey, parent: TableName, *, alone: bool, several: bool
 ) -> list[str]:
-    """Names for the rows that point at a parent, best first: ``orders``, or ``orders_by_billing_address``.
+    """Return names for the rows that reference a parent, best first.
+
+    Examples are ``orders``, or ``orders_by_billing_address``.
 
     Args:
-        child: the table that points.
-        key: by this foreign key.
-        parent: what it points at.
-        alone: one row at most does.
+        child: the table with the foreign key.
+        key: the foreign key to the parent.
+        parent: the table that the key references.
+        alone: at most one row references each parent.
         several: the child has more foreign keys to the parent.
     """
     name = child.name.name
@@ -125,7 +127,7 @@ def names_of_children(
 
 
 def field_name(text: str, *, top: bool = False) -> str:
-    """The nearest name that a field may have. `top`: beside the columns that every gold table has."""
+    """Return the nearest allowed name of a field; with `top`, also different from gold's own columns."""
     name = text
     if _REFUSED.search(text):
         name = re.sub(r"\W+", "_", text).strip("_") or "column"
@@ -135,7 +137,7 @@ def field_name(text: str, *, top: bool = False) -> str:
 
 
 def document_name(table: str) -> str:
-    """The name of a table's document: ``customers`` gives ``customer``."""
+    """Return the name of a table's document: ``customers`` gives ``customer``."""
     name = re.sub(r"[^A-Za-z0-9_]+", "_", singular(table)).strip("_")
     if not name[:1].isalpha():
         name = f"document_{name}".rstrip("_")
@@ -143,7 +145,7 @@ def document_name(table: str) -> str:
 
 
 def unique(candidates: list[str], taken: Container[str]) -> str:
-    """The first that is not taken, by its lower case; the last one with a number where all are."""
+    """Return the first free candidate, by lower case; without any, the last candidate with a number."""
     for name in candidates:
         if name.lower() not in taken:
             return name
@@ -154,7 +156,7 @@ def unique(candidates: list[str], taken: Container[str]) -> str:
 
 
 def _last_word(name: str) -> tuple[str, str]:
-    """The name before its last word, and that: ``order_items``, ``OrderItems``."""
+    """Split a name before its last word: ``order_items``, ``OrderItems``."""
     start = max(
         name.rfind("_") + 1, max((m.start() for m in re.finditer("(?<=[a-z])[A-Z]", name)), default=0)
     )

@@ -1,20 +1,20 @@
-"""Documents that a source's foreign keys suggest: which tables deserve one, and what belongs in it. Pure.
+"""Propose documents by a source's foreign keys: tables that deserve a document, and the content. Pure.
 
-A foreign key has a direction, and the direction gives the verb. Seen from the child, the row it references is
-a `one`. Seen from the parent, the rows that reference it are a `many`, or a `one` where the key is unique
-among them. A *link* table, which has two foreign keys and little else, is joined through.
+A foreign key has a direction, and the direction gives the verb. Seen from the child, the referenced row is a
+`one`. Seen from the parent, the referencing rows are a `many`, or a `one` if the key is unique among the
+rows. A document joins through a *link* table, a table with two foreign keys and few further columns.
 
-A value that a join makes equal on both sides is shown once, on the side nearer the root: an order has
-`customer_id` and a `customer` without `id`; a customer has `orders` without `customer_id`. Nothing is lost
-by that, also where a key was declared NOT VALID and references no row.
+A draft shows a value that a join makes equal on both sides only once, on the side nearer the root: an order
+has `customer_id` and a `customer` without `id`; a customer has `orders` without `customer_id`. No value is
+lost, even if a key was declared NOT VALID and references no row.
 
-What keeps a draft finite and readable: no table occurs twice on one join path (but a table joined to itself,
-which goes no further). There is no `many` below a `one`: a country's customers are no part of an order. Depth
-and number of joins are limited. Joins are taken breadth first, so those near the root come first when the
-limit is reached. The draft says what was left out.
+Limits keep a draft finite and readable. No table occurs twice on a join path, except a table joined to
+itself at the end of the path. A `many` never follows a `one`: a country's customers are no part of an order.
+Depth and number of joins are limited. The drafter adds joins breadth first, so joins near the root have
+priority. The draft lists the omitted joins.
 
-What keeps its documents small: rows that are very many are counted (`_why_counted`). Columns of bytes are
-left out, and those whose names suggest secrets.
+Two rules keep documents small: a draft only counts rows if they are very many (`_why_counted`), and omits
+columns of bytes and columns whose names suggest secrets.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ MAX_ONES: Final = 2
 MAX_MANYS: Final = 2
 MAX_JOINS: Final = 24
 MOST_EACH: Final = 500
-"""Rows for one parent, on average, up to which they are drafted as an array; more are counted."""
+"""Average number of rows per parent up to which a draft has an array; a draft counts more rows."""
 MOST_INSIDE: Final = 5_000
-"""Rows of one node in a document, on average, up to which likewise."""
+"""Average number of rows of one node in a document up to which a draft has an array."""
 
 _DELETED: Final = frozenset({"deleted_at", "deleted_on"})
 
 
 def propose(tables: Iterable[Described], *, most: int = MAX_DOCUMENTS) -> Proposal:
-    """Documents for the tables that deserve one.
+    """Propose documents for the tables that deserve a document.
 
     Args:
-        tables: all that the pipeline carries.
-        most: documents at most.
+        tables: all tables that the pipeline carries.
+        most: the largest number of documents.
     """
     schema = Schema(tables)
     ranked = schema.roots()
@@ -88,7 +88,7 @@ def propose(tables: Iterable[Described], *, most: int = MAX_DOCUMENTS) -> Propos
 
 
 def _why_not(schema: Schema, name: TableName, ranked: Sequence[Described]) -> str:
-    """Why a table has no document."""
+    """Return why a table has no document."""
     table = schema.tables[name]
     if name in schema.links:
         first, second = schema.keys[name]
@@ -107,10 +107,10 @@ def _why_not(schema: Schema, name: TableName, ranked: Sequence[Described]) -> st
 
 @dataclass(slots=True)
 class _Place:
-    """One occurrence of a table in a draft, whose fields are to be found.
+    """An occurrence of a table in a draft, with the fields still to find.
 
     Attributes:
-        inside: about how many of its rows are in one document.
+        inside: approximate number of the table's rows in one document.
     """
 
     table: Described
@@ -130,10 +130,10 @@ class _Place:
 
 @dataclass(slots=True)
 class _Candidate:
-    """A join that a place could have.
+    """A possible join of a place.
 
     Attributes:
-        counted: why its rows are counted and not shown; else empty.
+        counted: why the draft counts the rows instead of showing them; else empty.
     """
 
     join: Join
@@ -144,7 +144,7 @@ class _Candidate:
 
 
 class _Drafter:
-    """Drafts one document, breadth first."""
+    """Drafter of one document, breadth first."""
 
     def __init__(self, schema: Schema, root: Described, name: str) -> None:
         self._schema = schema
@@ -200,9 +200,9 @@ class _Drafter:
             self._draft.unfollowed.append(said)
 
     def _chooses(self, target: SilverTable, parent: SilverTable, on: ColumnPairs) -> bool:
-        """Check whether a `one` of these pairs is valid: the key of its rows must tell which row comes first.
+        """Check whether a `one` by given pairs is valid: the key of the rows must decide the first row.
 
-        Only where the pairs cover the key there is no choice.
+        Pairs that cover the key leave no choice and are always valid.
         """
         alone = {
             mine for mine, theirs in on if not rule_beside(target.column(mine), parent.column(theirs)).merges
@@ -223,7 +223,7 @@ class _Drafter:
             yield from self._linked(place)
 
     def _pointed_at(self, place: _Place) -> Iterator[_Candidate]:
-        """The rows that this table's foreign keys point at."""
+        """Yield candidates for the rows that the table's foreign keys reference."""
         keys = self._schema.keys[place.table.name]
         times = Counter(key.target for key in keys)
         for key in keys:
@@ -241,7 +241,7 @@ class _Drafter:
             )
 
     def _pointing(self, place: _Place, *, alone: bool) -> Iterator[_Candidate]:
-        """The rows that point at this table: one where the foreign key is unique among them, or many."""
+        """Yield candidates for rows that reference the table: one if the foreign key is unique, else many."""
         incoming = self._schema.incoming[place.table.name]
         times = Counter(child.name for child, _ in incoming)
         for child, key in incoming:
@@ -264,7 +264,7 @@ class _Drafter:
             yield _Candidate(join, names, note, below, _why_counted(each, below.inside))
 
     def _linked(self, place: _Place) -> Iterator[_Candidate]:
-        """The rows that link tables lead to."""
+        """Yield candidates for rows behind link tables."""
         incoming = [
             (link, near)
             for link, near in self._schema.incoming[place.table.name]
@@ -330,14 +330,14 @@ def _free(place: _Place, target: TableName) -> bool:
 
 
 def _is_hierarchy(key: ForeignKey) -> bool:
-    """Whether a table joined to itself is a tree, by its column's name: ``parent_id``."""
+    """Check by a column's name whether a table joined to itself is a tree: ``parent_id``."""
     return "parent" in "_".join(key.columns).lower()
 
 
 def _add_columns(
     fields: list[DraftField], columns: Sequence[str], taken: set[str], *, top: bool = False, beside: str = ""
 ) -> None:
-    """Columns under their own names; where a name cannot be, under the nearest. Own names go first."""
+    """Add columns under their own names, or under the nearest allowed name. Own names have priority."""
     plain = [name for name in columns if field_name(name, top=top) == name]
     kept = {}
     for name in plain:
@@ -353,7 +353,7 @@ def _add_columns(
 
 
 def _deleted_at(table: SilverTable) -> str | None:
-    """A column that says when a row was deleted, as frameworks name it."""
+    """Return a column with the time of a row's deletion, by the names that frameworks use."""
     for column in table.columns:
         moment = types.base(column.spark_type) in {"TIMESTAMP", "TIMESTAMP_NTZ", "DATE"}
         if column.name.lower() in _DELETED and moment and not column.not_null:
@@ -368,7 +368,7 @@ def _several(number: int, which: str) -> str:
 def _without(
     omitted: list[Omitted], columns: Iterable[SilverColumn], kept: Container[str]
 ) -> list[SilverColumn]:
-    """The columns that are shown; the others go into `omitted`, but for bytes even `kept` ones stay."""
+    """Return the columns to show, and add the rest to `omitted`; `kept` columns stay except bytes."""
     shown = []
     for column in columns:
         why = left_out(column)
@@ -380,15 +380,15 @@ def _without(
 
 
 def _each(rows: int, parents: int) -> int:
-    """Rows of a parent on average, at least one; one where that is not known."""
+    """Return the average number of rows per parent, at least 1; 1 if unknown."""
     return max(1, round(rows / parents)) if parents else 1
 
 
 def _why_counted(each: int, inside: int) -> str:
-    """Why rows are counted, where they are too many for an array; else empty.
+    """Return why a draft counts rows that are too many for an array; else empty.
 
-    The statistics say so of one parent, or of a whole document. The array then is a comment in the draft:
-    each change of one row would build and write all of them again.
+    The statistics of one parent, or of a whole document, decide. The draft then has the array as a comment:
+    with an array, each change of one row would build and write all rows again.
     """
     if each > MOST_EACH:
         return f"about {each:,} each, so they are counted"

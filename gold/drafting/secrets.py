@@ -1,7 +1,7 @@
-"""Which columns hold secrets, as far as their names tell. Pure.
+"""Find columns with secrets, by their names. Pure.
 
-A name is read as the words that it is made of, in any spelling: ``api_key``, ``ApiKey``, ``apikey``. A
-number, a moment or a boolean is no secret, whatever it is called: ``password_changed_at``, ``token_count``.
+A name consists of words, in any spelling: ``api_key``, ``ApiKey``, ``apikey``. A number, a moment or a
+boolean is never a secret, whatever its name: ``password_changed_at``, ``token_count``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HARMLESS: Final = frozenset(
 
 
 def speaks_of_secret(name: str) -> bool:
-    """Whether a column of that name may be taken to hold a password, a token, a key or the like."""
+    """Check whether the name suggests a password, a token, a key or a similar secret."""
     words = [word.lower() for word in _WORDS.findall(name)]
     together = "".join(words)
     if not _ALONE.isdisjoint(words) or any(part in together for part in _WITHIN):
@@ -49,5 +49,5 @@ def speaks_of_secret(name: str) -> bool:
 
 
 def is_secret(column: SilverColumn) -> bool:
-    """Whether a draft had better not show a column."""
+    """Check whether a draft should hide a column."""
     return types.base(column.spark_type) not in _HARMLESS and speaks_of_secret(column.name)

@@ -1,13 +1,12 @@
-"""The part of a document that PostgreSQL can compute with the same meaning. Pure.
+"""Find the part of a document that PostgreSQL can compute with equal meaning. Pure.
 
-Filters are Spark SQL. If `gold.reference.conditions` cannot translate a filter, the field is left out on both
-sides; for a filter of the root the whole document is left out. Each field left out is returned with the
-reason, so that no caller reports an uncompared field as equal.
+Filters are Spark SQL. If `gold.reference.conditions` cannot translate a filter, both sides omit the field;
+for a filter of the root, both omit the whole document. The caller gets each omitted field with the reason, so
+that no caller reports an uncompared field as equal.
 
-A column is left out where PostgreSQL orders or compares it by another rule than documents do: a type that
-`silver.types` made another one, texts within composites, the largest of texts that differ in case alone.
-
-Fields with `sql` need no translation: the server sends the columns, and Spark computes the expression
+The comparison also omits a column that PostgreSQL orders or compares by a different rule than documents: a
+type changed by `silver.types`, texts within composites, the largest of texts that differ only in case. Fields
+with `sql` need no translation: the server sends the columns, and Spark computes the expression
 (`gold.reference.reading`).
 """
 
@@ -48,8 +47,8 @@ class Comparable:
     """The part of a document to compare.
 
     Attributes:
-        tree: the document without the other fields; None where nothing is left.
-        left_out: the other fields, each with its reason.
+        tree: the document without the omitted fields; None if no field remains.
+        left_out: the omitted fields, each with its reason.
     """
 
     tree: Tree | None
@@ -84,7 +83,7 @@ def _untranslatable(scopes: Sequence[Scope]) -> str:
 def _rest(
     fields: Sequence[TreeField], children: Sequence[Node], left_out: list[str], within: str
 ) -> tuple[tuple[TreeField, ...], tuple[Node, ...]]:
-    """Fields and children without what cannot be translated."""
+    """Return fields and children without untranslatable parts."""
     kept: dict[int, Node] = {}
     reasons: dict[int, str] = {}
     for node in children:
@@ -104,7 +103,7 @@ def _rest(
 
 
 def _nodes(fields: Sequence[TreeField]) -> set[int]:
-    """Return the nodes from which fields of a row come."""
+    """Return the nodes that fields of a row come from."""
     inner = [_nodes(one.fields) for one in fields if isinstance(one, Nested)]
     return {one.node.id for one in fields if isinstance(one, Child)}.union(*inner)
 
@@ -139,13 +138,13 @@ def _fields(
 
 
 def _flattened(field: Flattened, node: Node) -> list[TreeField]:
-    """The field of a flattened row, where that row still has it."""
+    """Return the field of a flattened row, if the row still has the field."""
     inner = [one for one in node.fields if one.name == field.field.name]
     return [replace(field, node=node, field=one) for one in inner]
 
 
 def _otherwise(node: Node) -> str:
-    """Return why the server finds or orders a node's rows by another rule; empty where it does not."""
+    """Return why the server finds or orders a node's rows by another rule; empty for an equal rule."""
     joined = []
     before = node.parent
     for scope, on in [*((link.scope, link.on) for link in node.links), (node.scope, node.on)]:
@@ -164,7 +163,7 @@ def _otherwise(node: Node) -> str:
 
 
 def _chosen(table: SilverTable, name: str) -> str:
-    """Return why a column's values are another type's in silver; empty where they are not."""
+    """Return why silver holds a column's values in another type; empty for the usual type."""
     column = table.column(at_source(table, name))
     if not column.overridden:
         return ""
@@ -178,7 +177,7 @@ def _chosen(table: SilverTable, name: str) -> str:
 
 
 def _unordered(table: SilverTable, name: str) -> str:
-    """Return why the server orders a column by another rule; empty where it does not."""
+    """Return why the server orders a column by another rule; empty for an equal rule."""
     column = table.column(at_source(table, name))
     said = f"{table.table}.{column.name} is of "
     if comparison(column).order.refused and column.spark_type != "STRING":
@@ -189,7 +188,7 @@ def _unordered(table: SilverTable, name: str) -> str:
 
 
 def _has_text(pg_type: PgType) -> bool:
-    """Check whether texts stand within values where no COLLATE of a query counts for them."""
+    """Check whether values contain texts that a query's COLLATE does not reach."""
     if pg_type.kind == "composite":
         parts = [base_type(inner) for _, inner in pg_type.fields]
         return any(is_text(one) or is_citext(one) or _has_text(one) for one in parts)

@@ -1,13 +1,13 @@
-"""Filters of documents, which are Spark SQL, as PostgreSQL's SQL: the part that means the same in both. Pure.
+"""Translate filters of documents from Spark SQL to PostgreSQL's SQL, as far as both agree. Pure.
 
 The grammar: AND, OR, NOT, IS [NOT] NULL/TRUE/FALSE, comparisons, BETWEEN, IN, LIKE, CASE, arithmetic, texts
 joined by ||, coalesce, nullif, greatest, least, columns and literals, if both systems compare values of these
-types alike. Everything else raises `UntranslatableError` with its name: a guess would make a fault of the
-reference look like a fault of gold.
+types alike. Everything else raises `UntranslatableError` with its name: after a guess, a fault of the
+reference would appear as a fault of gold.
 
-* Text is compared by code point (``COLLATE "C"``).
-* Numbers of all types are compared as numbers in both.
-* A text literal is compared with a date, a timestamp, an enum or a uuid only where it has that type's form.
+* Both compare text by code point (``COLLATE "C"``).
+* Both compare numbers of all types as numbers.
+* A text literal compares with a date, a timestamp, an enum or a uuid only if the literal has the type's form.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MOMENTS: Final = {
 }
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _OF_ONE_TEXT: Final = frozenset(("bit", "varbit", "cidr", "inet", "macaddr", "macaddr8", "pg_lsn", "time"))
-"""Types of which gold takes a literal only in the form in which PostgreSQL prints the value."""
+"""Types for which gold accepts a literal only in PostgreSQL's output form."""
 _COMPARISONS: Final = {
     "=": "=",
     "==": "=",
@@ -61,7 +61,7 @@ class _Part:
     """A translated value.
 
     Attributes:
-        sql: of PostgreSQL, in parentheses where it has operators.
+        sql: in PostgreSQL's SQL, in parentheses if the SQL has operators.
         kind: ``text`` ``number`` ``bool`` ``null``, the name of another type, or ``literal`` for a text
             literal, whose type follows from the value beside the literal.
         labels: of an enum.
@@ -82,9 +82,9 @@ def condition(expression: Expression, table: SilverTable, alias: str) -> str:
     """Return a filter as PostgreSQL's SQL.
 
     Args:
-        expression: the filter.
-        table: of the rows to filter.
-        alias: of a row.
+        expression: the filter in Spark's SQL.
+        table: the table of the rows to filter.
+        alias: the alias of a row in the query.
 
     Raises:
         UntranslatableError: no certain translation exists.
@@ -296,7 +296,7 @@ class _Translation:
 
 
 def _as_written(expression: Expression) -> Parts:
-    """Return an expression as the document has it, without what gold adds for Spark."""
+    """Return an expression as in the document, without gold's additions for Spark."""
     read: Parts = getattr(expression, "read", ())
     return read or expression.parts
 
@@ -308,7 +308,7 @@ def _truth(part: _Part) -> str:
 
 
 def _chosen_of(name: str, sql: str, parts: Sequence[_Part]) -> _Part:
-    """Return a value that is one of some values, all of which have one kind."""
+    """Return a value chosen among several values of an equal kind."""
     kinds = {part.kind for part in parts} - {"null"}
     if "text" in kinds:
         kinds -= {"literal"}
@@ -356,7 +356,7 @@ def _compared(left: _Part, operator: str, right: _Part) -> str:
 
 
 def _has_form(column: _Part, literal: str) -> bool:
-    """Check whether a literal has one meaning beside a column of this type."""
+    """Check whether a literal has one meaning in a comparison with a column of this type."""
     form = _MOMENTS.get(column.kind)
     if form is not None:
         return form.fullmatch(literal) is not None

@@ -1,12 +1,12 @@
-"""The documents of some roots as one query of PostgreSQL. Pure: a tree in, text out.
+"""Write the documents of some roots as one query of PostgreSQL. Pure: a tree in, text out.
 
-Every node is a LATERAL subquery below a row of its parent: the meaning of the language, word for word. Such a
-query is slow for many roots, and obvious. Joins, order and aggregates share nothing with `gold.compile`.
+Every node is a LATERAL subquery below a row of its parent: the meaning of the language, word for word. The
+query is slow for many roots, and obvious. Joins, order and aggregates share no code with `gold.compile`.
 Order and equality are the operators of PostgreSQL's own types.
 
-A row of the answer is the text of one JSON object: ``k`` the root's key, ``d`` the document, null if the
-root's filter leaves none. Fields are ``f0, f1 …`` by their place, values are texts
-(`gold.reference.values.text`) for `gold.reference.reading`.
+A row of the answer is the text of one JSON object: ``k`` the root's key, ``d`` the document, null if the root
+fails its filter. Fields are ``f0, f1 …`` by their place, values are texts (`gold.reference.values.text`) for
+`gold.reference.reading`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def documents(tree: Tree, roots: str) -> str:
 
 
 def root_columns(tree: Tree) -> str:
-    """Return the root's columns for the relation of roots that `documents` takes."""
+    """Return the root's columns for the relation `roots` of `documents`."""
     wanted = [at_source(tree.root.table, name) for name in [*tree.key, *sorted(tree.root.reads)]]
     return ", ".join(map(quote_identifier, dict.fromkeys(wanted)))
 
@@ -87,7 +87,7 @@ class _Writer:
         return f"{letter}{self._count}"
 
     def _children(self, children: Sequence[Node], alias: str) -> tuple[dict[int, str], str]:
-        """Return the aliases of nodes below a row, by their number, and their joins to it."""
+        """Return the aliases of nodes below a row, by node number, and the joins of the nodes to the row."""
         row: dict[int, str] = {}
         joins = ""
         for node in children:
@@ -125,7 +125,7 @@ class _Writer:
         return _gathered(node, f"{source}\nWHERE {where}", item, order, names=_names_of(node, alias))
 
     def _path(self, node: Node, parent: str) -> tuple[str, str, str, str, list[str]]:
-        """Return a node's rows: FROM, WHERE, ORDER BY, the alias of its own table, those of its links."""
+        """Return a node's rows: FROM, WHERE, ORDER BY, the alias of the node's table, the links' aliases."""
         tables, conditions, names = [], [], []
         before = (node.parent, parent)
         for scope, on in [*((link.scope, link.on) for link in node.links), (node.scope, node.on)]:
@@ -143,7 +143,7 @@ class _Writer:
     def _level(
         self, node: One | Many, on: Pairs, above: tuple[Scope, str], way: Sequence[str], depth: int
     ) -> str:
-        """Return the rows of one level of a recursion; without rows above themselves."""
+        """Return the rows of one level of a recursion; a row never occurs below itself."""
         recursion = node.recursion
         if recursion is None:
             raise TypeError("the node has no recursion")
@@ -198,13 +198,13 @@ def bare_column(expression: Expression) -> str | None:
 
 
 def _object(values: Sequence[str]) -> str:
-    """Return one JSON object of values by their place, more than a function takes if need be."""
+    """Return one JSON object of values by their place, even of more values than a function accepts."""
     listed = ", ".join(f"{one} AS f{place}" for place, one in enumerate(values))
     return f"(SELECT row_to_json(o) FROM (SELECT {listed}) AS o)"
 
 
 def _met(on: Pairs, this: tuple[Scope, str], other: tuple[Scope, str]) -> list[str]:
-    """Return the conditions under which a row of one scope belongs to a row of another."""
+    """Return the conditions under which rows of two scopes belong together."""
     return [
         _same((at_source(this[0].table, mine), *this), (at_source(other[0].table, theirs), *other))
         for mine, theirs in on
@@ -212,7 +212,7 @@ def _met(on: Pairs, this: tuple[Scope, str], other: tuple[Scope, str]) -> list[s
 
 
 def _same(one: tuple[str, Scope, str], other: tuple[str, Scope, str]) -> str:
-    """Return the condition under which two columns are equal."""
+    """Return the condition that two columns are equal."""
     (name, scope, alias), (theirs, there, row) = one, other
     operator = equality(column_type(scope.table, name), column_type(there.table, theirs))
     left, right = compared_value(scope.table, name, alias), compared_value(there.table, theirs, row)
@@ -220,7 +220,7 @@ def _same(one: tuple[str, Scope, str], other: tuple[str, Scope, str]) -> str:
 
 
 def _order(node: Node, names: Sequence[str]) -> list[str]:
-    """Return the order of a node's rows: as the file says, then its key, then those of the links."""
+    """Return the order of a node's rows: the file's order, then the node's key, then the links' keys."""
     wanted: Sequence[OrderedColumn] = node.order if isinstance(node, One | Many | Collect | Pick) else ()
     last = isinstance(node, Pick) and node.last
     scopes: list[tuple[Scope, str]] = list(zip([link.scope for link in node.links], names[:-1], strict=True))
@@ -236,7 +236,7 @@ def _order(node: Node, names: Sequence[str]) -> list[str]:
 
 
 def _names_of(node: Many, alias: str) -> tuple[str, str]:
-    """Return the names of a map's elements, and the values that tell names apart; empty for an array."""
+    """Return the names of a map's elements, and the values that distinguish names; empty for an array."""
     if node.map_by is None:
         return "", ""
     name = at_source(node.scope.table, node.map_by)
@@ -303,7 +303,7 @@ def _aggregated(node: Aggregate, name: str, function: str, alias: str, only: str
 
 
 def _nothing(found: TreeField) -> str:
-    """Return the value of a flattened field whose row was not found, as JSON."""
+    """Return the value of a flattened field without a row, as JSON."""
     if isinstance(found, Flattened):
         return _nothing(found.field)
     if not isinstance(found, Child):

@@ -1,11 +1,11 @@
-"""The server's answers (`gold.reference.query`) in the JSON of gold's content hash. Pure.
+"""Convert the server's answers (`gold.reference.query`) to the JSON of gold's content hash. Pure.
 
-An answer holds PostgreSQL's texts. Silver's own expressions make values of the texts. So a difference between
-the server's document and gold's is a difference of rows, order or arithmetic, and never of rendering.
+An answer contains PostgreSQL's texts. Silver's own expressions convert the texts to values. So a difference
+between the server's document and gold's is a difference of rows, order or arithmetic, and never of rendering.
 
-An answer is walked twice. The first walk notes every text with its `Conversion`; Spark then converts all
-distinct texts of many answers in one query; the second walk puts the values in their places. Fields with
-`sql` are conversions of several columns' texts: their meaning is Spark's.
+The reader walks an answer twice. The first walk records every text with its `Conversion`; Spark then converts
+all distinct texts of many answers in one query; the second walk puts the values in their places. Fields with
+`sql` are conversions of several columns' texts: Spark defines their meaning.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 Texts: TypeAlias = "tuple[str | None, ...]"
 Convert: TypeAlias = "Callable[[Conversion, Texts], Any]"
 Kind: TypeAlias = Any
-"""A type of Spark, as `DataType.jsonValue` describes it."""
+"""A type of Spark, in the form of `DataType.jsonValue`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """How texts become one value: a Spark SQL expression over an array of them, ``texts``."""
+    """A conversion of texts to one value: a Spark SQL expression over an array of the texts, ``texts``."""
 
     sql: str
 
 
 def key_conversions(tree: Tree, texts: str = "texts") -> list[str]:
-    """Return the root's key as expressions over an array of its texts."""
+    """Return the root's key as expressions over an array of the key's texts."""
     return [_column_sql(tree.root, name, f"{texts}[{place}]") for place, name in enumerate(tree.key)]
 
 
@@ -59,11 +59,11 @@ def key_texts(answer: Mapping[str, Any]) -> Texts:
 
 
 class Answers:
-    """Reads the answers for one document.
+    """Reader of the answers for one document.
 
     Args:
-        tree: the document that was asked for.
-        schema: Spark's types of its fields, as `StructType.jsonValue` describes them.
+        tree: the document of the query.
+        schema: Spark's types of the document's fields, in the form of `StructType.jsonValue`.
     """
 
     def __init__(self, tree: Tree, schema: Mapping[str, Any]) -> None:
@@ -76,7 +76,7 @@ class Answers:
         return [convert(how, (one,)) for how, one in zip(listed, key_texts(answer), strict=True)]
 
     def document(self, answer: Mapping[str, Any], convert: Convert) -> dict[str, Any] | None:
-        """Return the document; None where the root has none."""
+        """Return the document; None if the root has no document."""
         found = answer["d"]
         if found is None:
             return None
@@ -136,7 +136,7 @@ class _Reader:
         return self._convert(Conversion(f"try_cast(texts[0] AS {_ddl(kind)})"), (found,))
 
     def _gathered(self, node: Node, found: Any, kind: Kind, levels: int) -> Any:
-        """Return an object, a value, an array, a map, or the first elements with the number of all."""
+        """Return an object, a value, an array, a map, or the first elements with the total number."""
         if not isinstance(node, Many | Collect):
             return self._item(node, found, kind, levels)
         if node.cap is not None:
@@ -176,12 +176,12 @@ def _members(kind: Kind) -> dict[str, Kind]:
 
 
 def _ddl(kind: Kind) -> str:
-    """Return the DDL of a number's type: what JSON calls long is BIGINT."""
+    """Return the DDL of a number's type: JSON's long is BIGINT."""
     return {"long": "bigint", "integer": "int", "short": "smallint"}.get(kind, str(kind))
 
 
 def _name_sql(value: str) -> str:
-    """Return SQL of the name that Spark's JSON has for a map's key: of a moment that is not its text."""
+    """Return SQL of the name of a map's key in Spark's JSON: for a moment the name is not the key's text."""
     # Spark SQL has no other way to name a value within an expression.
     name = "CASE WHEN e IS NOT NULL THEN json_object_keys(to_json(map(e, 1)))[0] END"
     return f"transform(array({value}), e -> {name})[0]"

@@ -1,7 +1,7 @@
-"""How the server's values are ordered, compared and written as text. Pure.
+"""Order, compare and write the server's values as text. Pure.
 
-Each text is made by the type's output function, as COPY and the stream send texts: silver's own readings make
-gold's values of these (`gold.reference.reading`). A cast to text would differ for some types (bool, inet).
+The type's output function makes each text, as in COPY and in the stream: silver's own readings convert these
+texts to gold's values (`gold.reference.reading`). A cast to text would differ for some types (bool, inet).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _TEXTS: Final = frozenset(("text", "varchar", "bpchar", "name"))
 C: Final = ' COLLATE "C"'
-"""Documents order text by code point: in UTF-8 the same order."""
+"""Documents order text by code point: in UTF-8 the collation C gives this order."""
 
 
 def base_type(pg_type: PgType) -> PgType:
@@ -39,7 +39,7 @@ def sources(expression: Expression, table: SilverTable) -> list[str]:
 
 
 def column_type(table: SilverTable, name: str) -> PgType:
-    """Return a column's type, that under a domain."""
+    """Return a column's type; for a domain, the type under the domain."""
     return base_type(table.relation.column(name).type)
 
 
@@ -50,13 +50,13 @@ def is_text(pg_type: PgType) -> bool:
 
 
 def is_citext(pg_type: PgType) -> bool:
-    """Check whether values are texts without regard to case."""
+    """Check whether values are texts that ignore case."""
     found = base_type(pg_type)
     return found.kind == "base" and found.schema != "pg_catalog" and found.name == "citext"
 
 
 def ordered_value(table: SilverTable, name: str, alias: str) -> str:
-    """Return a column as documents order it: a key without an order in Spark by its text."""
+    """Return a column in the order of documents: a key without an order in Spark is ordered by its text."""
     pg_type = column_type(table, name)
     if comparison(table.column(name)).order.refused:
         return text(value(name, alias)) + C
@@ -69,7 +69,7 @@ def ordered_value(table: SilverTable, name: str, alias: str) -> str:
 
 
 def rows_at_source(table: SilverTable) -> str:
-    """Return a table for FROM and LOCK: children of table inheritance are tables of their own."""
+    """Return a table for FROM and LOCK: children by table inheritance are separate tables."""
     return table.table.quoted if table.relation.partitioned else f"ONLY {table.table.quoted}"
 
 
@@ -87,10 +87,10 @@ def compared_value(table: SilverTable, name: str, alias: str) -> str:
 
 
 def equality(one: PgType, other: PgType) -> str:
-    """Return the operator by which values of two types are equal.
+    """Return the operator for equality of values of two types.
 
-    A type of an extension has its operators in the extension's schema, which the search path leaves out.
-    Without the name of the schema PostgreSQL would compare citext as text.
+    A type of an extension has its operators in the extension's schema, which the search path omits. Without
+    the schema's name PostgreSQL would compare citext as text.
     """
     own = (
         one.kind == "base"
@@ -101,5 +101,5 @@ def equality(one: PgType, other: PgType) -> str:
 
 
 def text(expression: str) -> str:
-    """Return an expression's text as its output function writes it; NULL for NULL."""
+    """Return the text of an expression by its type's output function; NULL for NULL."""
     return f"CASE WHEN {expression} IS DISTINCT FROM NULL THEN format('%s', {expression}) END"

@@ -1,4 +1,4 @@
-"""A document beside a full rebuild of it.
+"""Compare a document with a full rebuild, and with PostgreSQL's own answer.
 
-In reading order: `verify`, `differences`.
+In reading order: `verify` (gold table and rebuild), `against_source` (gold's compiler and the server).
 """

@@ -1,11 +1,11 @@
-"""Documents as PostgreSQL computed them, beside documents that gold's own compiler makes of silver's rows.
+"""Compare documents computed by PostgreSQL with documents that gold's own compiler builds from silver's rows.
 
 `gold.verify.verify` compares a gold table with a full build. A full build and an increment share a compiler,
 so a fault of the compiler (an order by text, a join unlike the source's) makes both equally wrong. Here the
-other side is the server's answer to `gold.reference.query` in a snapshot, and silver's rows are as of the LSN
-of the snapshot.
+second side is the server's answer to `gold.reference.query` in a snapshot, and silver's rows are as of the
+snapshot's LSN.
 
-The documents are a bounded sample, and are compared in this process by the JSON of gold's content hash.
+The documents are a bounded sample. The calling process compares documents by the JSON of gold's content hash.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _ASKED: Final = "smelt_texts"
 
 @dataclass(frozen=True, slots=True)
 class WrongDocument:
-    """One document that gold makes otherwise than PostgreSQL.
+    """A document of gold that differs from PostgreSQL's.
 
     Attributes:
-        document: its type.
+        document: the name of the document type.
         key: the root's key, as JSON.
-        kind: one of `KINDS`.
-        difference: of a document that differs: the first place; `stored` is gold's, `rebuilt` the server's.
+        kind: a key of `KINDS`.
+        difference: for a document that differs: the first place; `stored` is gold's, `rebuilt` the server's.
     """
 
     document: str
@@ -65,7 +65,7 @@ class WrongDocument:
 
 @dataclass(slots=True)
 class Converter:
-    """Turns the server's texts into JSON values by Spark; each text of each kind once.
+    """Converter of the server's texts into JSON values by Spark; converts each text of each kind once.
 
     Attributes:
         known: converted texts.
@@ -75,16 +75,16 @@ class Converter:
     _asked: dict[tuple[Conversion, Texts], None] = field(default_factory=dict)
 
     def note(self, how: Conversion, texts: Texts) -> Any:
-        """Note a text for the next `ask`."""
+        """Record a text for the next conversion."""
         if (how, texts) not in self.known:
             self._asked[how, texts] = None
 
     def convert(self, how: Conversion, texts: Texts) -> Any:
-        """Return the value of a text noted before `ask`."""
+        """Return the value of a text recorded before the conversion."""
         return self.known[how, texts]
 
     def ask(self, spark: SparkSession) -> None:
-        """Have Spark convert all noted texts."""
+        """Convert all recorded texts with Spark."""
         if not self._asked:
             return
         asked = list(self._asked)
@@ -108,13 +108,13 @@ def wrong_documents(
     restricted: bool = True,
     converter: Converter | None = None,
 ) -> list[WrongDocument]:
-    """Return the documents that gold and the server make differently, of each type by key.
+    """Return the documents that gold and the server build differently, of each type by key.
 
     Args:
-        spark: a session of our own: views of it are made.
+        spark: a session that only this caller uses, because the function creates views.
         asked: documents without untranslatable fields, each with the server's answers.
         relation: silver's rows at the LSN of the answers.
-        restricted: make the answered roots alone, as an incremental run does; else all.
+        restricted: build only the answered roots, as an incremental run does; else build all.
         converter: keeps converted texts from one call to the next.
     """
     converter = converter or Converter()
@@ -138,9 +138,9 @@ def wrong_documents(
 
 
 def lost_values(spark: SparkSession, tree: Tree, relation: TableSql) -> dict[str, int]:
-    """Return how many values that a document reads silver's types cannot hold, by column; no zeros.
+    """Return the number of values that a document reads and silver's types cannot hold, by column; no zeros.
 
-    Such a value is NULL to gold and a value to the server, so orders and aggregates differ there.
+    Gold reads NULL and the server reads the value, so orders and aggregates differ.
     """
     found: dict[str, int] = {}
     for name, read in _read(tree).items():
@@ -154,9 +154,9 @@ def lost_values(spark: SparkSession, tree: Tree, relation: TableSql) -> dict[str
 def lost_roots(spark: SparkSession, tree: Tree, answers: Sequence[str], relation: TableSql) -> set[str]:
     """Return the keys, as JSON, of the answered roots whose documents read a lost value.
 
-    Rows with lost values are walked up to their roots as changed rows are, whatever filters say: the server
-    filters by the value that gold has not. A row whose lost value is what joins it finds no root here, so
-    the documents that it belongs to stay different.
+    The query walks rows with lost values up to their roots like changed rows, and ignores filters: the server
+    filters by the value that gold lacks. If a join depends on the lost value, the walk finds no root, and the
+    documents of this row stay different.
     """
     complete = with_derived(tree, relation)
 
@@ -204,7 +204,7 @@ def _made(
     *,
     restricted: bool,
 ) -> tuple[list[dict[str, str]], list[Answers]]:
-    """Return gold's documents of each type by key, both as JSON, and what reads the answers."""
+    """Return gold's documents of each type by key, both as JSON, and the readers of the answers."""
     made: list[dict[str, str]] = [{} for _ in asked]
     readers, queries = [], []
     for place, (tree, _) in enumerate(asked):
@@ -225,7 +225,7 @@ def _made(
 
 
 def _key(said: str) -> str:
-    """Return a key as JSON of its values alone, of the JSON that Spark makes of it."""
+    """Return a key as JSON of its values alone, from the JSON of Spark."""
     return json.dumps(list(json.loads(said, parse_float=str).values()))
 
 

@@ -1,16 +1,16 @@
-"""Whether a document's table is what a full rebuild at its recorded cut would make.
+"""Check whether a document's table equals a full rebuild at the table's recorded cut.
 
-Both sides are of the past: the gold table at the version that the newest gold cut names, and silver at the
-cut of the same LSN. So stages may work meanwhile.
+Both sides are in the past: the gold table at the version in the newest gold cut, and silver at the cut of the
+equal LSN. So stages may work meanwhile.
 
-Documents are compared by a hash of their content that is computed again on both sides. The stored hash is not
-trusted but compared as well, because later cycles decide by it what to write. A document that exists twice,
-or whose `_commit_lsn` is after the cut, is wrong too.
+The check compares documents by a hash of their content, computed again on both sides. The stored hash is not
+trusted; the check compares the stored hash too, because later cycles decide by it what to write. A document
+that exists twice, or has a `_commit_lsn` after the cut, is wrong too.
 
-With a sample, the same fraction of keys is taken on both sides by a hash of the key. So surplus documents are
-found as well as missing ones.
+With a sample, both sides read an equal fraction of keys, by a hash of the key. So the check finds surplus
+documents as well as missing documents.
 
-Where two documents differ. Pure: JSON text in, a path out.
+`first_difference` finds the place at which two documents differ. Pure: JSON text in, a path out.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
     from deltasmelt.gold.tree.nodes import Tree
 
 _LENGTH: Final = 120
-"""Characters of a value that are shown."""
+"""Number of characters of a value that messages show."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One place at which two documents differ.
+    """A place at which two documents differ.
 
     Attributes:
-        path: fields from the document down, ``orders[2].items[0].sku``; elements are counted from 0.
-        stored: what the first document has there, as JSON; None where it has nothing there.
-        rebuilt: what the second one has.
+        path: fields from the document down, ``orders[2].items[0].sku``; elements count from 0.
+        stored: the first document's value at this place, as JSON; None without a value.
+        rebuilt: the second document's value, likewise.
     """
 
     path: str
@@ -60,7 +60,7 @@ class Difference:
 
 
 def first_difference(stored: str, rebuilt: str) -> Difference | None:
-    """The first place, in the order of the fields, at which documents differ; None where they are equal."""
+    """Return the first place, in the order of the fields, at which documents differ; None if equal."""
     return _between(_read(stored), _read(rebuilt), "")
 
 
@@ -85,7 +85,7 @@ def _between(one: Any, other: Any, path: str) -> Difference | None:
 
 
 def _parts(value: Any, path: str) -> dict[str, Any] | None:
-    """What an object or a list holds, by path; None for any other value."""
+    """Return the members of an object or a list, by path; None for any other value."""
     if isinstance(value, dict):
         return {f"{path}.{name}" if path else name: inner for name, inner in value.items()}
     if isinstance(value, list):
@@ -106,18 +106,18 @@ KINDS: Final = {
     "hash": "has a content hash that is not of its content",
     "lsn": "has a _commit_lsn that is missing or after the cut",
 }
-"""What can be wrong with a document."""
+"""Possible faults of a document."""
 _PARTS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """One document that is not as it should be.
+    """A wrong document.
 
     Attributes:
         key: the root's key, as JSON.
-        kind: one of `KINDS`.
-        difference: of a document that differs: the first place.
+        kind: a key of `KINDS`.
+        difference: for a document that differs: the first place.
     """
 
     key: str
@@ -127,12 +127,12 @@ class Wrong:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The outcome for one document type.
+    """The result for one document type.
 
     Attributes:
         compared: number of keys compared.
-        counts: for each of `KINDS` that was found: of how many documents.
-        first: the first of these, by key.
+        counts: for each of the `KINDS` found: number of documents.
+        first: the first wrong documents, by key.
     """
 
     document: str
@@ -144,13 +144,13 @@ class Verification:
 
     @property
     def equal(self) -> bool:
-        """Whether nothing was wrong."""
+        """Whether the check found nothing wrong."""
         return not self.counts
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a document's table was built from.
+    """The inputs of a document's table.
 
     Attributes:
         tree: the document, resolved.
@@ -166,14 +166,14 @@ class Built:
 def verify(
     spark: SparkSession, lake: Lake, built: Built, *, sample: float | None = None, most: int = 5
 ) -> Verification:
-    """Compare a version of a document's table with what silver's cut gives.
+    """Compare a version of a document's table with a rebuild from silver's cut.
 
     Args:
-        spark: a session; a new one of the same application does the work.
-        lake: where the tables lie.
-        built: what to compare.
+        spark: a session; a new session of the same application does the work.
+        lake: the lake with the tables.
+        built: the table version to compare.
         sample: the fraction of keys to compare, above 0 and up to 1; None compares all.
-        most: documents to tell apart, at most.
+        most: the largest number of documents to report one by one.
 
     Raises:
         PySparkException: a version is no longer readable.
@@ -221,7 +221,7 @@ class _Comparison:
         return Verification(self._tree.name, lsn, self._built.version, sum(counts.values()), wrong, first)
 
     def _compiled(self, roots: str | None) -> Compiled:
-        """The documents as silver's cut gives them."""
+        """Return the documents that silver's cut gives."""
         return compile_tree(self._tree, self._relation, roots=roots)
 
     def _sampled_roots(self) -> str | None:
@@ -232,7 +232,7 @@ class _Comparison:
         return f"(SELECT {', '.join(numbered(names))} FROM {rows}{self._among(names)})"
 
     def _among(self, key: Sequence[str]) -> str:
-        """The condition for keys of the sample, by their text, which is the same on both sides."""
+        """Return the condition for keys of the sample, by their text, which is equal on both sides."""
         if self._sample is None:
             return ""
         texts = ", ".join(f"CAST({name} AS STRING)" for name in key)
@@ -242,7 +242,7 @@ class _Comparison:
         return " AND ".join(f"{one}.{key} = {other}.{key}" for key in self._keys)
 
     def _first(self, most: int) -> tuple[Wrong, ...]:
-        """The first wrong documents, each with where it differs."""
+        """Return the first wrong documents, each with the place of the difference."""
         listed = ", ".join(self._keys)
         found = f"SELECT {listed}, kind FROM compared WHERE kind IS NOT NULL ORDER BY {listed} LIMIT {most}"
         computed(self._spark.sql(found)).createOrReplaceTempView("first_found")
