@@ -1,7 +1,7 @@
-"""What PostgreSQL changes without an event in the log, and how it is noticed.
+"""Changes that PostgreSQL makes without an event in the log, and how the reader detects the changes.
 
-In reading order: `storage` (rewrites and columns), `looks` (from one to the next, with the stream behind
-them), `storage_queries`, `streamed` and `streamed_queries` (partitions that the stream names), `fingerprint`
-(has the catalog changed at all), `membership` (how the publication carried a table), `joining` (a table that
-an older server may forget).
+In reading order: `storage` (rewrites and columns), `observed_storage` (from one catalog poll to the next,
+with the stream behind both), `streamed` and `streamed_queries` (partitions that the stream names),
+`membership` (the publication's way to carry a table), `joining` (a table whose changes an older server may
+forget).
 """

@@ -1,21 +1,23 @@
-"""Tables that have joined the publication, under a server that may forget to stream them. Pure.
+"""Tables new in the publication, under a server that may forget to stream them. Pure.
 
 **The defect.** PostgreSQL before 14.18, 15.13, 16.9 and 17.5 loses changes here. A transaction T has written
-a table and is open when ALTER PUBLICATION … ADD TABLE commits. The walsender decodes T with the catalog as T
-saw it, by which the table is not published, and keeps that answer. What later transactions change in the
-table is then passed over, silently, until something makes the walsender ask again.
+a table and is open when ALTER PUBLICATION … ADD TABLE commits. The walsender decodes T with the catalog that
+T saw, in which the table is not published, and caches this result. The walsender then silently skips the
+changes of later transactions in the table, until an event invalidates the cache.
 
-**The way round it.** A new session of the stream has forgotten the answer. But it must not meet T again, and
-nothing that the old one passed over may be counted on. So, in this order:
+**The way around the defect.** A new session of the stream has no such cache. But the new session must not
+decode T again, and no change that the old session skipped may count as read. The reader therefore proceeds in
+four steps:
 
-1. The table is seen as a member. X is the next transaction number after that, so T's is smaller.
-2. No transaction before X is still running. E is the end of the log then: T has its commit before E.
-3. A session begins at a position C, at or after E. It skips T, whose commit it does not send. Each
-   transaction that it decodes began to write after the table had become a member.
-4. The snapshot is taken, at an LSN S, which is greater than C. All that is changed after S is decoded by that
-   session, or by a later one. What the older ones passed over is in the snapshot.
+1. The reader sees the table as a member. X is the next transaction number afterwards, so T's number is
+  smaller.
+2. No transaction before X still runs. E is the end of the log then: T's commit lies before E.
+3. A session begins at a position C, at or after E. The session skips T, because T's commit lies before C.
+  Each transaction that the session decodes began to write after the table had become a member.
+4. The snapshot is taken, at an LSN S greater than C. This session, or a later session, decodes all changes
+  after S. The snapshot contains all changes that older sessions skipped.
 
-`Joining` says what a failure in between costs.
+`Joining` explains the cost of a failure between two steps.
 """
 
 from __future__ import annotations
@@ -32,27 +34,27 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.identifiers import TableName
 
 MENDED: Final = {14: 18, 15: 13, 16: 9, 17: 5}
-"""The first minor version that does not forget, by major version; those not named never did.
+"""The first minor version that does not forget, by major version; all other major versions never forgot.
 
-The fix makes other transactions' invalidations known to those that are being decoded:
+The fix distributes other transactions' invalidations to the transactions that are being decoded:
 https://www.postgresql.org/docs/release/17.5/.
 """
 
 
 def may_forget(version: int) -> bool:
-    """Whether a server of this version (160014, say) may pass over changes of a table that has joined."""
+    """Check whether a server of this version (e.g. 160014) may skip changes of a table that joined."""
     major, minor = divmod(version, 10000)
     return minor < MENDED.get(major, 0)
 
 
 @dataclass(slots=True)
 class _Member:
-    """A table as it was seen in the publication.
+    """A table at the moment when a poll first saw the table in the publication.
 
     Attributes:
-        fingerprint: how it is carried (`bronze.drift.membership`).
-        next_xid: X.
-        over_at: E; None while a transaction before X runs.
+        fingerprint: fingerprint of the membership (`bronze.drift.membership`).
+        next_xid: X of the module's head.
+        over_at: E of the module's head; None while a transaction before X runs.
     """
 
     fingerprint: int
@@ -61,12 +63,12 @@ class _Member:
 
 
 class Joining:
-    """Which tables may be copied now, and where a new session has to begin for the others.
+    """Tables that joined: which may be copied now, and the position from which a new session serves the rest.
 
-    Step 2 may take as long as somebody leaves a transaction open; that session is named
-    (`bronze.postgres.blockers`). Where a process dies or a session fails in between, everything is seen for
-    the first time again, which only waits once more. A table whose membership changes again
-    (`bronze.drift.membership`) has its gap and begins at step 1.
+    Step 2 may last as long as a session leaves a transaction open; a message names the session
+    (`bronze.postgres.blockers`). If the process is killed or a session fails between two steps, the next poll
+    sees all tables for the first time again. The only cost is another wait. A table whose membership changes
+    again (`bronze.drift.membership`) gets a gap and begins at step 1.
     """
 
     def __init__(self) -> None:
@@ -75,13 +77,13 @@ class Joining:
         self._session = ZERO
 
     def seen(self, fingerprints: Mapping[TableName, int], oldest_xid: int, next_xid: int, end: Lsn) -> None:
-        """Note a look at the publication.
+        """Record a poll of the publication.
 
         Args:
-            fingerprints: how each table is carried.
-            oldest_xid: of the transactions that run; read after the fingerprints.
-            next_xid: read with it.
-            end: of the log; read after both.
+            fingerprints: fingerprint of each table's membership.
+            oldest_xid: number of the oldest running transaction, read after the fingerprints.
+            next_xid: number of the next transaction, read together with `oldest_xid`.
+            end: end of the log, read after the transaction numbers.
         """
         with self._lock:
             for table, fingerprint in fingerprints.items():
@@ -92,29 +94,29 @@ class Joining:
                     member.over_at = end
 
     def forget(self) -> None:
-        """The server does not need any of this."""
+        """Remove all records, because the server never forgets."""
         with self._lock:
             self._members.clear()
 
     def session(self, begins: Lsn) -> None:
-        """A session of the stream began at this position."""
+        """Record the position at which a session of the stream began."""
         with self._lock:
             self._session = begins
 
     def may_copy(self, table: TableName) -> bool:
-        """Whether the stream's session tells all that is changed in a table from now on."""
+        """Check whether the stream's session carries all changes of a table from now on."""
         with self._lock:
             member = self._members.get(table)
             return member is None or self._follows(member)
 
     def held_up(self, tables: Iterable[TableName]) -> list[TableName]:
-        """Those of these tables that wait for transactions from before they joined (step 2)."""
+        """Return the tables that wait for transactions from before the tables joined (step 2)."""
         with self._lock:
             members = {table: self._members[table] for table in tables if table in self._members}
         return sorted(table for table, member in members.items() if member.over_at is None)
 
     def wanted(self, tables: Iterable[TableName]) -> Lsn | None:
-        """At or after which position a new session has to begin, for those of these tables that can go on."""
+        """Return the least start position of a session for all tables past step 2; None without tables."""
         with self._lock:
             members = [self._members[table] for table in tables if table in self._members]
             positions = [one.over_at for one in members if one.over_at is not None and not self._follows(one)]

@@ -1,19 +1,19 @@
-"""How the publication carries each table, as a fingerprint that differs once it may have failed to.
+"""A fingerprint of the publication's way to carry each table: it differs once a change may be missing.
 
-A table that is taken out of the publication and put back leaves no trace in the stream: what was changed in
-between is missing. The same for operations that are not published for a while, a row filter or a column list
-that comes and goes, a publication that is dropped and recreated. The catalog keeps the trace: each of these
-acts makes a new row, with an oid of its own (``pg_publication_rel``, ``pg_publication_namespace``,
-``pg_publication``), or writes the publication's row again, which shows in its ``xmin``. `fingerprints`
-folds what says so into one number per table. `bronze.store.gaps` keeps it with bronze and compares it at each
-look, so that removing and putting back is noticed whether it happened between two looks or while no reader
-ran.
+A table that is removed from the publication and added again leaves no trace in the stream: the changes of the
+time between are missing. So are the changes of operations that are temporarily unpublished, the changes
+behind a temporary row filter or column list, and the changes while a publication is dropped and recreated.
+The catalog keeps the trace. Each of these statements inserts a row with a new OID (``pg_publication_rel``,
+``pg_publication_namespace``, ``pg_publication``), or rewrites the publication's row, which changes the row's
+``xmin``. `fingerprints` combines the values into a number for each table. `bronze.store.gaps` stores the
+number with bronze and compares the number in each poll. A removal is therefore detected between two polls and
+while no reader ran.
 
-Different fingerprints do not prove that a change is missing (the owner of the publication may have changed);
-equal ones prove that none is. Where they differ the table gets a new snapshot.
+Different fingerprints do not prove a missing change (the publication's owner may have changed). Equal
+fingerprints prove that no change is missing. If the fingerprints differ, the table gets a new snapshot.
 
-A table that has a problem, for which the reader leaves its changes out, has the fingerprint 0. So a
-snapshot brings its changes of that time when the problem is gone.
+A table with a problem, whose changes the reader skips, has the fingerprint 0. A snapshot therefore brings the
+skipped changes once the problem is solved.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 NOT_CARRIED: Final = 0
 
 SINCE_SCHEMAS: Final = 150000
-"""Version whose publications may carry schemas, column lists and row filters."""
+"""First version whose publications may carry schemas, column lists and row filters."""
 
 
 def fingerprints(
     connection: psycopg.Connection[Any], publication: str, tables: Iterable[TableName]
 ) -> dict[TableName, int]:
-    """The fingerprint of each table now; `NOT_CARRIED` for one that the publication does not carry.
+    """Return the present fingerprint of each table; `NOT_CARRIED` for a table outside of the publication.
 
     Args:
         connection: idle, in autocommit mode.
-        publication: its name.
-        tables: ordinary tables and roots of partitions.
+        publication: name of the pipeline's publication.
+        tables: ordinary tables and partitioned roots.
     """
     row = connection.execute(
         """
@@ -80,11 +80,9 @@ def fingerprints(
 
 
 def published_schemas(connection: psycopg.Connection[Any], publication: int) -> dict[str, str]:
-    """Schemas that a publication carries as a whole; a text for each that a later ADD makes another.
+    """Return the schemas that a publication carries as a whole; each with a text that a later ADD changes.
 
-    Args:
-        connection: to the source.
-        publication: its oid.
+    `publication` is the publication's OID.
     """
     if connection.info.server_version < SINCE_SCHEMAS:
         return {}
@@ -101,7 +99,7 @@ def published_schemas(connection: psycopg.Connection[Any], publication: int) -> 
 
 
 def transactions(connection: psycopg.Connection[Any]) -> tuple[int, int]:
-    """Numbers of the oldest transaction that runs, and of the next one; without any they are the same."""
+    """Return the numbers of the oldest running and of the next transaction; equal if none runs."""
     row = connection.execute(
         "SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint "
         "FROM pg_current_snapshot() AS s"
@@ -111,5 +109,5 @@ def transactions(connection: psycopg.Connection[Any]) -> tuple[int, int]:
 
 
 def _number(text: str) -> int:
-    """63 bits that stand for a text; never 0."""
+    """Return a 63-bit hash of a text, never 0."""
     return (int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1) or 1

@@ -1,25 +1,26 @@
-"""From one look at a table's storage to the next, while the stream is somewhere behind both. Pure.
+"""From one catalog poll of a table's storage to the next, with the stream behind both. Pure.
 
-The stream names columns without attnum. `bronze.pgoutput.relation_versions` tells which ones a message means
-from the newest shape that the stream knows and from the catalog. The catalog may be ahead of the message
-by any number of statements, and by any number of looks. So two looks in a row do not tell all that may have
-been mistaken: a column that one look saw gone, and another of its name that the next one saw new, could be
-taken for each other in a change from before both.
+The stream names columns without attnum. `bronze.pgoutput.relation_versions` assigns the columns of a message
+by the stream's newest shape and by the catalog. The catalog may be ahead of the message by any number of
+statements and polls. Two consecutive polls therefore do not reveal every possible mistake. Suppose that one
+poll saw a column removed, and the next poll saw a new column with the removed column's name. In a change from
+before both polls, the reader could confuse the two columns.
 
-What tells it is a look of whose time, and before, the stream has read everything, compared with the newest
-one. `ObservedStorage` keeps both. The newest becomes the earlier one when two things are true of a later
-look:
+A correct comparison needs an earlier poll: the stream has read all changes up to that poll. `ObservedStorage`
+keeps this earlier poll and the newest poll. The newest poll becomes the earlier poll once a later poll
+fulfils two conditions:
 
-* Before it asked the catalog, the stream had read all changes from before the newest. So each was told apart
-  by a catalog no newer than that later look's.
-* That look found nothing in doubt since the earlier one.
+* Before the later poll read the catalog, the stream had read all changes from before the newest poll. The
+  catalog that assigned the columns of each such change was therefore no newer than the later poll.
+* The later poll found nothing in doubt since the earlier poll.
 
-The stream's newest shape must not be older than the earlier look, either: it would have columns that both
-looks know nothing of. A table that nobody writes to is announced by no message. So where columns changed, the
-look's own shape is recorded (`ObservedStorage.may_have_versions`, `bronze.reader.changed_tables`).
+In addition, the stream's newest shape must not be older than the earlier poll, or the shape would have
+columns that both polls lack. For a table without writes no message announces a shape. If columns changed, the
+reader therefore records the poll's own shape (`ObservedStorage.may_have_versions`,
+`bronze.reader.changed_tables`).
 
-Both are durable together (`bronze.store.catalog_log`), so a process that ends loses none. Its successor may
-compare with an older look than was needed, which may cost a snapshot and no value.
+Both polls are durable together (`bronze.store.catalog_log`), so a killed process loses neither. The next
+process may compare with an older poll than necessary. This may cost a snapshot, but never a value.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ObservedStorage:
-    """What looks at the catalog saw of a table.
+    """The results of catalog polls of a table.
 
     Attributes:
-        storage: by the newest look that differed from those before it.
-        lsn: end of the log after that look.
-        read: by the newest look from before which every change has been read, and found to be clear; None
-            where that is `storage`.
+        storage: result of the newest poll that differed from the polls before.
+        lsn: end of the log after that poll.
+        read: result of the newest poll before which the stream has read every change, without doubt; None if
+            equal to `storage`.
     """
 
     storage: Storage
@@ -51,22 +52,19 @@ class ObservedStorage:
     read: Storage | None = None
 
     def why_again(self, now: Storage, carried: Collection[int] = ()) -> str | None:
-        """Why rows may have changed without an event, or may have been mistaken, until a later look.
+        """Return why rows may have changed without an event, or may have been confused, until a later poll.
 
         Args:
-            now: the later look.
+            now: result of the later poll.
             carried: attnums of new columns whose default is in bronze.
         """
         why = why_again(self.storage, now, carried)
         return why if why is not None or self.read is None else columns_in_doubt(self.read, now)
 
     def may_have_versions(self, now: Storage, lsn: Lsn, frontier: Lsn) -> bool:
-        """Check whether the stream may still bring other shapes from before a later look.
+        """Check whether the stream may still bring other shapes from before a later poll.
 
-        Args:
-            now: the later look.
-            lsn: as `then`.
-            frontier: as `then`.
+        The arguments have the meaning of `then`'s.
         """
         before = self.storage.columns
         return frontier + 1 < lsn and (
@@ -75,32 +73,32 @@ class ObservedStorage:
         )
 
     def saw_before(self, partition: int, commit_lsn: Lsn) -> bool:
-        """Check whether a look had seen a partition, by OID, before a transaction that is being read.
+        """Check whether a poll had seen a partition, by OID, before the transaction that is being read.
 
-        A transaction before the copy that recorded `storage` (its `lsn` is zero) is in that copy.
+        A transaction before the copy that recorded `storage` (then `lsn` is zero) is in the copy.
         """
         if partition in self.storage.parts and commit_lsn >= self.lsn:
             return True
         return self.read is not None and partition in self.read.parts
 
     def settled(self, partition: int, commit_lsn: Lsn) -> bool:
-        """Check whether a look decided on a partition that a transaction named (`bronze.drift.streamed`).
+        """Check whether a poll decided on a partition that a transaction named (`bronze.drift.streamed`).
 
-        The stream keeps the partition on record before the transaction counts as read. So a look from before
-        which every change had been read had the record, and found nothing in doubt.
+        The stream records the partition before the transaction counts as read. A poll before which every
+        change had been read therefore had the record, and found nothing in doubt.
         """
         read = self.storage if self.read is None else self.read
         return partition in read.parts or self.saw_before(partition, commit_lsn)
 
     def then(self, now: Storage, lsn: Lsn, frontier: Lsn) -> ObservedStorage:
-        """With a later look, after which the table is not read again.
+        """Return the state after a later poll that requires no new snapshot.
 
         Args:
-            now: the later look.
-            lsn: end of the log after it.
-            frontier: every change up to and including it had been read before that look began. What was
-                committed before the end of the log has its commit record before it, so that the byte before
-                the end is as good (`bronze.stream.session`: a keepalive).
+            now: result of the later poll.
+            lsn: end of the log after the later poll.
+            frontier: the stream had read every change up to and including this position before the poll
+                began. A change committed before the log's end has its commit record before the end, so the
+                byte before the end suffices (`bronze.stream.session`: a keepalive).
         """
         if frontier + 1 >= lsn:
             return ObservedStorage(now, self.lsn if now == self.storage else lsn)
@@ -110,18 +108,18 @@ class ObservedStorage:
         return ObservedStorage(now, lsn, self.storage if read is None else read)
 
     def settles(self, before: Lsn, frontier: Lsn) -> bool:
-        """Whether a look would move `read`, since the stream came from one place to another."""
+        """Check whether a poll would move `read`, now that the stream went from `before` to `frontier`."""
         return self.read is not None and before + 1 < self.lsn <= frontier + 1
 
     def to_json(self) -> str:
-        """Compact JSON; equal values give equal text."""
+        """Return compact JSON; equal values give equal text."""
         read = {} if self.read is None else {"read": self.read.to_dict()}
         plain = {**self.storage.to_dict(), "lsn": int(self.lsn), **read}
         return json.dumps(plain, separators=(",", ":"), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The inverse of `to_json`."""
+        """Return the value from `to_json`'s text."""
         plain: dict[str, Any] = json.loads(text)
         read = plain.get("read")
         return cls(

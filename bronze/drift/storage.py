@@ -1,33 +1,33 @@
-"""Decide from two looks at the catalog whether rows changed without an event in the log. Pure.
+"""Decide from two catalog polls whether rows changed without an event in the log. Pure.
 
-The log holds no event for the rows of a table that PostgreSQL rewrites, for a column that arrives with a
-default, for a partition that is attached, detached, dropped or truncated by itself, or for rows that are
-written while a table is unlogged. Each such statement leaves evidence in the catalog:
+The log holds no event in these cases: PostgreSQL rewrites a table; a column is added with a default; a single
+partition is attached, detached, dropped or truncated; a table is written while unlogged. Each such statement
+leaves evidence in the catalog:
 
 * **Another table**: another OID.
 * **Rewritten values**: `pg_class.relfilenode` and a column's row are new (`_why_columns`).
-* **Another type without a rewrite** keeps the values, but may print them otherwise (`_why_columns`).
-* **A type that is defined anew** in place, also for a while: `StoredColumn.is_redefined`.
-* **A new column** brings values without events where it has a default (`plain_defaults`).
-* **Columns in doubt**: rows may be taken for rows of another column (`columns_in_doubt`).
+* **Another type without a rewrite** keeps the values, but may print them differently (`_why_columns`).
+* **A type that is redefined** in place, even temporarily: `StoredColumn.is_redefined`.
+* **A new column** brings values without events if the column has a default (`plain_defaults`).
+* **Columns in doubt**: the reader may confuse rows of two columns (`columns_in_doubt`).
 * **Partitions** that come or go with rows, or lose rows (`_why_partitions`).
 * **Rows outside the log** of a table that the publication does not name (`_why_unlogged`).
 
-**Two looks at a known file prove that no row bypassed the log.** Every statement above gives the table or the
-partition a new file. TRUNCATE keeps the file only where its own transaction had made the file, and that is
-a new file since the earlier look, too.
+**Two polls with an equal file prove that no row bypassed the log.** Every statement above gives the table or
+the partition a new file. TRUNCATE keeps a file only if TRUNCATE's own transaction had created the file; then
+the file is new since the earlier poll, too.
 
-**A partition that no earlier look saw** has no earlier file. PostgreSQL gives a new table the file whose
-number is the table's OID (heap_create). Every rewrite, TRUNCATE, SET UNLOGGED and SET LOGGED takes another
-number. So an equal number proves that all rows came through events, with one exception: the transaction that
-created the partition, filled the partition and truncated the partition in place. The stream shows that
-exception, and a partition that came and went between two looks (`bronze.drift.streamed`).
+**A partition that no earlier poll saw** has no earlier file. PostgreSQL numbers the file of a new table with
+the table's OID (heap_create). Every rewrite, TRUNCATE, SET UNLOGGED and SET LOGGED takes another number. An
+equal number therefore proves that all rows came through events, with one exception: the transaction that
+created the partition, filled the partition and truncated the partition in place. The stream reveals this
+exception, and a partition that came and went between two polls (`bronze.drift.streamed`).
 
-What happens while the publication does not carry a table is `bronze.drift.membership`'s.
+`bronze.drift.membership` covers the time without the table in the publication.
 
-While the reader runs it looks every half minute, and within seconds after the catalog's fingerprint changed.
-The state seen last is kept in the lake (`bronze.store.catalog_log`), so a pause of the reader is one long
-interval between two looks.
+A running reader polls every half minute, and within seconds after the catalog's fingerprint changed. The lake
+keeps the state of the last poll (`bronze.store.catalog_log`), so a pause of the reader is one long interval
+between two polls.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/logical-replication-restrictions.html and
 https://www.postgresql.org/docs/current/catalog-pg-class.html.
@@ -52,11 +52,11 @@ class StoredColumn:
     """One live column.
 
     Attributes:
-        name: now.
-        type: JSON of its type; None where it is not published.
-        written: xmin of its row in pg_attribute.
-        missing: rows from before it have its default without being written.
-        defined: traces of statements on its type (`bronze.catalog.types.TypeTrees.written`).
+        name: present name of the column.
+        type: JSON of the column's type; None if not published.
+        written: xmin of the column's row in pg_attribute.
+        missing: whether rows older than the column have the default without being written.
+        defined: traces of statements on the type (`bronze.catalog.types.TypeTrees.written`).
     """
 
     name: str
@@ -66,9 +66,9 @@ class StoredColumn:
     defined: Mapping[str, int] = field(default_factory=dict)
 
     def is_redefined(self, now: StoredColumn) -> bool:
-        """Check whether values that were not rewritten print otherwise under the type of now, or did so once.
+        """Check whether unwritten values print differently under the present type, or did so for a while.
 
-        What was written while a label had another name is in bronze with that name.
+        A value written while a label had another name is in bronze with that name.
         """
         if self.type is None or now.type is None:
             return self.type != now.type
@@ -76,9 +76,9 @@ class StoredColumn:
         return written or not same_text(PgType.from_json(self.type), PgType.from_json(now.type))
 
     def is_written(self, now: StoredColumn) -> bool:
-        """Check whether a statement may have changed the column or its type, though both be the same.
+        """Check whether a statement may have changed the column or the type, even if both are equal.
 
-        What an older deltasmelt did not record of a type is no difference.
+        Facts of a type that an older deltasmelt did not record make no difference.
         """
         if not self.defined:
             now = replace(now, defined={})
@@ -93,11 +93,11 @@ class Part:
     """A partition, at any depth, or the table itself.
 
     Attributes:
-        name: for messages.
-        file: pg_class.relfilenode; 0 where it has none (it has partitions itself).
-        attached: xmin of its row in pg_inherits; 0 for the table itself.
-        born: it was made as a partition.
-        toast: pg_class.reltoastrelid; 0 without a TOAST table, or where no look recorded the number.
+        name: name of the partition, for messages.
+        file: pg_class.relfilenode; 0 without a file (the partition has partitions).
+        attached: xmin of the partition's row in pg_inherits; 0 for the table itself.
+        born: whether the partition was created as a partition.
+        toast: pg_class.reltoastrelid; 0 without a TOAST table, or if no poll recorded the number.
     """
 
     name: str
@@ -109,16 +109,16 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """What one look at the catalog saw of a table.
+    """The result of one catalog poll of a table.
 
     Attributes:
-        relation_id: pg_class.oid.
-        columns: by attnum, live ones.
-        parts: by OID: the table itself and all its partitions.
-        attnums: pg_class.relnatts, which counts dropped columns too; 0 where it was not looked at.
-        named: the publication names the table itself, not all tables or a schema.
-        placed: xmin of the pg_depend row that ties the table to its schema, which SET SCHEMA alone writes;
-            0 where no look recorded the number.
+        relation_id: pg_class.oid of the table.
+        columns: live columns, by attnum.
+        parts: the table itself and all partitions, by OID.
+        attnums: pg_class.relnatts, which counts dropped columns too; 0 if unread.
+        named: whether the publication names the table itself, not all tables or a schema.
+        placed: xmin of the pg_depend row that ties the table to the schema, which SET SCHEMA alone writes; 0
+            if no poll recorded the number.
     """
 
     relation_id: int
@@ -129,14 +129,14 @@ class Storage:
     placed: int = 0
 
     def with_parts(self, copied: Mapping[int, Part]) -> Self:
-        """Return what a copy has: this look, and partitions of the snapshot that were created after the look.
+        """Return the state of a copy: this poll, and partitions of the snapshot from after the poll.
 
-        Without these a partition that is dropped before the next look would take its rows in silence.
+        Without these partitions, a partition dropped before the next poll would silently take rows away.
         """
         return replace(self, parts={**copied, **self.parts})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; a column has traces of its type where there are any."""
+        """Return plain values for JSON; a column has traces of the type only if any exist."""
         plain = asdict(self)
         for column in plain["columns"].values():
             if not column["defined"]:
@@ -145,7 +145,7 @@ class Storage:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`, also after JSON."""
+        """Return the value from `to_dict`'s result, also after JSON."""
         return cls(
             plain["relation_id"],
             {int(attnum): StoredColumn(**column) for attnum, column in plain["columns"].items()},
@@ -157,11 +157,11 @@ class Storage:
 
 
 def why_again(known: Storage, now: Storage, carried: Collection[int] = ()) -> str | None:
-    """Why rows may have changed without an event between two looks; None where they cannot have.
+    """Return why rows may have changed without an event between two polls; None if impossible.
 
     Args:
-        known: the earlier look.
-        now: the later one.
+        known: result of the earlier poll.
+        now: result of the later poll.
         carried: attnums of new columns whose default is in bronze.
     """
     if known.relation_id != now.relation_id:
@@ -170,18 +170,19 @@ def why_again(known: Storage, now: Storage, carried: Collection[int] = ()) -> st
 
 
 def plain_defaults(known: Storage, now: Storage) -> frozenset[int]:
-    """New columns, by attnum, that gave all rows one value, and of whose changes none can be mistaken.
+    """Return attnums of new columns that gave all rows one value and whose changes cannot be confused.
 
-    A new column has values in old rows where it has a default: by `atthasmissing`, or by a rewrite. Without a
-    rewrite all rows from before it have one value, which travels with the shape (`Column.missing`). Silver
-    fills them, and no copy is needed.
+    A new column with a default has values in old rows, by `atthasmissing` or by a rewrite. Without a rewrite
+    all older rows have one value, which the shape carries (`Column.missing`). Silver fills the rows, and no
+    copy is needed.
 
-    The stream names columns without attnum, and is read when the catalog may have moved on. What was written
-    under one column could then be read as another's, so there are none in each of these cases:
+    The stream names columns without attnum, and the reader reads the stream when the catalog may be ahead.
+    The reader could then assign a written value to another column. The result is therefore empty in each of
+    these cases:
 
-    * a column came and went, was renamed or otherwise written between the two looks;
-    * a new one has the name of an old one;
-    * new ones were not made by one transaction.
+    * A column came and went, was renamed or otherwise written between the two polls.
+    * A new column has the name of an old column.
+    * Several transactions created the new columns.
     """
     new = {attnum: column for attnum, column in now.columns.items() if attnum not in known.columns}
     stayed = [
@@ -202,15 +203,15 @@ def plain_defaults(known: Storage, now: Storage) -> frozenset[int]:
 
 
 def _why_partitions(known: Storage, now: Storage) -> str | None:
-    """Why the partitions may have brought or taken rows without an event.
+    """Return why partitions may have added or removed rows without an event; None if impossible.
 
-    One that was made as a partition is filled through events; one that was attached need not be. ATTACH
-    writes the pg_attribute row of every column of the partition. CREATE TABLE … PARTITION OF leaves those
-    that CREATE TABLE wrote: `born` where such a row is left.
+    A partition created as a partition is filled through events; an attached partition need not be. ATTACH
+    writes the pg_attribute row of every column of the partition. CREATE TABLE … PARTITION OF leaves the rows
+    that CREATE TABLE wrote: `born` means that such a row is left.
 
-    A partition that is gone took its rows with it in silence. A TRUNCATE of one partition is not published
-    under its root. Its relfilenode is new; here VACUUM FULL cannot be told from it, and costs a copy. So it
-    is with a new partition whose file does not have the number that CREATE TABLE gave.
+    A removed partition silently took rows away. A TRUNCATE of a single partition is not published under the
+    root, but changes the partition's relfilenode. VACUUM FULL also changes relfilenode, and therefore costs a
+    copy. So does a new partition if its file number differs from the number of CREATE TABLE.
     """
     partitioned = len(known.parts) + len(now.parts) > 2
     for oid, part in known.parts.items():
@@ -234,11 +235,11 @@ def _why_partitions(known: Storage, now: Storage) -> str | None:
 def _why_unlogged(known: Storage, now: Storage) -> str | None:
     """Return why rows may have been written outside the log or outside the publication.
 
-    PostgreSQL refuses SET UNLOGGED for a table that a publication names. `bronze.drift.membership` notices
-    where the name was taken out for a while. A publication of all tables or of a schema guards no table: SET
-    UNLOGGED, rows, SET LOGGED leave a new file and no event, as VACUUM FULL, CLUSTER and TRUNCATE do. Of
-    these four only SET LOGGED replaces the TOAST table (finish_heap_swap exchanges the links; the others
-    keep the OID). Without a TOAST table the four look alike, so each of them costs a copy.
+    PostgreSQL refuses SET UNLOGGED for a table that a publication names. `bronze.drift.membership` detects a
+    temporary removal of the name. A publication of all tables or of a schema protects no table: SET UNLOGGED,
+    rows, SET LOGGED leave a new file and no event, like VACUUM FULL, CLUSTER and TRUNCATE. Among the four,
+    only SET LOGGED replaces the TOAST table (finish_heap_swap exchanges the links; the other statements keep
+    the OID). Without a TOAST table the four leave equal traces, so each of the four costs a copy.
 
     A publication of a schema omits the changes of a table while the table is in another schema.
     """
@@ -254,19 +255,20 @@ def _why_unlogged(known: Storage, now: Storage) -> str | None:
 
 
 def _why_columns(known: Storage, now: Storage, carried: Collection[int]) -> str | None:
-    """Why the columns may have other values than the stream told.
+    """Return why columns may have other values than the stream carried; None if impossible.
 
-    **Rewritten.** relfilenode is new also after VACUUM FULL, CLUSTER and TRUNCATE, which change no value
-    without an event. But a command that rewrites *values* writes the column's row in pg_attribute too (its
-    xmin is new), even where the type stays (``TYPE int USING a + 1``); the others do not. So a table gets a
-    new snapshot where both are new. Two harmless cases look the same between two looks, and cost a copy but
-    no value. One is VACUUM FULL beside a statement that touches the column's row alone (SET NOT NULL, GRANT).
-    The other is VACUUM FULL after ADD COLUMN with a default, which writes the column's row as well.
+    **Rewritten.** relfilenode is also new after VACUUM FULL, CLUSTER and TRUNCATE, which change no value
+    without an event. But a command that rewrites *values* also writes the column's row in pg_attribute (a new
+    xmin), even if the type stays (``TYPE int USING a + 1``); the other commands do not. So a table gets a new
+    snapshot if both are new. Two harmless cases leave equal traces between two polls, and cost a copy but no
+    value. The first is VACUUM FULL together with a statement that writes only the column's row (SET NOT NULL,
+    GRANT). The second is VACUUM FULL after ADD COLUMN with a default, which also writes the column's row.
 
-    **Another type without a rewrite** (varchar to text, a longer varchar) keeps the values. It is told by its
-    kind, for some such changes print otherwise (cidr to inet, timestamp to timestamptz under UTC).
+    **Another type without a rewrite** (varchar to text, a longer varchar) keeps the values. The kind of the
+    types decides, because some of these changes print differently (cidr to inet, timestamp to timestamptz
+    under UTC).
 
-    **A column that was not published before** brings values as a new one does.
+    **A column that was not published before** brings values like a new column.
     """
     if doubted := columns_in_doubt(known, now):
         return doubted
@@ -288,17 +290,18 @@ def _why_columns(known: Storage, now: Storage, carried: Collection[int]) -> str 
 
 
 def columns_in_doubt(known: Storage, now: Storage) -> str | None:
-    """Why a new column may have been confused with one that is gone; None where it cannot have been.
+    """Return why the reader may have confused a new column with a removed column; None if impossible.
 
-    The stream names columns without attnum (`bronze.pgoutput.relation_versions`). Rows that were written
-    between two looks may be taken for rows of another column in two cases. Columns came and went in between
-    and one is new; or one is new and another of its kind (`bronze.retypes.kindred`) is gone. It does not
-    matter what a column that is gone was called in between, nor what type a rewrite gave it. One that is
-    gone and was not published may have been in between, as a generated column that becomes an ordinary one.
+    The stream names columns without attnum (`bronze.pgoutput.relation_versions`). The reader may assign rows
+    written between two polls to another column in two cases. In the first case, columns came and went between
+    the polls, and a column is new. In the second case, a column is new, and another column of the same kind
+    (`bronze.retypes.kindred`) was removed. Neither temporary names of the removed column nor a new type after
+    a rewrite matter. A removed column that was not published may have been published in between: a generated
+    column can become an ordinary column.
 
     Args:
-        known: a look from before all the changes that are asked about (`bronze.drift.observed_storage`).
-        now: a look after the catalog was asked for the shapes of these changes.
+        known: result of a poll before all changes in question (`bronze.drift.observed_storage`).
+        now: result of a poll after the reader read the shapes of these changes from the catalog.
     """
     new = [column for attnum, column in now.columns.items() if attnum not in known.columns and column.type]
     if not new:

@@ -1,12 +1,12 @@
-"""Ask the source whether a partition still has every row that its first transaction streamed.
+"""A query whether a partition still has every row that the partition's first transaction streamed.
 
-**The proof.** Transaction X created a partition and inserted N rows under the root since the partition's
-first row, and did nothing else there. Where the partition has N rows that X wrote, each of the N rows is one
-of them. So X truncated none away. Rows that X put into other partitions, and rows that others updated or
-deleted since, make the number smaller: then nothing is proved, and the table is copied.
+**The proof.** Transaction X created a partition, inserted N rows under the root since the partition's first
+row, and did nothing else there. If the partition has N rows that X wrote, these are the N streamed rows. So X
+truncated no row. Rows that X inserted into other partitions make the number smaller, and so do later updates
+and deletes. Then nothing is proved, and the table is copied.
 
-**The cost.** Nobody else can write to the partition before X commits, so X's rows begin at the first page. No
-more than the first 16 MB are read, and only of partitions in this doubt.
+**The cost.** No other transaction can write to the partition before X commits, so X's rows begin at the first
+page. The query reads at most the first 16 MB, and only of partitions in this doubt.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _REFUSED: Final = (
     psycopg.errors.UndefinedTable,
     psycopg.errors.InsufficientPrivilege,
 )
-"""Somebody alters or dropped the partition, or we may not read it: the question stays open."""
+"""Another session alters or dropped the partition, or our role may not read the partition: still unknown."""
 
 
 def has_all_rows(connection: psycopg.Connection[Any], part: Part, named: Named) -> bool:
-    """Check whether a partition has every row that the transaction which named the partition streamed.
+    """Check whether a partition has every row that the partition's first transaction streamed.
 
     Args:
-        connection: in autocommit mode, by which `part` was seen.
-        part: the partition; `attached` may be the number of a subtransaction, under which rows may stand.
-        named: the transaction.
+        connection: in autocommit mode; the connection of the poll that saw `part`.
+        part: the partition; `attached` may be the number of a subtransaction that wrote rows.
+        named: the transaction in which the stream named the partition.
     """
     if named.inserts is None:
         return False
