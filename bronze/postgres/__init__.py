@@ -1,10 +1,10 @@
-"""The server: how to reach it, what it may answer, and its errors as data.
+"""The server: its address, ordinary and replication sessions, and its errors as data.
 
 In reading order:
 
-* `dsn` and `conninfo` (where it is), `connection` (an ordinary session), `replication` (commands on a
+* `dsn` and `conninfo` (the address), `connection` (an ordinary session), `replication` (commands on a
   walsender);
-* `error_rules` and `error_translation` (what its errors mean);
-* `liveness`, `blockers` and `lock_holders` (who holds what up);
+* `error_rules` and `error_translation` (the meaning of errors);
+* `liveness`, `blockers` and `lock_holders` (sessions that delay other sessions);
 * `conversion` and `unnamed` (encodings), `partition_tree`, `services`.
 """

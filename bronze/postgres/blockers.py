@@ -1,10 +1,11 @@
-"""Who holds up what waits until the transactions that run now have ended, and since when.
+"""The transactions that delay a wait until all running transactions have ended, and the start of the wait.
 
-Three things wait so: the making of the slot, the export of a copy's snapshot, and tables that have joined the
-publication of a server that may forget them (`bronze.drift.joining`). An idle session with an open
-transaction, or a prepared transaction, holds each of them up for as long as it likes, whatever database it is
-in. Nothing says so by itself; so a caller that waits names the oldest ones here. Only transactions that have
-a number count: nobody waits for those that only read.
+Three operations wait for all running transactions: the creation of the slot, the export of a copy's snapshot,
+and tables that joined the publication of a server that may forget changes (`bronze.drift.joining`). An idle
+session with an open transaction, or a prepared transaction, delays each of the three without bound, in
+whatever database. The server does not report the delay. A waiting caller therefore names the oldest
+transactions by this module. Only transactions with a number count: no operation waits for transactions that
+only read.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ _PREPARED: Final = re.compile(r"(prepared transaction .*?) of .*?( \(\d+ s\))(?=
 
 
 def running_transactions(connection: psycopg.Connection[Any], besides: Collection[int] = ()) -> str:
-    """The oldest transactions that run, for messages: process, role, application, and for how long.
+    """Return the oldest running transactions as text: process, role, application, and age.
 
     Args:
-        connection: in autocommit mode: inside a transaction the server shows what was at its first look.
-        besides: backends of our own.
+        connection: in autocommit mode: inside a transaction the server repeats its first answer.
+        besides: process ids of the reader's own backends.
     """
     sessions = connection.execute(_SESSIONS_QUERY, [list(besides), _MOST]).fetchall()
     prepared = connection.execute(_PREPARED_QUERY, [_MOST]).fetchall()
@@ -61,9 +62,9 @@ def running_transactions(connection: psycopg.Connection[Any], besides: Collectio
 
 
 def without_names(said: str) -> str:
-    """A text that holds what `running_transactions` says, without roles, databases and applications.
+    """Return a text of `running_transactions` without roles, databases and applications.
 
-    The process and its age stay, and the name of a prepared transaction: with them it is found at the server.
+    Process, age, and the name of a prepared transaction remain, to find the transaction at the server.
     """
     return _PREPARED.sub(r"\1\2", _SESSION.sub(r"\1\2", said))
 
@@ -78,9 +79,9 @@ def _said(sessions: Sequence[tuple[Any, ...]], prepared: Sequence[tuple[Any, ...
 
 
 class Wait:
-    """Since when copies are held up by transactions, and by which. Safe to share.
+    """The wait of copies for transactions: start and message. Safe to share.
 
-    A wait that is given up and begun again is one: what ends it is `over`.
+    A wait that is given up and begun again counts as one wait, until `over` ends the wait.
     """
 
     def __init__(self) -> None:
@@ -89,12 +90,12 @@ class Wait:
         self._error: TransientError | None = None
 
     def goes_on(self, tables: Sequence[TableName], blockers: str, where: str) -> str:
-        """Copies still wait; returns what is to be said of it.
+        """Record that copies still wait; return the message.
 
         Args:
-            tables: whose copies wait.
-            blockers: as `running_transactions` says.
-            where: the source.
+            tables: the tables whose copies wait.
+            blockers: the text of `running_transactions`.
+            where: the address of the source.
         """
         named = ", ".join(str(table) for table in tables[:_NAMED])
         more = f" and {len(tables) - _NAMED} more" if len(tables) > _NAMED else ""
@@ -106,14 +107,14 @@ class Wait:
         return said
 
     def over(self) -> bool:
-        """Nothing waits any more; whether something did."""
+        """Record the end of the wait; return whether copies waited."""
         with self._lock:
             waited = self._error is not None
             self._since = self._error = None
         return waited
 
     def held_up(self) -> tuple[TransientError, float] | None:
-        """What copies wait for, and since how many seconds; None where they do not."""
+        """Return the error of the wait and the seconds since its start; None without a wait."""
         with self._lock:
             if self._error is None or self._since is None:
                 return None

@@ -1,12 +1,13 @@
-"""Connections to the source, and which server answers there.
+"""Connections to the source, and the identity of the server that answers.
 
-Every connection comes from here: rendering settings pinned (see `bronze.postgres.conninfo`), failures turned
-into our errors by `translate`, a server that is too old refused at once.
+Every connection is opened here: the settings that decide how values print are pinned (see
+`bronze.postgres.conninfo`), `translate` converts failures into deltasmelt's errors, and a too old server is
+refused at once.
 
-**No answer is waited for without end.** A proxy or a backend that is stuck may swallow one, and the kernel
-has nothing to notice. Each command of psycopg and of ours passes `SourceConnection`, which ends the
-connection when the answer is late (`Timing.answer`, or what `within` says) or no longer wanted
-(`until_stopped`). What the server made of such a command is unknown, as after any lost connection.
+**No wait for an answer is endless.** A stuck proxy or backend may swallow an answer, and the kernel cannot
+detect the loss. Each command of psycopg and of deltasmelt passes `SourceConnection`. The class closes the
+connection if the answer is late (`Timing.answer`, or the bound of `within`) or no longer wanted
+(`until_stopped`). Whether the server ran the command is unknown, as after any lost connection.
 """
 
 from __future__ import annotations
@@ -38,24 +39,25 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.config.sections import SourceSettings
 
 MINIMUM_VERSION: Final = 140000
-"""PostgreSQL 14: wal_status of slots, subscripting handlers of types, streaming of partitioned roots are
-all there."""
+"""PostgreSQL 14, the first version with wal_status of slots, subscripting handlers of types, and streaming of
+partitioned roots.
+"""
 
 _CANCEL_SECONDS: Final = 2.0
-"""How long a server may take to end a statement of somebody who is to stop, before the line is ended."""
+"""Time for a server to end the statement of a stopped thread, before the connection is closed."""
 
 _SETTINGS_SINCE: Final = {"idle_session_timeout": (140000, "0"), "transaction_timeout": (170000, "0")}
 
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """Which cluster, history and database answer.
+    """The cluster, history and database that answer.
 
     Attributes:
-        system_identifier: made by initdb; a standby shares it with its primary.
-        timeline: changes with every promotion.
-        version: e.g. 160014.
-        started: when its postmaster was started, in microseconds since 1970.
+        system_identifier: created by initdb; a standby has the identifier of its primary.
+        timeline: changes with every promotion of a standby.
+        version: the server's version as a number, e.g. 160014.
+        started: start of the postmaster, in microseconds since 1970.
     """
 
     system_identifier: int
@@ -66,12 +68,12 @@ class ServerIdentity:
 
 
 class SourceConnection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection in autocommit mode; its commands pass a door, also those around transactions.
+    """A connection in autocommit mode; each command is an effect, including commands around transactions.
 
     Attributes:
-        patience: seconds for each answer.
-        deadline: by the monotonic clock, instead of `patience`.
-        stop: ends the command that runs when it is set.
+        patience: seconds to wait for each answer.
+        deadline: end of the wait by the monotonic clock, instead of `patience`.
+        stop: event that ends the running command.
     """
 
     patience: float = 60.0
@@ -79,16 +81,16 @@ class SourceConnection(psycopg.Connection[tuple[Any, ...]]):
     stop: threading.Event | None = None
 
     def wait(self, gen: PQGen[RV], *args: Any, **kwargs: Any) -> RV:
-        """As psycopg's, through which it sends whatever it sends."""
+        """Wait like psycopg's method, through which psycopg sends every command."""
         return perform(
             Effect.STATEMENT, str(self.pgconn.backend_pid), lambda: self._answer(gen, *args, **kwargs)
         )
 
     def command(self, sql: str, door: Effect = Effect.STATEMENT) -> PGresult:
-        """Run commands past psycopg; return the last result, or the one that begins a COPY.
+        """Run commands without psycopg; return the last result, or the result that begins a COPY.
 
         Raises:
-            psycopg.OperationalError: the line is lost, or no answer came in time.
+            psycopg.OperationalError: the connection is lost, or the answer is late.
         """
 
         def run() -> PGresult:
@@ -99,17 +101,18 @@ class SourceConnection(psycopg.Connection[tuple[Any, ...]]):
         return perform(door, str(self.pgconn.backend_pid), run)
 
     def rest(self) -> list[PGresult]:
-        """Return the results that are left of a command, to its end; raises as `command`."""
+        """Return the remaining results of a command, to its end; raises like `command`."""
         return self._answer(generators.fetch_many(self.pgconn))
 
     def _answer(self, gen: PQGen[RV], *args: Any, **kwargs: Any) -> RV:
         return super().wait(self._bounded(gen), *args, **kwargs)
 
     def _bounded(self, gen: PQGen[RV]) -> PQGen[RV]:
-        """Run a generator of psycopg to its end, unless it takes too long or is not wanted any more.
+        """Run a generator of psycopg to its end, unless it takes too long or `stop` is set.
 
-        psycopg resumes it when the socket is ready, and ten times a second. On a stop the server is asked to
-        end the statement first, so that nothing of it is left there.
+        psycopg resumes the generator when the socket is ready, and ten times a second. After a stop the
+        method first requests the server to cancel the statement, so that nothing of the statement remains at
+        the server.
         """
         begun = time.monotonic()
         deadline = begun + self.patience if self.deadline is None else self.deadline
@@ -133,9 +136,9 @@ class SourceConnection(psycopg.Connection[tuple[Any, ...]]):
             return result
 
     def __exit__(self, *_: object) -> None:
-        """Close it, whatever happened, without a word: no line may be there for a ROLLBACK.
+        """Close the connection after any outcome, without a command: a ROLLBACK may meet a lost connection.
 
-        In autocommit mode nothing is left to be committed; what `transaction` began the server ends.
+        In autocommit mode nothing remains to commit; the server ends a block of `transaction`.
         """
         self.close()
 
@@ -147,18 +150,18 @@ def connect(
     patience: float | None = None,
     **extra: str,
 ) -> SourceConnection:
-    """An open connection in autocommit mode, with the pinned settings.
+    """Return an open connection in autocommit mode, with the pinned settings.
 
     Args:
-        source: which server.
-        application_name: as pg_stat_activity shows it.
-        patience: seconds for each answer, where that is not `Timing.answer`.
-        extra: further libpq keywords.
+        source: the server to connect to.
+        application_name: the name that pg_stat_activity shows.
+        patience: seconds to wait for each answer; by default `Timing.answer`.
+        extra: further keywords of libpq's connection string.
 
     Raises:
-        TransientError: not reachable now, starting, no free connection.
-        ConfigurationError: wrong password, role, database, DSN.
-        DefiniteError: refused by pg_hba.conf, a missing privilege, a server older than 14.
+        TransientError: unreachable now, starting, or without a free connection.
+        ConfigurationError: wrong password, role, database or DSN.
+        DefiniteError: refused by pg_hba.conf, a missing privilege, or older than version 14.
     """
     string = conninfo(source, application_name=application_name, **extra)
     with translated(source):
@@ -179,10 +182,10 @@ def connect(
 
 @contextmanager
 def translated(source: SourceSettings) -> Iterator[None]:
-    """Statements in this block fail with our errors.
+    """Convert errors of psycopg in this block into deltasmelt's errors.
 
     Raises:
-        SmeltError: the translation of whatever psycopg raised.
+        SmeltError: the translation of the error that psycopg raised.
     """
     try:
         yield
@@ -191,7 +194,7 @@ def translated(source: SourceSettings) -> Iterator[None]:
 
 
 def lock_timeout(seconds: float) -> str:
-    """The statement that bounds each wait for a lock in this transaction; zero would mean no bound."""
+    """Return the statement that bounds each wait for a lock in this transaction; zero would mean no bound."""
     return f"SET LOCAL lock_timeout = '{max(int(seconds * 1000), 1)}ms'"
 
 
@@ -201,9 +204,9 @@ def within(
     connection: psycopg.Connection[Any],
     end: Callable[[psycopg.Connection[Any]], None] | None = None,
 ) -> Iterator[None]:
-    """End the connection if the block takes longer: its commands fail as on a lost connection.
+    """Close the connection if the block takes longer: its commands fail as on a lost connection.
 
-    `end` may do less, as cancelling the statement that runs; it is called whatever the block does then.
+    `end` may do less, for example cancel the running statement. `end` is called whatever the block does then.
     """
     if end is None and isinstance(connection, SourceConnection):
         before, now = connection.deadline, time.monotonic() + seconds
@@ -224,7 +227,7 @@ def within(
 
 @contextmanager
 def until_stopped(stop: threading.Event, *connections: psycopg.Connection[Any]) -> Iterator[None]:
-    """In this block, commands on these connections fail when `stop` is set, with an error that would heal."""
+    """Let commands on these connections fail once `stop` is set, with a transient error, in this block."""
     ours = [connection for connection in connections if isinstance(connection, SourceConnection)]
     for connection in ours:
         connection.stop = stop
@@ -236,7 +239,7 @@ def until_stopped(stop: threading.Event, *connections: psycopg.Connection[Any]) 
 
 
 def abandon(connection: psycopg.Connection[Any]) -> None:
-    """End a connection under a thread that waits on it, from another thread."""
+    """End a connection from another thread than the thread that waits on the connection."""
     if connection.closed:
         return
     with socket.socket(fileno=os.dup(connection.fileno())) as ours, suppress(OSError):
@@ -244,14 +247,14 @@ def abandon(connection: psycopg.Connection[Any]) -> None:
 
 
 def set_up_session(connection: SourceConnection, client_check: float) -> None:
-    """Set the rendering settings on an open session, also a walsender; two round trips.
+    """Set the pinned settings on an open session, also of a walsender; two round trips.
 
     Args:
-        connection: idle.
-        client_check: seconds between two looks of its backend whether we are still there.
+        connection: an idle connection, ordinary or for replication.
+        client_check: seconds between two checks of the backend whether its client exists.
 
     Raises:
-        psycopg.Error: the server refused one.
+        psycopg.Error: the server refused a setting.
     """
     settings = dict(SESSION_SETTINGS)
     for name, (since, value) in _SETTINGS_SINCE.items():
@@ -270,12 +273,13 @@ def set_up_session(connection: SourceConnection, client_check: float) -> None:
 
 
 def log_end(connection: psycopg.Connection[Any]) -> Lsn:
-    """End of a primary's log: whatever is committed from now on comes after it.
+    """Return the end of a primary's log: every later commit follows this position.
 
-    The insert position: a record may lie before it that is not on disk yet, which `written_end` leaves out.
+    The result is the insert position: a record before it may not be on disk yet, and `written_end` excludes
+    unwritten records.
 
     Raises:
-        DefiniteError: ``server-in-recovery``: a standby has no end itself.
+        DefiniteError: ``server-in-recovery``: a standby has no end of its own.
     """
     end = primary_log_end(connection)
     if end is None:
@@ -285,7 +289,7 @@ def log_end(connection: psycopg.Connection[Any]) -> Lsn:
 
 
 def in_recovery(where: str) -> DefiniteError:
-    """The server is a standby; to a reader that knew a primary there, perhaps one that is being promoted."""
+    """Return the error that the server is a standby: perhaps, after a primary, a standby before promotion."""
     return DefiniteError(
         "the server is a standby: neither publication nor heartbeat can be written there",
         code="server-in-recovery",
@@ -295,7 +299,7 @@ def in_recovery(where: str) -> DefiniteError:
 
 
 def standby_without_slot(where: str) -> DefiniteError:
-    """The server is a standby, and what was asked concerns the slot, which its primary has."""
+    """Return the error that the server is a standby, but the command needs the primary's slot."""
     return DefiniteError(
         "the server is a standby, which has no slot of ours",
         code="server-in-recovery",
@@ -305,7 +309,7 @@ def standby_without_slot(where: str) -> DefiniteError:
 
 
 def primary_log_end(connection: psycopg.Connection[Any]) -> Lsn | None:
-    """As `log_end`; None on a standby."""
+    """Return the same position as `log_end`; None on a standby."""
     row = connection.execute(
         "SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_current_wal_insert_lsn()::text END"
     ).fetchone()
@@ -313,7 +317,7 @@ def primary_log_end(connection: psycopg.Connection[Any]) -> Lsn | None:
 
 
 def written_end(connection: psycopg.Connection[Any]) -> Lsn:
-    """End of what the server has written of its log; on a standby of what it has received."""
+    """Return the end of the log that the server has written; on a standby, the end that it has received."""
     row = connection.execute(
         "SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() "
         "ELSE pg_current_wal_lsn() END)::text"
@@ -322,10 +326,10 @@ def written_end(connection: psycopg.Connection[Any]) -> Lsn:
 
 
 def identify(connection: psycopg.Connection[Any]) -> ServerIdentity:
-    """Ask the server who it is.
+    """Read the server's identity.
 
-    The timeline of a primary comes from the name of the WAL file it writes: the control file shows that of
-    the last checkpoint, which lags behind a promotion.
+    A primary's timeline comes from the name of the WAL file that the primary writes. The control file has the
+    timeline of the last checkpoint, which lags behind a promotion.
     """
     row = connection.execute(
         """

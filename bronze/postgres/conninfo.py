@@ -1,20 +1,20 @@
-"""How to reach the source: libpq's connection string, with each setting that decides how values print.
+"""libpq's connection string of the source, with each setting that decides how values print.
 
-Snapshot and stream must print the same value for the same row, whatever ``ALTER DATABASE … SET`` or ``ALTER
-ROLE … SET`` say. So the settings travel in the start-up packet's ``options``: PostgreSQL applies those after
-the ones of database and role (source ``PGC_S_CLIENT``). Two things can still beat or drop them: the variables
-PGTZ and PGDATESTYLE, which libpq sends as parameters of their own, and a connection pooler.
-`bronze.postgres.connection.set_up_session` sets them once more on the open session for that case.
+Snapshot and stream must print equal values of a row equally, despite ``ALTER DATABASE … SET`` or ``ALTER ROLE
+… SET``. The settings therefore travel in the start-up packet's ``options``. PostgreSQL applies the options
+after the settings of database and role (source ``PGC_S_CLIENT``). Two things can still override or drop the
+options: the variables PGTZ and PGDATESTYLE (libpq sends both as separate parameters), and a connection
+pooler. For these cases `bronze.postgres.connection.set_up_session` repeats the settings on the open session.
 
-A user's own ``options`` stay in front of ours, wherever libpq would find them: DSN, service file or
-PGOPTIONS. Giving `options` hides those of a service file from libpq, so libpq itself is asked first what it
-would use.
+A user's own ``options`` come before deltasmelt's, from whichever source libpq would read: DSN, service file
+or PGOPTIONS. Passing `options` hides the options of a service file from libpq. This module therefore first
+reads libpq's effective values.
 
 ``row_security=off`` is pinned too: a query that a policy would filter then fails instead of returning fewer
 rows.
 
-A connection string holds the password and is never shown; `address_of` is what messages use. What it shows
-are names that `bronze.postgres.dsn` has taken for names.
+A connection string contains the password and never appears in a message; messages use `address_of`.
+`address_of` shows only names that `bronze.postgres.dsn` has checked.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SESSION_SETTINGS: Final = {
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
 }
-"""Session settings of every connection to the source; all of them exist in every PostgreSQL since 9.6."""
+"""Session settings of every connection to the source; every PostgreSQL since 9.6 has all of them."""
 
 _DEFAULTS: Final = {
     "connect_timeout": "10",
@@ -72,17 +72,17 @@ _OWN: Final = frozenset(
         "application_name", "fallback_application_name", "client_encoding", "replication",
     }
 )  # fmt: skip
-"""What `pinned` leaves out: it has been answered, or belongs to one connection."""
+"""Keywords that `pinned` leaves out: already resolved, or specific to one connection."""
 
 # libpq looks these up, then refuses the mode before it opens anything; there is no password file to read.
 _NEVER: Final = {"sslmode": "-", "passfile": "/dev/null/none"}
 
 
 def conninfo(source: SourceSettings, **extra: str) -> str:
-    """The libpq connection string of the source. It may hold the password: never log it.
+    """Return the source's libpq connection string. The string may contain the password: never log it.
 
-    `extra` wins over the settings (``application_name``, ``replication``). Options that the user gave, by
-    DSN, service file or PGOPTIONS, stay in front of the pinned ones.
+    `extra` overrides the settings (``application_name``, ``replication``). Options of the user, from DSN,
+    service file or PGOPTIONS, come before the pinned options.
 
     Raises:
         ConfigurationError: the DSN cannot be read.
@@ -100,7 +100,7 @@ def conninfo(source: SourceSettings, **extra: str) -> str:
 
 
 def replication_conninfo(source: SourceSettings, *, application_name: str = "deltasmelt") -> str:
-    """The connection string of a walsender for logical replication. It may hold the password: never log it.
+    """Return the connection string of a walsender for logical replication. May contain the password.
 
     Raises:
         ConfigurationError: the DSN cannot be read.
@@ -109,15 +109,15 @@ def replication_conninfo(source: SourceSettings, *, application_name: str = "del
 
 
 def pinned(source: SourceSettings, info: ConnectionInfo) -> SourceSettings:
-    """The source as an open connection of it reached it, for processes that have not our environment.
+    """Return the source as an open connection reached it, for processes in another environment.
 
-    Of several hosts it names the one that answered, for a snapshot is known to that server alone. What came
-    from a service file, a password file or libpq's variables is in it, the password too. Files of TLS stay
-    paths.
+    Of several hosts the result names the host that answered, because no other server knows a snapshot. The
+    result contains all values from a service file, a password file or libpq's variables, the password too.
+    TLS files remain paths.
 
     Args:
-        source: as the pipeline file says it.
-        info: of the connection.
+        source: the source in the pipeline file.
+        info: connection info of the open connection.
     """
     found = info.get_parameters()
     values = {keyword: value for keyword, value in found.items() if keyword not in _OWN}
@@ -132,7 +132,7 @@ def pinned(source: SourceSettings, info: ConnectionInfo) -> SourceSettings:
 
 
 def address_of(source: SourceSettings) -> str:
-    """The source as messages name it: ``host:port/database as user``. Never a password."""
+    """Return the source's address for messages: ``host:port/database as user``, never a password."""
     try:
         values = _effective(source)
     except ConfigurationError:
@@ -150,7 +150,7 @@ def address_of(source: SourceSettings) -> str:
 
 
 def user_and_database(source: SourceSettings) -> tuple[str, str]:
-    """Names of role and database for messages, as far as they are known before connecting."""
+    """Return the names of role and database for messages, as far as known before a connection."""
     try:
         values = _effective(source)
     except ConfigurationError:
@@ -160,7 +160,7 @@ def user_and_database(source: SourceSettings) -> tuple[str, str]:
 
 
 def without_passwords(text: str, source: SourceSettings) -> str:
-    """`text` with every password of the source blotted out, should a library have put one there."""
+    """Return `text` with every password of the source replaced, in case a library put a password there."""
     try:
         values = _effective(source)
     except ConfigurationError:
@@ -175,7 +175,7 @@ def without_passwords(text: str, source: SourceSettings) -> str:
 
 
 def _given(source: SourceSettings) -> dict[str, str]:
-    """What the pipeline file says, as libpq keywords; keywords win over the DSN."""
+    """Return the pipeline file's values as libpq keywords; keywords override the DSN."""
     values: dict[str, str] = {}
     if source.dsn is not None:
         values = read_dsn(source.dsn.get_secret_value())
@@ -195,10 +195,10 @@ def _given(source: SourceSettings) -> dict[str, str]:
 
 
 def _effective(source: SourceSettings) -> dict[str, str]:
-    """What libpq will use: the pipeline file, then its service file, its variables, its built-in values.
+    """Return libpq's effective values: the pipeline file, then service file, variables, built-in values.
 
-    libpq alone knows its rules, so it is asked: it looks everything up for a connection that it then refuses
-    to begin. A service that it does not find leaves what the pipeline file says.
+    Only libpq knows the rules. libpq therefore resolves all values for a connection that libpq then refuses
+    to begin. If libpq does not find the service, the pipeline file's values remain.
     """
     given = _given(source)
     attempt = pq.PGconn.connect_start(make_conninfo("", **{**given, **_NEVER}).encode())

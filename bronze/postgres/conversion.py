@@ -1,4 +1,4 @@
-"""Texts in a database's own encoding, converted to UTF-8 by the server that has them."""
+"""Convert texts from a database's own encoding to UTF-8, by the server."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _CONVERT: Final = (
 
 
 def server_encoding(connection: psycopg.Connection[Any]) -> str:
-    """The encoding of the connected database, e.g. ``UTF8``."""
+    """Return the encoding of the connected database, e.g. ``UTF8``."""
     return connection.info.parameter_status("server_encoding") or "UTF8"
 
 
 def to_utf8(connection: psycopg.Connection[Any], encoding: str, texts: Sequence[bytes]) -> list[bytes | None]:
-    """Texts of an encoding in UTF-8, by the server's own conversion; None for each that it refuses.
+    """Convert texts to UTF-8 by the server's own conversion; None for each refused text.
 
     Args:
         connection: idle, or inside a transaction.
-        encoding: as PostgreSQL calls it.
-        texts: converted all at once, or by halves where one is refused.
+        encoding: PostgreSQL's name of the encoding.
+        texts: converted all at once; after a refusal, by halves.
     """
     from psycopg import errors  # noqa: PLC0415 - silver and gold import this for a constant of its callers
 

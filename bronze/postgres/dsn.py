@@ -1,21 +1,19 @@
-"""Reading a connection string without ever saying a part of it: any part may be the password.
+"""Parse a connection string without ever showing a part of the string: any part may be the password.
 
-libpq is generous. A ``/`` or ``@`` of a password that is not percent-encoded makes another URI that it can
-read: in ``postgresql://me:Pa55/Word@host/db`` the host is ``me``, the port ``Pa55``, the database
-``Word@host/db``. Names of host, port, database and user are shown in messages, so such a string must be
-refused before anything of it is taken for a name. What gives it away:
+libpq is generous. A ``/`` or ``@`` in a password that is not percent-encoded makes a different URI that libpq
+accepts: in ``postgresql://me:Pa55/Word@host/db`` the host is ``me``, the port ``Pa55``, the database
+``Word@host/db``. Messages show the names of host, port, database and user. The string must therefore be
+refused before any part counts as a name. Three checks detect the danger:
 
-* In a URI an ``@`` that is not encoded ends user and password, so there is at most one, before the first
-  ``/``. An ``@`` anywhere else may be the one that should have ended a password. Who means an ``@`` elsewhere
-  encodes it.
-* A port is a number up to 65535, whatever the form.
-* No name holds ``://``: that is a whole connection string in the place of a name. No host holds an ``@``.
+* In a URI an unencoded ``@`` ends user and password. A URI therefore has at most one ``@``, before the first
+  ``/``. Any further ``@`` may be the intended end of a password. A user encodes a literal ``@``.
+* A port is a number up to 65535, in each form.
+* No name contains ``://``: a whole connection string in the place of a name. No host contains an ``@``.
 
-What libpq refuses by itself it quotes in its message, now and then with the tail of a password that was cut
-at a quote or a space. So its text is never repeated.
+libpq quotes the strings that libpq itself refuses, sometimes with the tail of a password that was cut at a
+quote or a space. So no message repeats libpq's text.
 
-A string that reads well and means something else cannot be told apart: ``postgresql://me:12/Word`` has the
-port 12.
+A well-formed string with another meaning cannot be detected: ``postgresql://me:12/Word`` has the port 12.
 """
 
 from __future__ import annotations
@@ -37,10 +35,10 @@ _HIGHEST_PORT: Final = 65535
 
 
 def read_dsn(dsn: str) -> dict[str, str]:
-    """The libpq keywords of a URI or keyword string.
+    """Return the libpq keywords of a URI or keyword string.
 
     Raises:
-        ConfigurationError: ``dsn-invalid``; the message has no part of the string.
+        ConfigurationError: ``dsn-invalid``; the message contains no part of the string.
     """
     require_sendable({"dsn": dsn})
     uri = _URI.match(dsn)
@@ -61,14 +59,14 @@ def read_dsn(dsn: str) -> dict[str, str]:
 
 
 def require_plain_names(values: Mapping[str, str], where: str) -> None:
-    """Refuse names of a connection that may hold a password.
+    """Refuse names of a connection that may contain a password.
 
     Args:
-        values: libpq keywords.
-        where: they were given.
+        values: libpq keywords with their values.
+        where: the place in the pipeline file.
 
     Raises:
-        ConfigurationError: ``dsn-invalid``; the message has no part of the values.
+        ConfigurationError: ``dsn-invalid``; the message contains no part of the values.
     """
     for keyword in _NAMES:
         if "://" in values.get(keyword, ""):
@@ -80,10 +78,10 @@ def require_plain_names(values: Mapping[str, str], where: str) -> None:
 
 
 def require_sendable(values: Mapping[str, str], section: str = "source") -> None:
-    """Refuse what cannot travel in libpq's strings, which end at a NUL and are UTF-8 here.
+    """Refuse values that libpq's strings cannot carry: the strings end at a NUL, and are UTF-8 here.
 
     Raises:
-        ConfigurationError: ``dsn-invalid``; the message has no part of the values.
+        ConfigurationError: ``dsn-invalid``; the message contains no part of the values.
     """
     for key, value in values.items():
         if "\0" in value or any("\ud800" <= sign <= "\udfff" for sign in value):

@@ -1,8 +1,8 @@
-"""What can go wrong between us and the source: class, code, words and remedy of each kind of failure.
+"""Failures between deltasmelt and the source: class, code, text and remedy of each kind.
 
-Data alone; `bronze.postgres.error_translation` chooses. The templates may name ``said`` (the other side's
-words), ``user``, ``database``, ``slot``, ``publication``, ``user_quoted``, ``database_quoted`` (identifiers
-as SQL) and ``slot_literal``.
+Data alone; `bronze.postgres.error_translation` chooses the rule. The templates may name ``said`` (the
+server's or libpq's text), ``user``, ``database``, ``slot``, ``publication``, ``user_quoted``,
+``database_quoted`` (identifiers as SQL) and ``slot_literal``.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, SmeltErr
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One kind of failure.
+    """A kind of failure.
 
     Attributes:
-        error: whether it heals by itself, needs a person, or a corrected file.
-        message: template; `{said}` is the other side's own words.
-        remedy: template; braces of its own are doubled.
+        error: class of the error: heals by itself, needs a person, or needs a corrected file.
+        message: template; `{said}` is the server's or libpq's text.
+        remedy: template; literal braces are doubled.
     """
 
     error: type[SmeltError]
@@ -316,7 +316,7 @@ TOO_LARGE: Final = Rule(
 )
 
 OF_TABLES: Final = (ROW_SECURITY, PERMISSION, UNCONVERTIBLE)
-"""What a statement on one table may meet that concerns that table."""
+"""Failures of a statement on a single table that concern the table."""
 
 REFUSALS: Final = frozenset(
     {
@@ -341,7 +341,8 @@ REFUSALS: Final = frozenset(
     }
     | {"server-in-recovery", "senders-exhausted"}
 )
-"""The server is there and does not let us in, or not yet: to somebody it let in before, that may pass.
+"""The server answers, but refuses the connection, perhaps temporarily if an earlier connection succeeded.
 
-A standby that is about to be promoted answers at its primary's address already. A slot or walsender that
-another took is free again when that one ends."""
+A standby that is about to be promoted already answers at its primary's address. A slot or walsender in use is
+free again after the other session ends.
+"""

@@ -1,14 +1,14 @@
-"""Turns what libpq and the server say into our errors, each of the right class and with its remedy.
+"""Convert errors of libpq and the server into deltasmelt's errors, each with class and remedy.
 
-SQLSTATE decides wherever there is one. When a connection fails, libpq hands out only text, and the server may
-speak another language than English. So three things are tried:
+SQLSTATE decides if the error has a SQLSTATE. For a failed connection, libpq returns only text, and the
+server's language may not be English. Three checks then follow:
 
 1. the English wording;
-2. what is the same in every language: names of role and database, ``pg_hba.conf``;
-3. libpq's own ``PQping``, which knows whether the server is starting, silent or answering.
+2. parts that are equal in every language: names of role and database, ``pg_hba.conf``;
+3. libpq's own ``PQping``, which detects whether the server is starting, silent or answering.
 
-What is not known to heal is definite, except on a lost or failing connection: a retry there costs nothing,
-a stop might.
+An error that is not known to heal is definite, except on a lost or failing connection. A retry then costs
+nothing, but a stop might.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _BY_SQLSTATE: Final = {
 }
 _QUOTED: Final = "[\"'«»„“”\u2018\u2019](.+?)[\"'«»„“”\u2018\u2019]"
 _WAL_FILE: Final = r"\b[0-9A-F]{24}\b"
-"""The name of a file of the log: 58P01 of any other file says nothing of a slot."""
+"""The name of a WAL file: 58P01 for any other file does not concern a slot."""
 
 _LSN: Final = r"\b[0-9A-F]{1,8}/[0-9A-F]{1,8}\b"
-"""Of the change that a walsender was decoding, in the context of its error."""
+"""The LSN of the change that a walsender was decoding, in the context of the error."""
 
 _ATTEMPT: Final = r"connection (failed|is bad): |connection to server (at|on) .*? failed: "
-"""How the text of a connection attempt begins: psycopg's words, or libpq's."""
+"""The start of the text of a failed connection attempt, by psycopg or libpq."""
 
 _BY_CLASS: Final = {
     "08": rules.LOST,
@@ -67,7 +67,7 @@ _BY_CLASS: Final = {
 }
 
 _OF_CONNECTION: Final = ("08", "28", "3D", "57")
-"""Classes of SQLSTATE that concern the session, whatever statement it ran."""
+"""Classes of SQLSTATE that concern the session, whatever statement the session ran."""
 
 # First match wins. Where several addresses were tried, what a server answered says more than that another
 # did not.
@@ -109,20 +109,20 @@ _BY_TEXT: Final = [
 
 
 def translate(error: psycopg.Error, source: SourceSettings) -> SmeltError:
-    """The error of ours that says what `error` means, where, and what to do.
+    """Return `error` as deltasmelt's error: event, place and remedy.
 
-    Takes errors of a connection attempt and of statements. The result holds no password; raise it ``from
-    error``.
+    `error` comes from a connection attempt or from a statement. The result contains no password; raise the
+    result ``from error``.
     """
     return _made(_rule(error, source), error, source)
 
 
 def stream_error(result: pq.abc.PGresult, source: SourceSettings) -> SmeltError:
-    """Return what ended a stream that was under way as our error.
+    """Return the error that ended a running stream as deltasmelt's error.
 
-    A definite error that no rule knows comes from the decoding of one change: its value is too long to be
-    printed, its type cannot be. The server begins with this very change each time, so nothing after it comes.
-    The same holds where its memory never suffices for the change.
+    A definite error that no rule knows comes from the decoding of one change: the value is too long to print,
+    or the type cannot print. The server begins with the change each time, so no later change arrives. So does
+    a change for which the server's memory never suffices.
     """
     error = psycopg.errors.error_from_result(result)
     rule = _rule(error, source)
@@ -134,13 +134,13 @@ def stream_error(result: pq.abc.PGresult, source: SourceSettings) -> SmeltError:
 
 
 def table_error(table: TableName, error: psycopg.Error, source: SourceSettings) -> TableError:
-    """Return a definite error of a statement that locks or copies a table as an error of that table.
+    """Convert a definite error of a statement that locks or copies a table into an error of the table.
 
-    A rule of slots, publications or settings does not fit such a statement, and no copy would close its
-    error. There the server's own words are the message, as where no rule fits.
+    A rule of slots, publications or settings does not fit such a statement, and no copy would close such an
+    error. The message then contains the server's own text, like an error without a rule.
 
     Raises:
-        SmeltError: it heals by itself, or concerns the session.
+        SmeltError: the error heals by itself, or concerns the session.
     """
     rule = _rule(error, source)
     if issubclass(rule.error, TransientError) or (error.sqlstate or "08")[:2] in _OF_CONNECTION:
@@ -173,12 +173,12 @@ def _made(rule: Rule, error: psycopg.Error, source: SourceSettings) -> SmeltErro
 
 
 def tables_changed(happened: str, error: psycopg.Error, source: SourceSettings) -> TransientError:
-    """The error ``concurrent-change``: somebody dropped or renamed a table while we worked on it.
+    """Return the error ``concurrent-change``: a session dropped or renamed a table during an operation.
 
     Args:
-        happened: what that did to us.
-        error: what the server said.
-        source: where.
+        happened: the effect of the change on the operation.
+        error: the error from the server.
+        source: the source, for the address.
     """
     return TransientError(
         f"{happened}: {error.diag.message_primary}",
@@ -189,15 +189,14 @@ def tables_changed(happened: str, error: psycopg.Error, source: SourceSettings) 
 
 
 def translate_result(result: pq.abc.PGresult, source: SourceSettings) -> SmeltError:
-    """`translate` for a failed result of a connection that is driven through `psycopg.pq`."""
+    """Translate a failed result of a connection that uses `psycopg.pq` directly."""
     return translate(psycopg.errors.error_from_result(result), source)
 
 
 def _by_sqlstate(sqlstate: str, said: str, source: SourceSettings, detail: str | None) -> Rule:
-    """SQLSTATE, and where it says too little, what is the same in every language of the server.
+    """Choose by SQLSTATE; for a vague SQLSTATE, by parts that are equal in every language of the server.
 
-    A slot that was invalidated is told from one that is refused for another reason by the detail of the
-    message, which says why.
+    Only the message of an invalidated slot has a detail; the detail names the cause.
     """
     match sqlstate:
         case "28000":
@@ -257,9 +256,9 @@ def _by_text(text: str, source: SourceSettings) -> Rule:
 
 
 def _by_ping(text: str, source: SourceSettings) -> Rule:
-    """A message in a language we do not read: ask libpq how the server answers a second attempt.
+    """Choose for a message in an unknown language by libpq's ping: the server's reaction to a second attempt.
 
-    Not for what failed on a connection that stood: that the server lets others in says nothing of it.
+    The ping does not apply to failures of an established connection: a successful ping would prove nothing.
     """
     attempt = re.search(_ATTEMPT, text)
     if attempt is None:
@@ -280,7 +279,7 @@ def _by_ping(text: str, source: SourceSettings) -> Rule:
 
 
 def _said(error: psycopg.Error, source: SourceSettings) -> str:
-    """The other side's own words on one line: message and detail, without libpq's preamble."""
+    """Return the server's or libpq's text on one line: message and detail, without libpq's preamble."""
     primary = error.diag.message_primary
     if primary:
         detail = error.diag.message_detail

@@ -1,4 +1,4 @@
-"""Messages of deltasmelt in the server's log: they move the stream forward and leave no row in bronze.
+"""Messages of deltasmelt in the server's log: the messages move the stream forward, without a row in bronze.
 
 * *Transactional*: PostgreSQL decodes other messages at once, and no commit orders them.
 * *Committed locally*: a commit of a message never waits for a synchronous standby, which may be down.
@@ -23,11 +23,11 @@ def write_heartbeat(connection: psycopg.Connection[Any], purpose: str) -> Lsn:
     """Write a message and return the message's LSN; the commit record follows.
 
     Args:
-        connection: in autocommit mode.
-        purpose: content, for people who read the log.
+        connection: a connection in autocommit mode.
+        purpose: content of the message, for people who read the log.
 
     Raises:
-        psycopg.Error: the server refused it.
+        psycopg.Error: the server refused the message.
     """
     row = connection.execute(
         "SELECT pg_logical_emit_message(true, %s, %s)::text "

@@ -1,21 +1,23 @@
-"""Whether a silent connection is dead, seen from outside: what its backend waits for.
+"""Check whether a silent connection is dead, from another session: by the backend's wait event.
 
-**The stream.** What counts is what the walsender waits for.
+**The stream.** The walsender's wait event decides.
 
-A walsender that has something to decode may be silent for as long as that takes. Up to version 15 it does not
-even answer while it skips a large transaction. It is then running, or waits for a disk or a lock.
+A walsender that decodes may be silent for as long as the decoding takes. Up to version 15 a walsender does
+not even answer while it skips a large transaction. Meanwhile the walsender runs, or waits for a disk or a
+lock.
 
-One that waits for more log, or for our side of the connection to take data, would have answered. It was asked
-for a sign of life long before anybody looks here. Its silence is the line's.
+A walsender that waits for more log, or for the reader to receive data, would have answered. The reader
+requested a reply long before this check. So the silence comes from the connection.
 
-**A COPY.** A backend that reads a cold table or waits for a lock may send nothing for minutes, and there is
-no way to ask it. One that waits for its client has sent something that never came, or has sent all of it.
+**A COPY.** A backend that reads a cold table or waits for a lock may send nothing for minutes, and no request
+for a reply exists. A backend that waits for its client has sent bytes that never arrived, or has sent all
+rows.
 
-**Three answers.** The backend is over (gone, or waiting for us), it works, or that is unknown. A server
-without a free connection, or with a changed password, still decodes for the stream that it has, and would not
-give another one. So *unknown* waits, for `Timing.refused` at most: a dead line with a server that refuses new
-connections is not waited for without end. A server that cannot be reached at all serves no stream either:
-that is *over*.
+**Three answers.** The backend is over (ended, or waiting for the reader), works, or is unknown. A server
+without a free connection, or with a changed password, still decodes for the running stream, and would refuse
+a new stream. An unknown backend therefore waits, but for `Timing.refused` at most: a server that refuses new
+connections must not hide a dead connection forever. A server that cannot be reached at all serves no stream
+either: the backend is *over*.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/monitoring-stats.html (Wait Events).
 """
@@ -41,15 +43,16 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 _AWAY: Final = frozenset({"connection-lost", "server-starting", "server-unreachable"})
-"""Of a new connection: the server is not there, or was started again."""
+"""Errors of a new connection that mean: the server is down, or was restarted."""
 
 _ALL_QUIET: Final = 0.8
-"""Of `Timing.copy_poll`: so long lies between two calls of `CopyLine.nothing_came` where really nothing came;
-what comes wakes its caller."""
+"""Share of `Timing.copy_poll` between two calls of `CopyLine.nothing_came` that proves silence; any bytes
+wake the caller earlier.
+"""
 
 
 class Liveness(Enum):
-    """What is known of the backend behind a silent line."""
+    """The known state of the backend behind a silent connection."""
 
     OVER = "it is gone, or waits for us"
     WORKS = "it works"
@@ -57,16 +60,16 @@ class Liveness(Enum):
 
 
 def walsender_liveness(source: SourceSettings, backend_pid: int) -> Liveness:
-    """Ask what a walsender does, over a connection of its own: an older one may share the line's fate."""
+    """Read a walsender's state over a new connection: an older connection may be as dead as the stream."""
     return _liveness(source, backend_pid, "WalSender")
 
 
 class CopyLine:
-    """Watches the connection of a COPY, or of another command that may take long, from its reading side.
+    """Watch over the connection of a COPY, or of another long command, from the reading side.
 
     Args:
-        source: to look at the backend from outside.
-        connection: over which the COPY runs.
+        source: the source, for a second connection to the server.
+        connection: the connection that runs the COPY.
     """
 
     def __init__(self, source: SourceSettings, connection: psycopg.Connection[Any]) -> None:
@@ -77,16 +80,16 @@ class CopyLine:
         self._unknown = 0
 
     def something_came(self) -> None:
-        """Rows were read."""
+        """Record the arrival of rows."""
         self._silent_since = self._asked = time.monotonic()
         self._unknown = 0
 
     def nothing_came(self) -> None:
-        """No row is there; to be called again as soon as something comes, or after `Timing.copy_poll`.
+        """Record that no row arrived; call again when bytes arrive, or after `Timing.copy_poll`.
 
         Raises:
-            TransientError: ``connection-lost``: nothing came for long, and the server waits for us. The
-                connection is ended then; whatever waits on it fails at once.
+            TransientError: ``connection-lost``: nothing arrived for long, and the server waits for the
+                client. The connection is closed then; a thread that waits on the connection fails at once.
         """
         now = time.monotonic()
         asked, self._asked = self._asked, now
@@ -111,12 +114,12 @@ class CopyLine:
 
 
 def _liveness(source: SourceSettings, backend_pid: int, idle: str) -> Liveness:
-    """Ask what a backend waits for.
+    """Read a backend's wait event.
 
     Args:
-        source: the server.
-        backend_pid: the backend.
-        idle: how the wait events begin in which the backend has nothing to do.
+        source: the server to connect to.
+        backend_pid: the process id of the backend.
+        idle: prefix of the wait events of a backend with nothing to do.
     """
     try:
         with connect(source, patience=source.timing.watch_answer) as connection, translated(source):

@@ -1,4 +1,4 @@
-"""Who holds a lock that somebody waits for, in words for a message."""
+"""The sessions that hold a lock that another session waits for, as text for a message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 LET_GO: Final = "another session, which has let it go since"
-"""Who held a lock, where nobody does any more."""
+"""The text for a lock that no session holds any more."""
 
 
 _WAITING_QUERY: Final = """
@@ -36,10 +36,11 @@ _WAITING_QUERY: Final = """
     WHERE pg_blocking_pids(w.pid) && %(pids)s::int[]
     LIMIT 1
 """
-"""pg_locks is read again each time, and shows every role's locks; pg_stat_activity does neither.
+"""pg_locks is read again each time, and shows locks of every role; pg_stat_activity does neither.
 
-``pg_blocking_pids`` locks the server's whole lock table, so only those are asked about that wait for the very
-thing that one of ours has: an application whose sessions wait for each other's rows is not slowed by us.
+``pg_blocking_pids`` locks the server's whole lock table. The query therefore calls the function only for
+sessions that wait for an object that the reader has locked. An application whose sessions wait for each
+other's rows is not slowed down.
 """
 
 
@@ -58,7 +59,7 @@ _HOLDERS_QUERY: Final = """
       AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
     ORDER BY w.number, l.granted DESC, l.pid
 """
-"""A prepared transaction has no process; the lock that it has on its own number leads to its name."""
+"""A prepared transaction has no process; the lock on its own transaction number leads to its name."""
 
 END_HOLDER: Final = (
     "to end who holds it: SELECT pg_terminate_backend(…); a prepared transaction: COMMIT PREPARED '…'; or "
@@ -67,7 +68,7 @@ END_HOLDER: Final = (
 
 
 def waiting_for(connection: psycopg.Connection[Any], pids: Sequence[int]) -> tuple[int, str] | None:
-    """A session that waits for a lock of these, and its statement; connection in autocommit mode."""
+    """Return a session that waits for a lock of `pids`, and its statement; connection in autocommit mode."""
     row = connection.execute(_WAITING_QUERY, {"pids": list(pids)}).fetchone()
     return None if row is None else (row[0], row[1])
 
@@ -75,7 +76,7 @@ def waiting_for(connection: psycopg.Connection[Any], pids: Sequence[int]) -> tup
 def said_of_holders(
     connection: psycopg.Connection[Any], tables: Sequence[TableName], modes: Sequence[str]
 ) -> dict[TableName, str]:
-    """Who holds, or waits for, a lock of these modes, for messages; of those tables that have such a lock."""
+    """Return as text the sessions that hold, or wait for, a lock of these modes, for each locked table."""
     names = [table.quoted for table in tables]
     found = connection.execute(_HOLDERS_QUERY, [names, list(modes)])
     return {
@@ -87,5 +88,5 @@ def said_of_holders(
 
 
 def said_of_holder(connection: psycopg.Connection[Any], table: TableName, modes: Sequence[str]) -> str:
-    """As `said_of_holders`, of one table that was found locked."""
+    """Return the text of `said_of_holders` for a table that was locked."""
     return said_of_holders(connection, [table], modes).get(table, LET_GO)

@@ -1,4 +1,4 @@
-"""Tables with all their partitions, at whatever depth: the query with which questions about them begin."""
+"""Tables with all their partitions, at any depth: the start of queries about both."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ TREE: Final = """
         JOIN pg_class parent ON parent.oid = tree.oid AND parent.relkind = 'p'
         JOIN pg_inherits i ON i.inhparent = tree.oid
     )"""
-"""A row for each table of `oids`, which is its own root, and for each of its partitions, those that have
-partitions themselves among them. `attached` is the xmin of its row in pg_inherits, 0 of the root; `detaching`
-says that DETACH CONCURRENTLY took it, or what it is a part of, away from queries already. Children of table
-inheritance are tables of their own. A further CTE may follow after a comma.
+"""A row for each table of `oids` (a table is also a root), and for each partition, including partitions with
+partitions. `attached` is the xmin of the partition's row in pg_inherits, 0 for the root. `detaching` means
+that DETACH CONCURRENTLY already removed the partition, or a parent of it, from queries. A child of table
+inheritance is a separate table. A further CTE may follow after a comma.
 """

@@ -1,7 +1,7 @@
 """Commands on a walsender: a connection in replication mode before, or without, a stream.
 
-libpq does all input and output, so everything that libpq can connect to works: TLS, Kerberos, several hosts,
-service files. The stream is `bronze.stream.replication`'s.
+libpq does all input and output, so every kind of connection that libpq supports works: TLS, Kerberos, several
+hosts, service files. `bronze.stream.replication` has the stream.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-replication.html.
 """
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExportedSnapshot:
-    """A state of the whole database that other sessions can look at.
+    """A state of the whole database that other sessions can read.
 
     Attributes:
-        consistent_point: transactions whose commit record begins here or later are not in it, all earlier
-            ones are.
-        name: for SET TRANSACTION SNAPSHOT.
+        consistent_point: the snapshot contains exactly the transactions whose commit record begins before
+            this LSN.
+        name: name of the snapshot, for SET TRANSACTION SNAPSHOT.
     """
 
     consistent_point: Lsn
@@ -49,16 +49,16 @@ class ExportedSnapshot:
 
 
 class ReplicationConnection:
-    """A connection in replication mode. Not safe to share: one thread owns it.
+    """A connection in replication mode. Not safe to share: one thread owns the connection.
 
     Args:
-        source: which server.
-        application_name: as pg_stat_activity shows it.
-        stop: ends the command that runs when it is set.
+        source: the server to connect to.
+        application_name: the name that pg_stat_activity shows.
+        stop: event that ends the running command.
 
     Attributes:
-        pgconn: libpq's connection.
-        where: names the connection to `bronze.effects`.
+        pgconn: the connection of libpq.
+        where: name of the connection for `bronze.effects`.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class ReplicationConnection:
         return self.pgconn.backend_pid
 
     def query(self, sql: str) -> list[tuple[str | None, ...]]:
-        """Run one command while no stream is open; all values as text.
+        """Run a command while no stream is open; return all values as text.
 
         Raises:
-            SmeltError: the server refused it, or the connection broke.
+            SmeltError: the server refused the command, or the connection broke.
         """
         result = self.run(sql, Effect.REPLICATION_COMMAND)
         if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
@@ -91,10 +91,10 @@ class ReplicationConnection:
         ]
 
     def run(self, sql: str, door: Effect) -> PGresult:
-        """Run one command; its result, whatever it says.
+        """Run a command; return the result, even of a failure.
 
         Raises:
-            SmeltError: the connection broke, or no answer came in time.
+            SmeltError: the connection broke, or the answer is late.
         """
         try:
             return self._connection.command(sql, door)
@@ -102,15 +102,16 @@ class ReplicationConnection:
             raise self.lost(error) from error
 
     def export_snapshot(self, slot: str, cancelled: Callable[[], bool]) -> ExportedSnapshot | None:
-        """Make a temporary slot and export the snapshot at its consistent point; None when cancelled.
+        """Create a temporary slot and export the snapshot at its consistent point; None after a cancellation.
 
-        The server waits for every transaction that is running now. The snapshot can be imported until the
-        next command on this connection, or its end; the slot ends with the connection.
+        The server waits for every running transaction. Other sessions can import the snapshot until the next
+        command on this connection, or the connection's end. The slot ends with the connection.
 
-        The wait outlives a connection that is merely closed: nothing is read from it meanwhile. So a wait
-        that is given up, for whatever reason, is cancelled first; and the server is asked to look now and
-        then whether we are there (`Timing.client_check`), should we be killed. A server that has answered,
-        while nothing came, is found by what its backend waits for (`bronze.postgres.liveness`).
+        Closing the connection does not end the wait, because the server reads nothing from the connection
+        meanwhile. This method therefore cancels the wait before giving up, for whatever reason. In case the
+        process is killed, the server checks at intervals whether the client exists (`Timing.client_check`).
+        If the server has answered but nothing arrived, the backend's wait event reveals the loss
+        (`bronze.postgres.liveness`).
 
         Raises:
             SmeltError: the server refused, or the connection broke.
@@ -146,12 +147,12 @@ class ReplicationConnection:
         self._connection.close()
 
     def _cancel(self) -> None:
-        """End the command that is running; where even that cannot be asked, the server looks itself."""
+        """Cancel the running command; if even the request fails, the server's own check ends the command."""
         with suppress(psycopg.Error, OSError):
             self._connection.cancel_safe(timeout=self._source.timing.cancel)
 
     def lost(self, error: psycopg.OperationalError) -> Exception:
-        """What ended the connection: the server's last words, where it had any."""
+        """Return the error behind the connection's end: the server's last error, if any."""
         with suppress(psycopg.Error):
             result = self.pgconn.get_result()
             if result is not None and result.error_field(pq.DiagnosticField.SQLSTATE):
@@ -159,7 +160,7 @@ class ReplicationConnection:
         return translate(error, self._source)
 
     def ended(self) -> Exception:
-        """Why the server ended the stream."""
+        """Return the error with which the server ended the stream."""
         try:
             result = self.pgconn.get_result()
         except psycopg.OperationalError as error:
@@ -174,7 +175,7 @@ class ReplicationConnection:
         )
 
     def failure(self, result: PGresult) -> Exception:
-        """What a result that is none of those expected says."""
+        """Return the error of a result with an unexpected status."""
         if result.status == pq.ExecStatus.FATAL_ERROR:
             return translate_result(result, self._source)
         return TransientError(

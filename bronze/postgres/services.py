@@ -1,8 +1,9 @@
-"""Managed services: how one is recognised, and how there one does what ``ALTER SYSTEM`` does elsewhere.
+"""Managed services: the signs of each service, and the service's replacement for ``ALTER SYSTEM``.
 
-A service gives nobody a superuser, so cures that need one are no cures there. Each has a role of its own in
-every cluster, by which it is recognised. Where replication comes by membership in a role instead of the
-attribute REPLICATION, that role is named too; whether it suffices is tried, not believed.
+A service grants no superuser, so a remedy that needs a superuser is useless there. Each service has a role in
+every cluster, and deltasmelt recognises the service by the role. In some services membership in a role
+replaces the attribute REPLICATION. `replicators` names this role; a trial, not the catalog, decides whether
+the membership suffices.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Where settings and privileges come from.
+    """The source of settings and privileges.
 
     Attributes:
-        name: as messages say it; empty for a server of one's own.
+        name: name of the service in messages; empty for a self-managed server.
         marker: role that every cluster of the service has.
         replicators: roles whose members may replicate.
-        parameters: where settings are changed; empty: by ALTER SYSTEM.
-        logical: what gives ``wal_level = logical``.
+        parameters: the place to change settings; empty: by ALTER SYSTEM.
+        logical: the steps to set ``wal_level = logical``.
     """
 
     name: str
@@ -35,7 +36,7 @@ class Service:
     logical: str
 
     def setting(self, name: str, value: str, *, restart: bool = False) -> str:
-        """How to change a setting of the server."""
+        """Return the steps to change a setting of the server."""
         if self.parameters:
             after = "; then restart the instance" if restart else ""
             return f"set {name} = {value} in {self.parameters}{after}"
@@ -43,7 +44,7 @@ class Service:
         return f"ALTER SYSTEM SET {name} = {_literal(value)}; {apply}"
 
     def replication(self, role: str) -> str:
-        """The SQL that lets a role replicate."""
+        """Return the SQL that allows a role to replicate."""
         quoted = quote_identifier(role)
         if self.replicators:
             return f"GRANT {quote_identifier(self.replicators[0])} TO {quoted};"
@@ -51,7 +52,7 @@ class Service:
 
 
 OWN: Final = Service("", "", (), "", "ALTER SYSTEM SET wal_level = logical; then restart PostgreSQL")
-"""A server of one's own."""
+"""A self-managed server."""
 
 SERVICES: Final = (
     Service(
@@ -85,11 +86,11 @@ SERVICES: Final = (
 )
 
 ROLES: Final = tuple(dict.fromkeys(role for each in SERVICES for role in (each.marker, *each.replicators)))
-"""Every role that tells something."""
+"""Every role that identifies a service."""
 
 
 def service_of(roles: Collection[str]) -> Service:
-    """The service whose roles a cluster has; `OWN` where it has none. Pure."""
+    """Return the service with these roles of a cluster; otherwise `OWN`. Pure."""
     return next(
         (each for each in SERVICES if each.marker in roles or set(each.replicators) & set(roles)), OWN
     )

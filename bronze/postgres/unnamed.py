@@ -1,17 +1,17 @@
-r"""Tables whose names cannot be said: one character of which UTF-8 has no counterpart.
+r"""Tables whose names no query can carry: a character of the name has no counterpart in UTF-8.
 
-Every question about the catalog carries names, and the server refuses the whole answer for one name that it
-cannot convert. So in a database of another encoding than UTF-8 these tables are found first, by bytes, which
-are not converted. They are then left out of the questions by their oid. Each is an error of its own, under a
-name in which such bytes stand as ``\xNN``; all others go on. What counts are the names of the table, its
-schema, its columns, its unique indexes, and of a partitioned table those of its partitions. In the stream
-`bronze.stream.encodings` leaves their changes out.
+Every catalog query returns names, and a single inconvertible name makes the server refuse the whole result.
+In a database with another encoding than UTF-8, the reader therefore finds the tables first, by bytes, without
+conversion. Later queries leave the tables out by OID. Each of the tables has a separate error, with the bytes
+of the name written as ``\xNN``; the rest of the tables continue. The check covers the names of the table, of
+the schema, the columns and the unique indexes, and of a partitioned table's partitions. In the stream
+`bronze.stream.encodings` skips the changes of the tables.
 
-Such a character in a name that is no table's ends the pipeline with the same code:
+In any other name, the character ends the pipeline with an equal code:
 
-* of one of the publication's own schemas;
-* of a type or role that a carried table uses;
-* of a label of an enum.
+* the name of a schema in the publication;
+* the name of a type or role that a carried table uses;
+* a label of an enum.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ _QUERY: Final = """
     JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND strpos(encode(f.name, 'escape'), chr(92)) > 0
 """
-"""`encode` writes bytes beyond ASCII with a backslash. Few names are left then."""
+"""`encode` writes bytes beyond ASCII with a backslash; few names remain."""
 
 
 class Unnamed(NamedTuple):
-    """A relation of which some name cannot be converted.
+    """A relation with a name that cannot be converted.
 
     Attributes:
-        name: that one, as far as it is ASCII.
-        table: what to call it; of a partition, its root.
-        is_table: a table that could be carried otherwise, not a view or one that is not in the log.
+        name: the name in question, as far as its characters are ASCII.
+        table: the relation's name for messages; for a partition, the root's.
+        is_table: whether the relation could otherwise be carried: no view, and in the log.
     """
 
     name: str
@@ -68,10 +68,9 @@ class Unnamed(NamedTuple):
 
 
 def unnamed_tables(connection: psycopg.Connection[Any]) -> dict[int, Unnamed]:
-    """Relations of which some name cannot be converted, by oid: roots and their partitions, views too.
+    """Return relations with a name that cannot be converted, by OID: roots and their partitions, views too.
 
-    Args:
-        connection: to any database; nothing is asked of one in UTF-8.
+    In a database with encoding UTF-8 no query runs.
     """
     encoding = server_encoding(connection)
     if encoding == "UTF8":
