@@ -1,4 +1,4 @@
-"""Makes what the source lacks: the publication, the slot, the slot's mark for standbys.
+"""Create what the source lacks: the publication, the slot, the slot's mark for standbys.
 
 In reading order: `publication`, `slot`, `failover`.
 """

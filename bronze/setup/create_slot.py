@@ -1,4 +1,4 @@
-"""Makes the replication slot, or takes over the one that is there from a reader that no longer uses it."""
+"""Create the replication slot, or take over the existing slot from a reader that no longer reads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 CHECKING: Final = "deltasmelt check"
 STARTING_OVER: Final = "deltasmelt snapshot"
-"""Application names of those that hold the slot for a comparison of logs, which ends by itself."""
+"""Application names of sessions that hold the slot for a comparison of logs, until the comparison's end."""
 
 
 def ensure_slot(
@@ -38,21 +38,19 @@ def ensure_slot(
     ours: str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> SlotState:
-    """The pipeline's slot, made where it is missing and may be made, and kept by standbys where asked for.
+    """Return the pipeline's slot; create a missing slot, and mark the slot for standbys, if configured.
 
     Args:
         connection: in autocommit mode, outside a transaction.
-        source: names the slot, and says by `manage` whether it may be made; its timing, how long another
-            reader may hold it, and how long running transactions may keep it from being made, or a
-            comparison of logs hold it.
-        ours: how the application name of this pipeline's readers begins. The walsender of one of them that
-            went without a goodbye is waited for as long as the server waits itself, or ended where its
-            silence shows.
-        progress: is told, now and then, what is being waited for.
+        source: names the slot; `manage` decides whether the slot may be created. `timing` bounds the wait for
+            another reader, for running transactions during the creation, and for a comparison of logs.
+        ours: prefix of the application name of this pipeline's readers. If a killed reader left its
+            walsender, the function waits as long as the server itself, or ends a provably silent walsender.
+        progress: receives at intervals a text about the wait.
 
     Raises:
-        DefiniteError: the slot cannot be used, or not be made; with the remedy.
-        TransientError: running transactions did not end in time; they are named.
+        DefiniteError: the slot cannot be used or created; with the remedy.
+        TransientError: running transactions did not end in time; the message names them.
     """
     say = progress or _say_nothing
     created = False
@@ -87,7 +85,7 @@ def ensure_slot(
 
 
 def _kept(slot: SlotState, source: SourceSettings) -> SlotState:
-    """The slot, kept by standbys where asked for."""
+    """Return the slot, marked for standbys if configured."""
     if source.failover and not slot.failover:
         enable_failover(source)
         slot = replace(slot, failover=True)
@@ -95,11 +93,11 @@ def _kept(slot: SlotState, source: SourceSettings) -> SlotState:
 
 
 class _Silence:
-    """How long the reader that a walsender of ours serves has been silent, by our own clock.
+    """The silence of the reader behind a walsender of this pipeline, by the local clock.
 
-    A living reader of ours answers every second. ``reply_time`` is what *its* clock said then: on another
-    machine that may be hours away, so one look tells nothing. It changes with each answer; what counts is
-    that two looks found it changed, or how long it stays the same.
+    A living reader answers every second. ``reply_time`` has the time of the *reader's* clock, which may be
+    hours away on another machine, so a single read proves nothing. ``reply_time`` changes with each answer.
+    The proof is therefore a change between two reads, or the time without a change.
     """
 
     def __init__(self, timing: Timing) -> None:
@@ -108,10 +106,10 @@ class _Silence:
         self._since = 0.0
 
     def deadline(self, connection: psycopg.Connection[Any], backend_pid: int, ours: str) -> float:
-        """Until when to wait for the walsender, by the monotonic clock; one whose reader is gone is ended.
+        """Return the end of the wait by the monotonic clock; end a walsender without reader.
 
-        The time of its last answer shows only to roles that may see it (pg_read_all_stats); the others wait
-        until the server misses the reader itself.
+        Only roles with pg_read_all_stats see the time of the last answer. A role without this right waits
+        until the server itself detects the reader's absence.
         """
         row = connection.execute(
             """
@@ -139,7 +137,7 @@ class _Silence:
 
 
 def is_comparing(connection: psycopg.Connection[Any], backend_pid: int) -> bool:
-    """Check whether a walsender serves a comparison of logs (`bronze.stream.same_log`), no reader."""
+    """Check whether a walsender serves a comparison of logs (`bronze.stream.same_log`), and no reader."""
     row = connection.execute(
         "SELECT FROM pg_stat_activity WHERE pid = %s AND application_name = ANY (%s)",
         [backend_pid, [CHECKING, STARTING_OVER]],
@@ -164,7 +162,7 @@ def _in_use(connection: psycopg.Connection[Any], slot: SlotState, source: Source
 
 
 def _make(connection: psycopg.Connection[Any], source: SourceSettings, say: Callable[[str], None]) -> bool:
-    """Make the slot; False where another session was first, whose slot it is then."""
+    """Create the slot; return False if another session was first and therefore owns the slot."""
     statement = slot_statement(source)
     if not source.manage:
         raise DefiniteError(
@@ -197,7 +195,7 @@ def _vanished(source: SourceSettings) -> TransientError:
 
 
 class _SlotMaker(threading.Thread):
-    """Runs the creating statement, so that the caller can look around meanwhile."""
+    """A thread that runs the creating statement, so that the caller can search for blockers meanwhile."""
 
     def __init__(self, connection: psycopg.Connection[Any], source: SourceSettings, statement: str) -> None:
         super().__init__(name="deltasmelt-slot", daemon=True)
@@ -215,10 +213,10 @@ class _SlotMaker(threading.Thread):
             self.error = error
 
     def give_up(self) -> None:
-        """Cancel the statement; PostgreSQL removes a slot that is not finished.
+        """Cancel the statement; PostgreSQL removes an unfinished slot.
 
-        Where the server does not take the request, or does not act on it, the connection is ended under the
-        statement; `Timing.client_check` is how soon the server finds that out.
+        If the server does not accept the request, or does not act on the request, the method ends the
+        connection during the statement. The server detects the end within `Timing.client_check`.
         """
         seconds = self._source.timing.cancel
         if self.is_alive():
@@ -231,7 +229,7 @@ class _SlotMaker(threading.Thread):
 
 
 def _watch(maker: _SlotMaker, source: SourceSettings, say: Callable[[str], None]) -> None:
-    """Wait for the slot; every few seconds say which transactions are in the way.
+    """Wait for the slot; every few seconds report the transactions that delay the creation.
 
     Raises:
         TransientError: the time for running transactions is over.
@@ -259,4 +257,4 @@ def _in_the_way(own_pid: int, source: SourceSettings) -> str:
 
 
 def _say_nothing(_: str) -> None:
-    """No one asked to be told."""
+    """Discard the text: no caller wants reports of progress."""

@@ -1,12 +1,13 @@
-"""Failover slots: standbys keep a copy of the slot, so that the stream goes on where one is promoted.
+"""Failover slots: standbys keep a copy of the slot, so that the stream continues after a promotion.
 
-PostgreSQL 17 and later, where `source.failover` asks for it. Three things must come together, and only two of
-them can be seen at the primary: the slot is marked, and ``synchronized_standby_slots`` names the standbys'
-physical slots. That setting keeps a walsender from sending what no named standby has yet; without it bronze
-may be ahead of the server that takes over, which is then refused (`bronze.stream.timeline`). The third,
-``sync_replication_slots`` and ``hot_standby_feedback``, is set at each standby.
+Available in PostgreSQL 17 and later, if `source.failover` is true. Three conditions must hold, and the
+primary shows only two: the slot is marked, and ``synchronized_standby_slots`` names the standbys' physical
+slots. The setting makes a walsender hold back changes until the named standbys have received them. Without
+the setting bronze may be ahead of the promoted standby. The reader then refuses the standby
+(`bronze.stream.timeline`). The third condition, ``sync_replication_slots`` and ``hot_standby_feedback``, is
+set at each standby.
 
-A slot that exists is marked by a command of the replication protocol; no SQL function does it.
+A command of the replication protocol marks an existing slot; no SQL function can.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/logical-replication-failover.html.
 """
@@ -27,13 +28,13 @@ SINCE: Final = 170000
 
 
 def slot_statement(source: SourceSettings) -> str:
-    """The SQL that makes the slot, without a semicolon."""
+    """Return the SQL that creates the slot, without a semicolon."""
     failover = ", failover => true" if source.failover else ""
     return f"SELECT pg_create_logical_replication_slot({quote_literal(source.slot)}, 'pgoutput'{failover})"
 
 
 def require_support(version: int, source: SourceSettings) -> None:
-    """Refuse `source.failover` where the server has no such thing. Pure.
+    """Refuse `source.failover` if the server does not support failover slots. Pure.
 
     Raises:
         DefiniteError: ``failover-unsupported``.
@@ -50,11 +51,11 @@ def require_support(version: int, source: SourceSettings) -> None:
 
 
 def enable_failover(source: SourceSettings) -> None:
-    """Mark the slot, which nobody reads now, as one that standbys keep.
+    """Mark the slot, which no session reads now, for standbys.
 
     Raises:
-        DefiniteError: ``slot-failover-missing``: `source.manage` is false; it names the command.
-        SmeltError: the server refused, or cannot be asked.
+        DefiniteError: ``slot-failover-missing``: `source.manage` is false; the remedy has the command.
+        SmeltError: the server refused the command, or does not answer.
     """
     if not source.manage:
         raise without_failover(source)
@@ -66,12 +67,12 @@ def enable_failover(source: SourceSettings) -> None:
 
 
 def failover_command(slot: str) -> str:
-    """The command of the replication protocol that marks a slot."""
+    """Return the command of the replication protocol that marks a slot."""
     return f"ALTER_REPLICATION_SLOT {slot} (FAILOVER true)"
 
 
 def without_failover(source: SourceSettings) -> DefiniteError:
-    """A slot that is to be kept by standbys and is not, and that we may not mark."""
+    """Return the error of a slot that should be marked for standbys, but that the reader may not mark."""
     user, database = user_and_database(source)
     return DefiniteError(
         f"replication slot {source.slot} is not kept by standbys, and source.failover asks for it",

@@ -1,21 +1,23 @@
-"""The publication: which tables the stream carries, made and extended here where the pipeline may.
+"""The publication: the tables in the stream. The reader creates and extends the publication if allowed.
 
-A publication that lacks a table, an operation or a column loses changes without a word. So it is read as it
-is (direct members, whole schemas, all tables; column lists and row filters) and compared with what the
-pipeline wants.
+A publication that lacks a table, an operation or a column silently loses changes. The reader therefore
+compares the present publication (direct members, whole schemas, all tables; column lists and row filters)
+with the pipeline's needs.
 
-**A table that loses its replica identity** while it is published is taken out at the next look, for
-PostgreSQL refuses the application's own UPDATEs and DELETEs. It comes back, with a new snapshot, when it has
-one. A publication that somebody else made keeps its tables: another subscriber may read it.
+**A table that loses its replica identity** while published is removed at the next poll, because PostgreSQL
+refuses the application's own UPDATEs and DELETEs. The table returns, with a new snapshot, once it has a
+replica identity. A publication that deltasmelt did not create keeps its tables, because another subscriber
+may read the publication.
 
-**Two starts at once** are kept apart by an advisory lock of the transaction. What any other session did in
-between shows as "already exists" and is read again.
+**Two concurrent starts** are serialized by an advisory lock of the transaction. A change by any other session
+appears as "already exists", and the reader reads the publication again.
 
-**Whose it is.** One that is made here carries a comment that says so, by the same transaction (`is_ours`).
-One that was there before, or that somebody recreates, does not, and is never dropped by us.
+**Ownership.** A publication created here gets a comment with the creator in the same transaction (`is_ours`).
+An earlier publication, or a publication that someone recreates, lacks the comment; deltasmelt never drops a
+publication without the comment.
 
-**Locks.** Adding a table takes a lock on it, for which VACUUM, CREATE INDEX CONCURRENTLY and others may let
-us wait for hours. One that cannot be had keeps no other table out (`_add_in_parts`).
+**Locks.** Adding a table takes a lock on the table. VACUUM, CREATE INDEX CONCURRENTLY and similar commands
+may delay this lock for hours. A table without a lock does not delay the rest of the tables (`_add_in_parts`).
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/sql-createpublication.html and
 https://www.postgresql.org/docs/current/sql-alterpublication.html.
@@ -60,23 +62,23 @@ _ADDING: Final = (
     "ExclusiveLock",
     "AccessExclusiveLock",
 )
-"""Locks beside which no table can be added."""
+"""Lock modes that conflict with adding a table."""
 _ATTEMPTS: Final = 5
 
 
 def publication_statements(
     publication: Publication | None, name: str, tables: Sequence[TableName], *, via_root: bool = True
 ) -> list[str]:
-    """The SQL that makes `publication` carry `tables` entirely; empty where it does. Pure.
+    """Return the SQL that makes `publication` carry `tables` entirely; empty if complete. Pure.
 
-    Tables are added with ``ONLY``: children of table inheritance are tables of their own. Partitions follow
-    their root anyway, and ``publish_via_partition_root`` makes them appear under its name.
+    Tables are added with ``ONLY``: children of table inheritance are separate tables. Partitions follow their
+    root anyway, and ``publish_via_partition_root`` publishes them under the root's name.
 
     Args:
-        publication: as it is; None where there is none.
-        name: of the publication.
-        tables: what it should carry.
-        via_root: partitions must appear under their root's name; nothing hangs on it without partitioned
+        publication: the present publication; None if missing.
+        name: name of the publication to change.
+        tables: the tables that the publication should carry.
+        via_root: whether partitions must appear under their root's name; irrelevant without partitioned
             tables.
     """
     quoted = quote_identifier(name)
@@ -109,24 +111,25 @@ def ensure_publication(
 ) -> list[str]:
     """Make the publication carry `tables` with all operations, through partition roots.
 
-    Tables whose UPDATEs and DELETEs it makes fail are taken out first, each by itself: an application is
-    waiting. What is written meanwhile is not lost: the snapshot that follows when they are back has it.
+    First the function removes the tables whose UPDATEs and DELETEs fail because of the publication, each in a
+    separate transaction, because an application is waiting. Writes in the meantime are not lost: the snapshot
+    after the table's return contains them.
 
     Args:
-        connection: in autocommit mode.
-        source: names the publication, and says by `manage` whether it may be changed.
-        tables: the selected tables with a usable key; no other may be published by us.
-        locked: takes an error of each table that cannot be added now, for others hold a lock on it; without
-            it one such table is an error of all.
-        without: tables that the publication blocks; one that cannot be taken out stays
+        connection: a connection in autocommit mode.
+        source: names the publication; `manage` decides whether the reader may change it.
+        tables: the selected tables with a usable key; the reader publishes no other table.
+        locked: receives an error of each table that cannot be added now because of another session's lock;
+            without `locked` a single such table is an error of all.
+        without: tables that the publication blocks; a table that cannot be removed stays
             (`bronze.catalog.problems.of_identity`).
 
     Returns:
-        The SQL that was executed; empty where nothing was to do.
+        The SQL that was executed; empty without a change.
 
     Raises:
-        DefiniteError: something is to do, and `manage` is false or a privilege is missing; it names the SQL.
-        TransientError: a lock was not to be had; a table was dropped meanwhile.
+        DefiniteError: a change is necessary, but `manage` is false or a privilege is missing; with the SQL.
+        TransientError: a lock was not granted in time; a table was dropped meanwhile.
     """
     timing = source.timing
     seconds = timing.publication_lock if locked is None else timing.members_lock
@@ -144,10 +147,11 @@ def ensure_publication(
 def _taken_out(
     connection: psycopg.Connection[Any], source: SourceSettings, tables: Sequence[TableName]
 ) -> list[str]:
-    """Take tables out of a publication that we made, without those that cannot be; the statements.
+    """Remove tables from a publication of deltasmelt's own; skip failures; return the executed statements.
 
-    One that is locked, or that the server refuses to take out, stays until the next look: its error says that
-    the publication still carries it. The others go on. All take `Timing.members_in_parts` at most.
+    A table that is locked, or that the server refuses to remove, stays until the next poll: its error states
+    that the publication still carries the table. The function continues with the next table. All removals
+    together take `Timing.members_in_parts` at most.
     """
     publication, name = read_publication(connection, source.publication), source.publication
     if publication is None or not publication.ours:
@@ -177,13 +181,14 @@ def _add_in_parts(
     tables: Sequence[TableName],
     locked: list[TableError],
 ) -> list[str]:
-    """Add tables of which some are locked; those that cannot be had now are told in `locked`.
+    """Add tables, some of them locked; record tables that cannot be added now in `locked`.
 
-    First all on which nobody is seen to hold a lock; where that fails, by halves. Then the others, each for a
-    moment, in an order of chance: an autovacuum lets go when it is waited for, and no table is always last.
-    Each statement is a transaction of its own; all of them take `Timing.members_in_parts` at most. So of
-    thousands of tables one locked one costs a few statements, and many of them no more than that time. A
-    failure on the way leaves those that are added, which the next look finds.
+    The first group has all tables without a visible lock; after a failure the group is split in halves. Then
+    each locked table gets a short attempt, in random order: an autovacuum gives way to a waiting session, and
+    no table is always last. Each statement is a separate transaction; all statements together take
+    `Timing.members_in_parts` at most. Among thousands of tables, one locked table therefore costs a few
+    statements, and many locked tables cost at most `Timing.members_in_parts`. After a failure the added
+    tables remain, and the next poll finds them.
     """
     publication = read_publication(connection, source.publication)
     missing = [table for table in sorted(tables) if publication is None or publication.member(table) is None]
@@ -264,7 +269,7 @@ def _change(
 
 
 def is_ours(connection: psycopg.Connection[Any], name: str) -> bool:
-    """Whether we made the publication of that name; releases before the mark made theirs without it."""
+    """Check whether deltasmelt created the publication; releases before the mark left no mark."""
     return is_made_by_us(read_comment(connection, name))
 
 

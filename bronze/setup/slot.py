@@ -1,12 +1,13 @@
-"""The replication slot: PostgreSQL's memory of how far the pipeline has read.
+"""The replication slot: PostgreSQL's record of the position up to which the pipeline has read.
 
-A slot is found or made; one that is not ours to read (another plugin, database, kind, or a reader on it) or
-that has lost its log is refused with what to do. Nothing here moves or drops a slot.
+The reader finds or creates the slot. A slot of another plugin, database or kind, a slot with another reader,
+or a slot without its log is refused with a remedy. No function here moves or drops a slot.
 
-Making a logical slot waits until every transaction that was running has ended: PostgreSQL must know a point
-from which it has all of a transaction. An idle session with an open transaction can hold that up for hours,
-and the wait itself shows nothing. So it runs in a thread of its own while this one looks who is in the way
-and says so; after `Timing.slot_transactions` it is given up (`bronze.setup.create_slot`).
+The creation of a logical slot waits until every running transaction has ended, because PostgreSQL needs a
+position with each later transaction entirely in the log. An idle session with an open transaction can delay
+the creation for hours, and the waiting statement reports nothing. The statement therefore runs in a separate
+thread, while the caller's thread finds and reports the blocking sessions. After `Timing.slot_transactions`
+the caller gives up (`bronze.setup.create_slot`).
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/logicaldecoding-explanation.html and
 https://www.postgresql.org/docs/current/view-pg-replication-slots.html.
@@ -33,18 +34,19 @@ PLUGIN: Final = "pgoutput"
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """A replication slot as pg_replication_slots shows it.
+    """A replication slot as pg_replication_slots shows the slot.
 
     Attributes:
-        plugin: empty for a physical slot.
-        database: empty for a physical slot.
-        confirmed_flush: everything before it is confirmed; ZERO where there is none.
-        active_pid: backend that reads it.
+        plugin: name of the output plugin; empty for a physical slot.
+        database: name of the slot's database; empty for a physical slot.
+        confirmed_flush: every change before this LSN is confirmed; ZERO if none is.
+        active_pid: process id of the backend that reads the slot.
         wal_status: ``reserved``, ``extended``, ``unreserved`` (about to be lost) or ``lost``.
-        safe_wal_size: bytes that may still be written before it is in danger; None where there is no limit.
-        invalidation: why it can no longer be read; None where it can. Versions 14 to 16 say it less exactly.
-        failover: standbys keep a copy of it (PostgreSQL 17 and later).
-        restart: the server keeps its log from here on; ZERO where it keeps none for it.
+        safe_wal_size: bytes that may still be written before the slot is in danger; None without a limit.
+        invalidation: reason why the slot can no longer be read; None for a readable slot. Versions 14 to 16
+            give a less exact reason.
+        failover: whether standbys keep a copy of the slot (PostgreSQL 17 and later).
+        restart: start of the log that the server keeps for the slot; ZERO if it keeps none.
     """
 
     name: str
@@ -61,7 +63,7 @@ class SlotState:
 
 
 def read_slot(connection: psycopg.Connection[Any], name: str) -> SlotState | None:
-    """The slot of that name on the whole server, or None."""
+    """Return the slot with this name on the whole server, or None."""
     version = connection.info.server_version
     if version >= 170000:
         invalidation = "invalidation_reason"
@@ -101,11 +103,11 @@ def read_slot(connection: psycopg.Connection[Any], name: str) -> SlotState | Non
 
 
 def slot_problem(slot: SlotState, source: SourceSettings, database: str) -> DefiniteError | None:
-    """Why this slot can never serve the pipeline as it is; None where it can. Pure.
+    """Return why a slot in its present state can never serve the pipeline; None for a usable slot. Pure.
 
     Args:
-        slot: as read.
-        source: whose slot it should be.
+        slot: the slot, as last read.
+        source: the source whose slot it should be.
         database: name of the connected database.
     """
     drop = f"SELECT pg_drop_replication_slot({quote_literal(slot.name)});"

@@ -1,16 +1,17 @@
-"""Which lake reads the slot, as the server itself knows it.
+"""The server's own record of the lake that reads a slot.
 
-A slot gives each change once. A second lake that reads the slot takes changes away from the first one, and
-each lake alone sees nothing wrong. PostgreSQL keeps no text with a slot, so the comment of the publication
-names the lake of each slot that reads it, by the table id of `bronze.changes`.
+A slot sends each change once. A second reading lake takes changes away from the first lake, and each lake
+alone seems correct. PostgreSQL stores no text with a slot. The publication's comment therefore names, for
+each slot that reads the publication, the slot's lake, by the table id of `bronze.changes`.
 
-**When.** A first start names its lake before it makes the slot, and checks the name again once the slot is
-there (`bronze.reader.session_start`). Of two first starts at once the later name stands, and the other start
-is refused. A lake that an earlier release began is named when its stream was found to go on.
+**When.** A first start names the lake before creating the slot, and checks the name again once the slot
+exists (`bronze.reader.session_start`). With two concurrent first starts the later name remains, and the
+earlier start is refused. A lake from an earlier release is named once the continuation of the stream is
+verified.
 
-**Where nothing is written.** With ``manage: false``, in a publication of another role, and over a comment
-that somebody else wrote. There the server's own count of transactions that the slot has sent is the evidence
-(`sent_transactions`). A crash of the server resets that count.
+**Where nothing is written.** With ``manage: false``, in a publication of another role, and over a foreign
+comment. The evidence is then the server's own count of transactions that the slot has sent
+(`sent_transactions`). A crash of the server resets the count.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/sql-comment.html and
 https://www.postgresql.org/docs/current/monitoring-stats.html (pg_stat_replication_slots).
@@ -35,14 +36,14 @@ _SLOT: Final = re.compile(r"slot ([a-z0-9_]+) of lake ([0-9a-f-]{36})")
 
 
 def lakes_of_slots(comment: str | None) -> dict[str, str]:
-    """Return the id of the lake of each slot that a publication's comment names. Pure."""
+    """Return the lake id of each slot in a publication's comment. Pure."""
     if comment is None or not comment.startswith((MADE, _READ)):
         return {}
     return dict(_SLOT.findall(comment))
 
 
 def read_comment(connection: psycopg.Connection[Any], publication: str) -> str | None:
-    """Return the comment of a publication; None where it has none, or does not exist."""
+    """Return the comment of a publication; None without a comment or a publication."""
     row = connection.execute(
         "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s", [publication]
     ).fetchone()
@@ -58,15 +59,16 @@ def sent_transactions(connection: psycopg.Connection[Any], slot: str) -> int:
 
 
 def mark_slot(connection: psycopg.Connection[Any], source: SourceSettings, lake: str) -> None:
-    """Name the lake that reads the slot in the publication's comment, where this role may write there.
+    """Name the lake that reads the slot in the publication's comment, if our role may write the comment.
 
     Args:
-        connection: in autocommit mode.
-        source: names slot and publication, and says by `manage` whether the publication may be changed.
-        lake: table id of `bronze.changes`.
+        connection: a connection in autocommit mode.
+        source: names slot and publication; `manage` decides whether the reader may change the publication.
+        lake: table id of the lake's `bronze.changes`.
 
     Raises:
-        psycopg.Error: the server refused it; `LockNotAvailable` where another session holds the publication.
+        psycopg.Error: the server refused the comment; `LockNotAvailable` if another session has locked the
+            publication.
     """
     name = source.publication
     if not source.manage or lakes_of_slots(read_comment(connection, name)).get(source.slot) == lake:
