@@ -1,11 +1,11 @@
-"""What bronze holds, and every way it is written.
+"""The contents of bronze, and all code that writes bronze.
 
 In reading order:
 
-* `contract` (schemas, properties), `marks`, `position` (how far bronze is), `lake_format`;
-* `commits` (marks and rows in one commit), `gaps` and `resnapshot` (tables that lack changes);
-* `relations` (shapes), `text_lists`; what looks at the catalog saw: `catalog_log`, `storage_log`, `comments`;
-  what the stream named: `streamed_log`;
-* `changes_table` (the handle that threads share), `table_marks` (what is said of each table), `sink` (the
-  writer), `landing` (what a session writes through), `leftovers`.
+* `contract` (schemas, properties, format), `marks`, `position` (progress of the stream), `ownership`;
+* `gaps` (tables that lack changes, and requests for new snapshots);
+* `relations` (shapes), `text_lists`; results of catalog polls: `catalog_log`, `comments`; partitions that the
+  stream named: `streamed_log`;
+* `changes_table` (the handle that threads share), `table_marks` (the marks of each table), `sink` (the
+  writer), `landing` (the objects through which a session writes).
 """

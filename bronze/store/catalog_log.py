@@ -1,19 +1,23 @@
-"""A table of `control` that keeps what looks at the catalog saw of each table; the newest record counts.
+"""A table of `control` with the results of catalog polls for each source table; the newest record counts.
 
-Each record is a file. The writer joins many files to one file, and leaves out records that nobody asks for:
-older ones of a table (`Kind.history`), and all of a table that is forgotten (`CatalogLog.forget`). So the
-size follows the tables that there are, and not the time or the tables that there were.
+Each record is a file. The writer joins many files into one, and leaves out records that no reader needs
+(except in a log with `Kind.history`): older records of a table, and all records of a forgotten table
+(`CatalogLog.forget`). The size therefore depends on the existing tables, and not on time or on former tables.
 
-A record that fails may be in the table all the same; it is not known here then and is recorded again, which
-says the same twice. A process that dies before the files are joined leaves the records of a forgotten table;
+A record that fails may still be in the table. The process then does not know the record and repeats the
+record, which is harmless. A process that is killed before the join leaves the records of a forgotten table;
 the next process reads them and forgets the table again.
 
-`control.storage`: what looks at the catalog saw of each table's storage (`bronze.drift.observed_storage`).
+`control.storage` has the results of polls of each table's storage (`bronze.drift.observed_storage`). The
+order of the writes makes this log correct:
 
-The order of the writers makes it right. A copy records first what was seen *before* it took its locks, then
-commits its rows; a crash in between leaves a table that still needs its copy. A look that finds a reason for
-a new snapshot makes the resnapshot mark durable and records nothing, so that the reason stays until the copy.
-A look that finds a harmless difference records it. So what is recorded is never newer than the rows.
+* A copy first records the poll from *before* it took its locks, then commits its rows. A crash in between
+  leaves a table that still needs its copy.
+* A poll that finds a reason for a new snapshot makes the resnapshot mark durable and records nothing, so that
+  the reason remains until the copy.
+* A poll that finds a harmless difference records the difference.
+
+So a record is never newer than the rows.
 """
 
 from __future__ import annotations
@@ -45,14 +49,14 @@ _TICK: Final = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[_Seen]):
-    """What is kept.
+    """The kind of a catalog log.
 
     Attributes:
-        column: that holds it as JSON.
-        description: of the table.
-        read: what the JSON says.
-        text: the inverse; equal values give equal text.
-        history: readers ask for older records of a table, too.
+        column: the column that holds the record as JSON.
+        description: description of the Delta table.
+        read: parses the JSON of a record.
+        text: the inverse of `read`; equal values give equal text.
+        history: whether readers need older records of a table, too.
     """
 
     column: str
@@ -63,7 +67,7 @@ class Kind(Generic[_Seen]):
 
     @property
     def schema(self) -> pa.Schema:
-        """The table's columns."""
+        """The schema of the Delta table."""
         return pa.schema(
             [
                 pa.field("table_schema", pa.string()),
@@ -75,18 +79,18 @@ class Kind(Generic[_Seen]):
 
 
 class CatalogLog(Generic[_Seen]):
-    """What is known of each table. Safe to share between threads of one process.
+    """The newest record of each table. Safe to share between threads of one process.
 
-    Threads: the copies' threads and the reader's record and forget, they and the session ask (`known`), the
-    session's writer runs `tidy`. `_lock` is held around `_table`, `_forgotten` and every change of `_known`.
-    `known` takes no lock, so that the stream does not wait for a record: one look into a dict cannot be torn.
+    Threads: the reader's thread and the copies' threads record and forget, both and the session call `known`,
+    and the session's writer runs `tidy`. `_lock` guards `_table`, `_forgotten` and every change of `_known`.
+    `known` takes no lock, so that the stream does not wait for a record: a single read of a dict is atomic.
 
     Args:
-        uri: location of the table, which is made when something is recorded first.
-        kind: what is kept.
+        uri: location of the table; the first record creates the table.
+        kind: the kind of the log's records.
 
     Attributes:
-        recorded_at: of the newest record; None before the first. No two commits have the same.
+        recorded_at: time of the newest record; None before the first. No two commits have equal times.
     """
 
     def __init__(self, uri: str, kind: Kind[_Seen]) -> None:
@@ -104,15 +108,15 @@ class CatalogLog(Generic[_Seen]):
                 self._known[table], self.recorded_at = seen, recorded_at
 
     def known(self, table: TableName) -> _Seen | None:
-        """What was recorded last; None where nothing was."""
+        """Return the newest record of a table; None without a record."""
         return self._known.get(table)
 
     def all_known(self) -> list[_Seen]:
-        """What was recorded last of each table."""
+        """Return the newest record of every table."""
         return list(self._known.values())
 
     def record(self, seen: Mapping[TableName, _Seen]) -> None:
-        """Make durable what was seen, where it says something new."""
+        """Make records durable, except records equal to the known ones."""
         with self._lock:
             new = {table: one for table, one in seen.items() if self._known.get(table) != one}
             if not new:
@@ -147,9 +151,9 @@ class CatalogLog(Generic[_Seen]):
                 self._join(self._table)
 
     def forget(self, tables: Iterable[TableName]) -> None:
-        """Know nothing of tables any more; their records go when the files are joined the next time.
+        """Forget tables; the next join of files removes the records.
 
-        Of a record that comes later nothing is left out, even where another process makes the record.
+        A later record is never left out, even if another process writes the record.
         """
         with self._lock:
             for table in tables:
@@ -157,9 +161,9 @@ class CatalogLog(Generic[_Seen]):
                     self._forgotten[table] = self.recorded_at
 
     def _join(self, table: DeltaTable) -> None:
-        """Write all files as one file, without the records that nobody asks for.
+        """Write all files as one file, without the records that no reader needs.
 
-        Where another process joins or removes files at the same moment, the next record tries again.
+        If another process joins or removes files concurrently, the next record retries.
         """
         schema = self._kind.schema
         if self._kind.history:
@@ -184,14 +188,14 @@ class CatalogLog(Generic[_Seen]):
             self._forgotten.clear()
 
     def tidy(self) -> None:
-        """Remove log entries and joined files that are past their time."""
+        """Remove log entries and joined files whose retention is over."""
         with self._lock:
             if self._table is not None:
                 tidy(self._table)
 
 
 def records(table: DeltaTable, kind: Kind[_Seen]) -> list[tuple[TableName, datetime, _Seen]]:
-    """Everything that an open table holds, oldest first."""
+    """Return all records of an open table, oldest first."""
     files = [delta.read_file(table, path) for path in delta.paths_of(table)]
     rows = pa.concat_tables([kind.schema.empty_table(), *files])
     return [
@@ -210,15 +214,15 @@ _KIND: Final = Kind(
 
 
 class StorageLog(CatalogLog[ObservedStorage]):
-    """What is known of each table; see `CatalogLog`.
+    """The storage of each table; see `CatalogLog`.
 
     Args:
-        uri: location of the table, which is made when something is recorded first.
+        uri: location of the table; the first record creates the table.
     """
 
     def __init__(self, uri: str) -> None:
         super().__init__(uri, _KIND)
 
     def settles(self, before: Lsn, frontier: Lsn) -> bool:
-        """Whether a look is worth while, since the stream came from one place to another."""
+        """Check whether a poll is useful, now that the stream went from `before` to `frontier`."""
         return any(looked.settles(before, frontier) for looked in self.all_known())

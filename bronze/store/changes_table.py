@@ -1,36 +1,31 @@
-"""The one handle of `bronze.changes` that a reader's threads share, and the commits that go through it.
+"""The single handle of `bronze.changes` that a reader's threads share, and the commits through this handle.
 
-Two readers on one lake cannot interleave. Both write the same application ids, and Delta refuses a commit
-whose application id was written since the writer's version. A reader becomes the only one by a mark that
-every commit of its own carries (`bronze.store.sink.DeltaSink.claim`). An earlier reader, which does not know
-yet that it is over, fails at its next look or commit.
+**A single reader.** Two readers on the same lake cannot interleave. Both write equal application ids, and
+Delta refuses a commit if its application id was written since the writer's version. A reader becomes the only
+reader by a mark in each of its commits (`bronze.store.sink.DeltaSink.claim`). An earlier, replaced reader
+fails at the next refresh or commit. Between `adopt` and `claim` the reader that holds the slot accepts new
+commits in the table, because an earlier reader may still have a commit to make.
 
-Until that mark is there (`adopt`, `claim`), the reader that holds the slot takes over what the table says: an
-earlier reader, which is about to end, may still have a commit to make.
+**Lost answers.** A commit that fails may still have succeeded, with only the answer lost. The next refresh
+shows this: the position of the attempted commit is as good as the position before. The commit may even
+succeed later, during the next attempt. Delta then refuses the next attempt, and the stream continues from the
+late commit. All attempted positions therefore count until a later commit of this reader succeeds. The threads
+share the handle, so the next commit may come from another thread. This thread refreshes first; otherwise
+Delta would refuse the commit because of this reader's own commit. The files of a failed commit are removed
+only after a later commit of this reader, because the later commit has the version number that the lost commit
+could still have taken. Only files that no version names are removed.
 
-A commit that fails may have come about all the same, and the answer was lost. The next look at the table
-shows it: the position of the commit that was tried is as good as the one before it. It may even come about
-later, while the next one is tried; that is then refused, and the stream goes on from the late one. So all
-that was tried counts until a commit of ours has come about after it. The threads share the handle, so the
-next to commit may be another than the one that failed: it looks first, or Delta would refuse it because of a
-commit of our own. A failed commit's files are removed only after a later commit of ours, which has the number
-that the lost one could still have got; and only those that no version names.
+**Leftovers.** A process that is killed during a write leaves files of `bronze.changes` that no version names:
+up to the whole of a table that was being copied. Only the lake's new reader removes these files, because
+vacuum cannot distinguish them from files that a later commit names (`bronze.lake.compaction`). The removal is
+safe, because it runs right after the reader's claim (`bronze.store.sink`), before the reader itself writes.
+From the claim on no commit of an earlier reader succeeds, so an unnamed file stays unnamed. The log names
+compacted files as removed; they stay until `bronze.lake.compaction` removes them, because a process may be
+reading an older version. Only files with the reader's own prefixes are removed.
 
-Files of `bronze.changes` that no version names, removed by the lake's new reader.
-
-A process that is killed while it writes leaves them: up to the whole of a table that was being copied.
-Nothing else removes them, because vacuum cannot tell them from files that are still to be named
-(`bronze.lake.compaction`).
-
-Why it is safe: it runs right after the reader's claim (`bronze.store.sink`), before it writes anything
-itself. From then on no commit of an earlier reader comes about, so no file that is not named now will ever
-be. Files that were compacted are named as removed; they stay until `bronze.lake.compaction` takes
-them, for an older version may be being read. Only files whose names the reader gives are touched.
-
-Commits to `bronze.changes`: the files of rows, if any, and the marks that say what they mean, at once.
-
-Marks alone and none of the ids that stream and snapshots write: such a commit Delta lets pass beside theirs,
-from any process (`bronze.store.gaps`, `bronze.store.gaps`, `bronze.stream.timeline`).
+**Commits.** A commit to `bronze.changes` has the files of rows, if any, and the marks, at once. Delta allows
+a commit with only marks in parallel with commits of stream and snapshots, from any process, if the ids differ
+from theirs (`bronze.store.gaps`, `bronze.stream.timeline`).
 """
 
 from __future__ import annotations
@@ -64,14 +59,13 @@ if TYPE_CHECKING:
 
 
 PREFIXES: Final = ("stream-", "snapshot-")
-"""What the names of the reader's files begin with."""
+"""Prefixes of the names of the reader's files."""
 
 
 def remove_leftovers(changes: DeltaTable) -> int:
-    """Remove what no version names; how many files that were.
+    """Remove files that no version names; return the number of removed files.
 
-    Args:
-        changes: `bronze.changes` at its newest version, claimed.
+    `changes` is `bronze.changes` at its newest version, claimed.
 
     Raises:
         DeltaError, OSError: the lake cannot be read or written.
@@ -89,7 +83,7 @@ def remove_leftovers(changes: DeltaTable) -> int:
 
 
 def _joined(changes: DeltaTable) -> list[str]:
-    """Files that the log names as removed, and that are still there."""
+    """Return existing files that the log names as removed."""
     return perform(
         Effect.LIST_FILES,
         changes.table_uri,
@@ -98,19 +92,19 @@ def _joined(changes: DeltaTable) -> list[str]:
 
 
 def commit_changes(changes: DeltaTable, parts: Sequence[AddAction], marks: Sequence[Transaction]) -> None:
-    """Write one commit; the handle stays at the version before it, and nothing is flushed yet.
+    """Write one commit; the handle stays at the version before, and nothing is flushed yet.
 
     Raises:
-        CommitFailedError: one of these ids was written since the handle's version.
+        CommitFailedError: an id was written since the handle's version.
     """
     delta.commit(changes, parts, CHANGES_SCHEMA, marks)
 
 
 def commit_marks(changes: DeltaTable, uri: str, marks: Sequence[Transaction]) -> None:
-    """Write marks alone, in one commit, durably; the handle is at the newest version then.
+    """Write marks alone, in one durable commit; afterwards the handle is at the newest version.
 
     Raises:
-        CommitFailedError: as `commit_changes`.
+        CommitFailedError: an id was written since the handle's version.
     """
     before = changes.version()
     commit_changes(changes, [], marks)
@@ -120,7 +114,7 @@ def commit_marks(changes: DeltaTable, uri: str, marks: Sequence[Transaction]) ->
 
 
 def own_commit_late(uri: str) -> TransientError:
-    """The error ``lake-unwritable``: Delta refused a commit because of an earlier one of the same process."""
+    """Return ``lake-unwritable``: Delta refused a commit because of an earlier commit of this process."""
     return TransientError(
         "a commit that was given up came about after all, while the next one was tried",
         code="lake-unwritable",
@@ -130,7 +124,7 @@ def own_commit_late(uri: str) -> TransientError:
 
 
 def moved_meanwhile(uri: str) -> TransientError:
-    """The error ``concurrent-change``: an earlier reader came further while the next one was starting."""
+    """Return ``concurrent-change``: an earlier reader committed while the next reader was starting."""
     return TransientError(
         "an earlier reader of this lake made its last commit while this one was starting",
         code="concurrent-change",
@@ -140,11 +134,9 @@ def moved_meanwhile(uri: str) -> TransientError:
 
 
 def lake_in_use(uri: str, remedy: str) -> DefiniteError:
-    """The error ``lake-in-use``: Delta refused a commit, because another process wrote the same ids.
+    """Return ``lake-in-use``: Delta refused a commit because another process wrote the same ids.
 
-    Args:
-        uri: location of `bronze.changes`.
-        remedy: which process to stop.
+    `remedy` names the process to stop.
     """
     return DefiniteError(
         "another process wrote to this table at the same time", code="lake-in-use", where=uri, remedy=remedy
@@ -155,16 +147,16 @@ _T = TypeVar("_T")
 
 
 class ChangesTable:
-    """`bronze.changes`, opened for writing; made where it is missing.
+    """`bronze.changes`, opened for writing; created if missing.
 
-    Threads: the session's writer commits, the copies' threads commit and look, the reader's thread looks and
-    claims. Each method holds `_lock` for as long as it uses the handle. The lock guards `_table` (which
-    version it shows), `_flushed`, `_position`, `_attempted`, `_owner`, `_unseen`, `_adopts` and `_doubtful`.
+    Threads: the session's writer commits; the copies' threads commit and read; the reader's thread reads and
+    claims. Each method holds `_lock` while it uses the handle. The lock guards `_table` (including the
+    handle's version), `_flushed`, `_position`, `_attempted`, `_owner`, `_unseen`, `_adopts` and `_doubtful`.
     `uri` and `_ours` never change.
 
     Args:
         uri: location of the table.
-        properties: that it is made with; they name the pipeline and the source.
+        properties: properties of a new table; they name the pipeline and the source.
 
     Attributes:
         uri: location of the table.
@@ -198,29 +190,29 @@ class ChangesTable:
 
     @property
     def version(self) -> int:
-        """The newest version that this handle has seen and flushed."""
+        """The newest version that the handle has read and flushed."""
         with self._lock:
             return self._flushed
 
     @property
     def owner(self) -> Transaction:
-        """The mark of this reader, which every commit of its own carries."""
+        """The mark of this reader, part of each commit."""
         return Transaction(READER_APP, self._ours)
 
     def adopt(self) -> None:
-        """Take over what an earlier reader still commits, until `claim`."""
+        """Accept commits of an earlier reader, until `claim`."""
         with self._lock:
             self._adopts = True
 
     def claim(self) -> Position | None:
-        """Become the only reader, of whose commits alone the table is made from now on.
+        """Become the only reader: from now on no commit of another reader succeeds.
 
         Returns:
-            Where the stream stands.
+            The position of the stream.
 
         Raises:
-            DefiniteError: ``lake-in-use``: another one claims the table at the same moment.
-            TransientError: ``concurrent-change``: an earlier reader made a commit at the same moment;
+            DefiniteError: ``lake-in-use``: another reader claims the table concurrently.
+            TransientError: ``concurrent-change``: an earlier reader committed concurrently;
                 ``lake-unwritable``.
         """
         self.commit([], [])
@@ -229,7 +221,7 @@ class ChangesTable:
             return self._position
 
     def position(self) -> Position | None:
-        """Where the stream stands, read again from the table; None before the first commit.
+        """Refresh the table and return the position of the stream; None before the first commit.
 
         Raises:
             DefiniteError: ``lake-in-use``.
@@ -240,10 +232,10 @@ class ChangesTable:
             return self._position
 
     def look(self, read: Callable[[DeltaTable], _T]) -> _T:
-        """What `read` finds in the table at its newest version.
+        """Refresh the table and return the result of `read`.
 
         Raises:
-            DefiniteError, TransientError: as `position`.
+            DefiniteError, TransientError: the same errors as `position`.
         """
         with self._lock, lake_failures(self.uri, "bronze"):
             self._refresh()
@@ -251,15 +243,15 @@ class ChangesTable:
 
     @contextmanager
     def held(self) -> Iterator[DeltaTable]:
-        """The handle as it stands; no other thread uses it until the block ends."""
+        """Yield the handle at its present version; no other thread uses the handle until the block ends."""
         with self._lock:
             yield self._table
 
     def maintain(self, work: Callable[[DeltaTable], object]) -> int:
-        """Run maintenance that commits by itself; the version after it.
+        """Run maintenance with its own commits; return the version afterwards.
 
         Raises:
-            DefiniteError, TransientError: as `position`.
+            DefiniteError, TransientError: the same errors as `position`.
         """
         with self._lock, lake_failures(self.uri, "bronze"):
             self._unseen = True
@@ -274,19 +266,19 @@ class ChangesTable:
         *,
         more: Callable[[DeltaTable], Sequence[Transaction]] | None = None,
     ) -> int:
-        """Make files visible and durable together with marks; the version that holds them.
+        """Make files visible and durable together with marks; return the version with both.
 
         Args:
-            parts: files that are complete on disk; where this fails, they are ours to remove.
-            marks: what the commit says besides; the reader's own mark is added.
-            position: where the stream stands with this commit, if it is one of the stream.
-            more: marks that follow from what the newest version says.
+            parts: files that are complete on disk; after a failure this class removes them.
+            marks: the marks of the commit; this method adds the reader's own mark.
+            position: position of the stream after this commit, for a commit of the stream.
+            more: returns marks that depend on the newest version.
 
         Raises:
-            DefiniteError: ``lake-in-use``: one of the marks' ids was written by another process meanwhile.
-            TransientError: ``lake-unwritable``, also where an earlier commit of ours was given up and came
-            about late; whether the commit came about is then seen by `position`. ``concurrent-change``:
-            before a claim, an earlier reader's.
+            DefiniteError: ``lake-in-use``: another process wrote an id of the marks meanwhile.
+            TransientError: ``lake-unwritable``, also if an earlier commit of this reader was given up and
+                succeeded late; `position` then shows whether the commit succeeded. ``concurrent-change``:
+                before a claim, an earlier reader's commit.
         """
         with self._lock, lake_failures(self.uri, "bronze"):
             in_doubt, self._doubtful = self._doubtful, [*self._doubtful, *(part.path for part in parts)]
@@ -315,22 +307,22 @@ class ChangesTable:
         return version
 
     def remove(self, paths: Sequence[str]) -> None:
-        """Remove files that no commit will name, as far as the lake lets us; a later start removes others."""
+        """Remove files that no commit will name, as far as possible; a later start removes the rest."""
         with suppress(OSError, pa.ArrowException):
             delete_files(self.uri, paths)
 
     def _remove_doubtful(self) -> None:
-        """After a commit of ours: remove files of commits before it that failed and did not come about."""
+        """Remove the files of earlier commits that failed and did not succeed; call after a commit."""
         if self._doubtful:
             with suppress(OSError, pa.ArrowException):  # the next start removes what is left
                 delete_files(self.uri, set(self._doubtful) - set(delta.paths_of(self._table)))
             self._doubtful = []
 
     def _refresh(self, *, after: int = -1) -> int:
-        """Bring the handle to the newest version, later than one that we committed to.
+        """Move the handle to the newest version, greater than `after`; flush new entries to disk.
 
-        Delta checks application ids against what was written since the handle's version. What another reader
-        wrote must therefore not pass unseen when the handle moves. What was found is on disk then.
+        Delta compares application ids with the ids written since the handle's version. A move of the handle
+        must therefore not hide the commit of another reader: this method raises for such a commit.
         """
         version = delta.refresh(self._table, after=after)
         found, owner = position_of(self._table), transaction_version(self._table, READER_APP)

@@ -1,19 +1,21 @@
-"""`control.comments`: the comments that tables and columns have at the source (COMMENT ON).
+"""`control.comments`: the comments of tables and columns at the source (COMMENT ON).
 
-**Why they are not part of `bronze.relations`.** A version of a shape holds from a position in the log, which
-is what tells how to read a row. A comment has none: the log does not carry it, and a look that sees it may
-come hours before or after the changes around it are read. As a part of a shape it would make versions at
-positions where no shape began. So it is kept by relation and attnum alone, and the newest record counts. A
-column that is renamed keeps its comment, and a table that is dropped and recreated inherits none. A lake
-of an earlier release gets the table with the reader's first look; without it nothing is known of comments.
+**Why comments are not part of `bronze.relations`.** A version of a shape begins at a position in the log, and
+the position decides which rows have the shape. A comment has no position: the log does not carry comments,
+and a poll may see a comment hours before or after the reader reads the surrounding changes. As part of a
+shape, a comment would create versions at positions where no shape began. This table therefore stores comments
+by relation and attnum alone, and the newest record counts. A renamed column keeps its comment, and a table
+that is dropped and recreated inherits none. A lake of an earlier release gets the table with the reader's
+first poll; before this poll no comments are known.
 
-**How silver learns of a change.** A mark on `bronze.changes` (`COMMENTS_APP`) says when the newest record was
-made. Silver has those marks in hand in each cycle. So it reads this table only where the mark has moved, and
-the mark's commit wakes up a silver that waits for bronze.
+**How silver detects a change.** A mark on `bronze.changes` (`COMMENTS_APP`) has the time of the newest
+record. Silver already has these marks in each cycle. Silver therefore reads this table only if the mark has
+changed, and the mark's commit wakes a silver that waits for bronze.
 
-**Where the reader may die.** Before the record: the next look, or the next start's, sees the same comments.
-Between record and mark: each start compares both and sets the mark then. What silver reads is never older
-than the mark that it knows, and its own tables say what they have (`silver.schema.comments`).
+**Where the reader may be killed.** Before the record: the next poll, or the first poll of the next start,
+sees the comments again. Between record and mark: each start compares both and then sets the mark. Silver
+never reads comments older than the mark that silver knows, and silver's own tables have the comments that
+silver has applied (`silver.schema.comments`).
 
 A source without comments has neither the table nor the mark.
 """
@@ -60,23 +62,23 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LOGGER = logging.getLogger("deltasmelt.silver")
 
 DAMAGED: Final = (DeltaError, OSError, pa.ArrowException, LookupError, TypeError, ValueError)
-"""What a table raises that cannot be read or written, or does not hold what it should."""
+"""Errors of a table that cannot be read or written, or has unexpected contents."""
 
 
 class CommentLog(CatalogLog[Comments]):
-    """What is known of each table's comments; see `CatalogLog`.
+    """The comments of each table; see `CatalogLog`.
 
     Args:
-        uri: location of the table, which is made when something is recorded first.
+        uri: location of the table; the first record creates the table.
     """
 
     def __init__(self, uri: str) -> None:
         super().__init__(uri, _KIND)
 
     def note(self, seen: Mapping[TableName, Comments]) -> None:
-        """Make durable what a look saw; of a table that never had a comment there is nothing to say.
+        """Make the comments of a poll durable; skip tables that never had a comment.
 
-        A table that was renamed is known by its relation alone.
+        A renamed table is recognised by its relation alone.
         """
         commented = {one.relation_id for one in self.all_known() if one}
         self.record(
@@ -89,16 +91,16 @@ class CommentLog(CatalogLog[Comments]):
 
     @property
     def mark(self) -> int | None:
-        """When the newest record was made, in microseconds since 1970; None before the first."""
+        """Time of the newest record, in microseconds since 1970; None before the first."""
         if self.recorded_at is None:
             return None
         return (self.recorded_at - _EPOCH) // timedelta(microseconds=1)
 
 
 class KeptComments:
-    """A `CommentLog` that is opened when it is first needed, so that a damaged one stops no reader.
+    """A `CommentLog` that is opened on first use, so that a damaged log stops no reader.
 
-    Threads: as `CatalogLog`.
+    Threads: the rules of `CatalogLog`.
 
     Args:
         uri: location of the table.
@@ -110,7 +112,7 @@ class KeptComments:
         self._log: CommentLog | None = None
 
     def noted(self, seen: Mapping[TableName, Comments]) -> int | None:
-        """Make durable what a look saw (`CommentLog.note`); returns the mark after it.
+        """Make the comments of a poll durable (`CommentLog.note`); return the mark afterwards.
 
         Raises:
             DAMAGED: the table cannot be read or written.
@@ -122,7 +124,7 @@ class KeptComments:
         return self._log.mark
 
     def tidy(self) -> None:
-        """As `CatalogLog.tidy`; nothing where it is not open, or does not let us."""
+        """Tidy an open log (`CatalogLog.tidy`); do nothing if the log is not open or fails."""
         if self._log is not None:
             try:
                 self._log.tidy()
@@ -131,17 +133,17 @@ class KeptComments:
 
 
 def comments_mark(changes: DeltaTable) -> int | None:
-    """The mark of an open `bronze.changes`; None where it has none."""
+    """Return the mark of an open `bronze.changes`; None without a mark."""
     return transaction_version(changes, COMMENTS_APP)
 
 
 @delta.retry_conflict
 def set_mark(uri: str, mark: int) -> None:
-    """Say on `bronze.changes` when comments were recorded last; durable when this returns.
+    """Set the time of the newest comments on `bronze.changes`; durable on return.
 
     Args:
         uri: location of `bronze.changes`.
-        mark: as `CommentLog.mark`.
+        mark: time of the newest record (`CommentLog.mark`).
 
     Raises:
         DeltaError, OSError: the lake cannot be written.
@@ -152,7 +154,7 @@ def set_mark(uri: str, mark: int) -> None:
 
 
 class CommentsWatch:
-    """Reads the comments of one lake, again where the mark has moved. One thread at a time uses it."""
+    """Reader of a lake's comments, for one thread at a time; reads again if the mark has changed."""
 
     def __init__(self, lake: Lake) -> None:
         self._kept = KeptTable(lake, "control", COMMENTS)
@@ -160,12 +162,10 @@ class CommentsWatch:
         self._comments: dict[int, Comments] = {}
 
     def read(self, changes: DeltaTable) -> dict[int, Comments]:
-        """The newest comments by relation; of one that is missing nothing is known.
+        """Return the newest comments by relation; a relation without a record is missing.
 
-        Comments that cannot be read stop no rows: what was known stays, and the next call tries again.
-
-        Args:
-            changes: `bronze.changes`, open.
+        Unreadable comments stop no rows: the former comments stay, and the next call retries. `changes` is an
+        open `bronze.changes`.
         """
         mark = comments_mark(changes)
         if mark is not None and mark != self._mark:
@@ -195,6 +195,6 @@ def _newest(table: DeltaTable) -> dict[int, Comments]:
 
 
 def commented(relations: Sequence[Relation], comments: Mapping[int, Comments]) -> list[Relation]:
-    """Shapes with the comments that their tables have now, whichever version they are."""
+    """Return shapes with the present comments of their tables, whatever the version of the shape."""
     found = ((one, comments.get(one.relation_id)) for one in relations)
     return [one if one.comments == now else replace(one, comments=now) for one, now in found]

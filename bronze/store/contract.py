@@ -1,21 +1,21 @@
-"""The table contract of bronze: what every later layer may rely on.
+"""The table contract of bronze: the facts that every later layer may rely on.
 
-`bronze.changes` holds each change once, in commit order, values in PostgreSQL's own text. `bronze.relations`
-holds one row per version of a table's shape. Both are append-only Delta tables (``delta.appendOnly``).
+`bronze.changes` contains each change once, in commit order, with values in PostgreSQL's own text.
+`bronze.relations` has one row for each version of a table's shape. Both are append-only Delta tables
+(``delta.appendOnly``).
 
-A transaction becomes visible in `bronze.changes` by one Delta commit, whatever its size: parts of a large
-transaction are written as parquet files first and named by a single commit at its end. So every reader of
-bronze sees whole transactions.
+A transaction becomes visible in `bronze.changes` by one Delta commit, whatever its size: the reader first
+writes parts of a large transaction as parquet files, and a single commit at the transaction's end names all
+parts. Every reader of bronze therefore sees whole transactions.
 
-Where the stream stands, and each table, is said by marks (`bronze.store.marks`). Identity of the lake is in
-the table properties named below.
+Marks (`bronze.store.marks`) record the position of the stream and the state of each table. The table
+properties below identify the lake.
 
-The format of a lake: one number for all that is on disk besides the tables' own columns.
-
-It counts the meaning of marks (`bronze.store.marks`), of table properties, of control tables and of folders'
-names. A release that gives one of them another meaning raises it. The number is a property of
-`bronze.changes`, set when that table is made. A lake with another number is refused before a row of it is
-read or written, for a mark that is misread loses changes silently.
+**Format.** A single number is the format of everything on disk besides the tables' own columns: the meaning
+of marks (`bronze.store.marks`), of table properties, of control tables and of folder names. A release that
+changes a meaning raises the number. The number is a property of `bronze.changes`, set when the table is
+created. A lake with another number is refused before any row is read or written, because a misread mark
+silently loses changes.
 """
 
 from __future__ import annotations
@@ -30,16 +30,13 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 FORMAT: Final = "1"
-"""What this release reads and writes."""
+"""The format of this release, for reads and writes."""
 FORMAT_PROPERTY: Final = "deltasmelt.format"
-"""Property of `bronze.changes` that holds it."""
+"""The property of `bronze.changes` with the format."""
 
 
 def require_format(changes: DeltaTable) -> None:
-    """Refuse a lake of another format.
-
-    Args:
-        changes: an open `bronze.changes`.
+    """Refuse a lake of another format, by an open `bronze.changes`.
 
     Raises:
         DefiniteError: ``lake-format``.
@@ -91,13 +88,16 @@ CHANGES_SCHEMA: Final = pa.schema(
 )
 """`bronze.changes`.
 
-`columns` are the relation's column names in message order; `new` and `old` are parallel to it (NULL list
-where PostgreSQL sent no such tuple). In `old` with `old_is_key`, cells outside the identity are NULL and mean
-"not sent". `unchanged` names the columns whose out-of-line value was not sent; their cell in `new` is NULL.
-It is NULL (not an empty list) where there are none. For `truncate` one row per relation. For `message`:
-`columns` is [prefix, content]. For `snapshot` rows `commit_lsn` is the snapshot's LSN (its consistent point
-less one), `seq` is unique per table and snapshot, `xid` is NULL; `snapshot_end` closes the snapshot of one
-table: every `snapshot` row with its `commit_lsn` and table belongs to it, and only then do they count.
+`columns` has the relation's column names in message order. The lists `new` and `old` are parallel to
+`columns` (NULL if PostgreSQL sent no such tuple). In `old` with `old_is_key`, cells outside the identity are
+NULL and mean "not sent". `unchanged` names the columns whose out-of-line value was not sent; their cells in
+`new` are NULL. `unchanged` is NULL (not an empty list) without such columns.
+
+For `truncate` there is a row for each relation. For `message`: `columns` is [prefix, content]. For `snapshot`
+rows `commit_lsn` is the snapshot's LSN (its consistent point less one), `seq` is unique per table and
+snapshot, `xid` is NULL. `snapshot_end` closes the snapshot of one table: every `snapshot` row with the
+`commit_lsn` and table of `snapshot_end` belongs to the snapshot. `snapshot` rows count only with
+`snapshot_end`.
 """
 RELATIONS_SCHEMA: Final = pa.schema(
     [
@@ -133,25 +133,29 @@ RELATIONS_SCHEMA: Final = pa.schema(
         pa.field("recorded_at", pa.timestamp("us", tz="UTC")),
     ]
 )
-"""`bronze.relations`: a version holds for the changes of its `relation_id` after (`from_lsn`, `after_lsn`),
-in the order of (`commit_lsn`, `lsn`), until the next.
+"""`bronze.relations`: the versions of each relation's shape.
+
+A version describes the changes of its `relation_id` after (`from_lsn`, `after_lsn`), in the order of
+(`commit_lsn`, `lsn`), until the next version.
 
 `from_lsn` is the commit LSN of the transaction in which pgoutput announced the shape (or the snapshot's LSN).
-`after_lsn` is 0 where the version holds for all of that transaction's changes of the table. Where the table
-has changes in it from before the shape was another, it is the `lsn` of the last change before the new shape.
-A transaction may have many versions of one table. `table_schema` and `table_name` are the name that the table
-has when the transaction ends, where that is known: names that it has only inside of one are nobody's.
-`key` is the row key that silver folds by: key override, else primary key, else replica identity index;
-empty when there is none; `key_unique` whether an index of the source holds it to be unique. `type` is
-format_type()'s text; `type_tree` the JSON of `bronze.shapes.PgType`; `missing` the text of the value that
-rows from before the column hold in it (ADD COLUMN … DEFAULT), NULL where they hold none or it is not known.
+`after_lsn` is 0 if the version describes all changes of the table in this transaction. If the transaction has
+changes from before the new shape, `after_lsn` is the `lsn` of the last change before the new shape. A
+transaction may have many versions of one table.
+
+`table_schema` and `table_name` are the table's name at the transaction's end, if known: a temporary name
+inside of a transaction never counts. `key` is the row key that silver folds by: key override, else primary
+key, else replica identity index; empty without a key. `key_unique` means that an index of the source keeps
+the key unique. `type` is the text of format_type(); `type_tree` the JSON of `bronze.shapes.PgType`. `missing`
+is the text of the column's value in rows older than the column (ADD COLUMN … DEFAULT), NULL without a value
+or if unknown.
 """
 REPEATING: Final = ("op", "table_schema", "table_name", "columns.list.element", "unchanged.list.element")
-"""Columns of `bronze.changes` whose values repeat; only these get a dictionary."""
+"""Columns of `bronze.changes` with repeating values; only these columns get a dictionary."""
 MEASURED: Final = ("commit_lsn", "seq", "table_schema", "table_name", "op")
 """Columns of `bronze.changes` whose least and greatest values go into Delta's statistics."""
 SAME_IN_A_SNAPSHOT: Final = ("commit_lsn", "lsn", "commit_ts", "relation_id", "ingested_at")
-"""Columns that hold one value, or few, in all rows of a snapshot."""
+"""Columns with one value, or few values, in all rows of a snapshot."""
 _SAME: Final = pa.dictionary(pa.int32(), pa.string())
 ROWS_SCHEMA: Final = pa.schema(
     [
@@ -161,4 +165,4 @@ ROWS_SCHEMA: Final = pa.schema(
         for field in CHANGES_SCHEMA
     ]
 )
-"""`CHANGES_SCHEMA` where what repeats is a dictionary: parquet takes it over as it is, without hashing."""
+"""`CHANGES_SCHEMA` with dictionaries for repeating values: parquet copies a dictionary without hashing."""

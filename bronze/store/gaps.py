@@ -1,52 +1,49 @@
-"""Tables of which bronze lacks changes: the gap mark, and what was seen of each table when it was set.
+"""Tables whose changes are missing in bronze, and requests for new snapshots: gap marks and resnapshot marks.
 
-**The mark.** A gap mark is an application transaction of `bronze.changes`, `gap_app(table)`, whose version is
-an LSN G: changes of this table with a commit LSN up to G may be missing. A snapshot after G (S > G) heals it,
-so the mark is never removed. Each gap mark is set together with a resnapshot mark
-(`bronze.store.gaps`), in one commit, so a gap that is known is also a gap that is being healed.
+**The gap mark** is an application transaction of `bronze.changes`, `gap_app(table)`, whose version is an LSN
+G: changes of the table with a commit LSN up to G may be missing. A snapshot after G (S > G) heals the gap, so
+no process ever removes the mark. One commit sets a gap mark together with a resnapshot mark, so a known gap
+is also a gap that is being healed.
 
 **Why changes may be missing**:
 
-* they were not published (`bronze.drift.membership`);
-* the table went by another name then (`bronze.stream.session`);
+* the publication did not carry them (`bronze.drift.membership`);
+* the table had another name then (`bronze.stream.session`);
 * the slot was lost (`bronze.reader.recovery`);
 * PostgreSQL made them without an event (`bronze.drift.storage`);
-* it cannot be told which columns they mean (`bronze.pgoutput.relation_versions`);
-* their texts could not be converted (`bronze.stream.encodings`), or their shape not be read
-  (`bronze.reader.table_errors`), as that of a partition whose replica identity sends less than a key; of many
-  such changes the first opens the gap (`bronze.store.table_marks`);
-* the table was left out for an error, until a session read it again (`bronze.reader.carried_tables`).
+* the reader cannot assign their columns (`bronze.pgoutput.relation_versions`);
+* their texts cannot be converted (`bronze.stream.encodings`), or their shape cannot be read
+  (`bronze.reader.table_errors`), like the shape of a partition whose replica identity sends less than a key;
+  of many such changes the first opens the gap (`bronze.store.table_marks`);
+* the reader skipped the table after an error, until a session read the table again
+  (`bronze.reader.carried_tables`).
 
-**What silver does.** It leaves a table out of its cuts from the moment that the mark is there until the
-snapshot after it is (`is_whole`). No cut that is written then names a version that lacks changes. `healing`
-says why nothing but a snapshot ends a gap.
+**Silver's part.** Silver leaves a table out of its cuts from the mark until the next snapshot (`is_whole`).
+So no new cut names a version that lacks changes. `healing` explains why only a snapshot ends a gap.
 
-**When a process dies.** The commit holds marks alone and none of the ids that stream and snapshots write;
-Delta lets it pass beside theirs. `note` sets the fingerprint with the gap that it means.
+**If the process is killed.** The commit has marks alone, and no id that stream and snapshots write; Delta
+allows the commit in parallel with theirs. `note` sets the fingerprint together with its gap.
 
-Tables that need a new snapshot: the resnapshot mark, which any process may set.
+**The resnapshot mark** is an application transaction of `bronze.changes`, `resnapshot_app(table)`, whose
+version is an LSN R; any process may set the mark. A table needs a snapshot if the table has no complete
+snapshot, or if R is at or past the newest snapshot. R is the server's WAL position at the request. Any
+snapshot that began afterwards (S > R) therefore settles the mark, and no process needs to remove the mark:
+marks only grow.
 
-A resnapshot mark is an application transaction of `bronze.changes`, `resnapshot_app(table)`, whose version is
-an LSN R. A table needs a snapshot when it has no complete one, or when R is at or past its newest one. R is
-the server's WAL position when the snapshot was asked for, so any snapshot that began afterwards (S > R)
-settles the mark, and nothing has to remove it: marks only grow.
+**A mark beyond the server's own log** was set with the LSN of another server. No snapshot settles such a mark
+before the log has reached the LSN. The reader moves the mark back to the end of the log (`move_back`). The
+moved mark is a request as of now, because the mark may have covered an earlier request that is still open.
 
-**A mark beyond the server's own log** was set by the LSN of another server. No snapshot settles such a mark
-before the log has come that far. The reader moves it back to the end of the log (`move_back`), which is a
-request as of now, since the mark may have covered an earlier request that is still open.
+**In parallel with a running reader.** The commit has marks alone: no rows, and no application id that the
+stream or a snapshot writes. So Delta allows the commit in parallel with theirs, and the sink, which compares
+the stream's position at each refresh, finds no move. Two concurrent requests for one table conflict in their
+id; the later request reads again and writes only marks that are still greater.
 
-Why another process may set it beside a running reader: the commit holds marks alone, no rows and none of the
-application ids that the stream or a snapshot writes. So Delta lets it pass beside their commits, and the
-sink, which compares the stream's position whenever it looks, finds that unmoved. Two requests for one table
-at the same moment are a conflict of the same id; the later one looks again and writes only what is still
-greater.
+A crash before the commit leaves nothing; a crash after the commit leaves a mark that the reader finds at its
+next poll, also after a restart. A failed commit leaves either; the caller gets the error and may repeat the
+request, because a repeated request counts once.
 
-A crash before the commit leaves nothing, after it a mark that the reader finds at its next look, also after a
-restart. A commit that fails leaves either; the caller gets the error and may ask again: the same request
-twice is one.
-
-From the mark on silver leaves the table out of its cuts, until the first snapshot after it
-(`bronze.store.gaps`).
+From the mark on silver leaves the table out of its cuts, until the first snapshot after the mark.
 """
 
 from __future__ import annotations
@@ -77,28 +74,28 @@ if TYPE_CHECKING:
 
 
 def resnapshot_of(changes: DeltaTable, table: TableName) -> Lsn | None:
-    """R of a table, as an open `bronze.changes` says; None where it was never asked for."""
+    """Return R of a table in an open `bronze.changes`; None without a request."""
     version = transaction_version(changes, resnapshot_app(table))
     return None if version is None else Lsn(version)
 
 
 def needs_snapshot(changes: DeltaTable, table: TableName) -> bool:
-    """Whether an open `bronze.changes` lacks a snapshot of this table that is new enough."""
+    """Check whether an open `bronze.changes` lacks a snapshot of this table that is new enough."""
     taken, wanted = snapshot_of(changes, table), resnapshot_of(changes, table)
     return taken is None or (wanted is not None and wanted >= taken)
 
 
 @delta.retry_conflict
 def request_snapshots(uri: str, tables: Sequence[TableName], lsn: Lsn) -> None:
-    """Ask for snapshots of tables at a point after `lsn`; durable when this returns.
+    """Request snapshots of tables at a position after `lsn`; durable on return.
 
     Args:
         uri: location of `bronze.changes`.
-        tables: a table whose mark is at or past `lsn` already is left as it is.
-        lsn: the server's WAL position now.
+        tables: the tables to copy; a mark at or past `lsn` stays unchanged.
+        lsn: present WAL position of the server.
 
     Raises:
-        TableNotFoundError: there is no `bronze.changes`.
+        TableNotFoundError: `bronze.changes` does not exist.
         DeltaError, OSError: the lake cannot be written.
     """
     changes = delta.open_existing(uri)
@@ -113,15 +110,15 @@ def request_snapshots(uri: str, tables: Sequence[TableName], lsn: Lsn) -> None:
 
 @delta.retry_conflict
 def move_back(uri: str, seen: Mapping[TableName, Lsn], end: Lsn) -> list[TableName]:
-    """Move marks that lie beyond the server's log back to its end; durable when this returns.
+    """Move marks beyond the server's log back to the log's end; durable on return.
 
-    A gap mark that lies beyond the log is moved with the request. A mark that another process set since it
-    was read is left to the next look.
+    A gap mark beyond the log moves together with the request. A mark that another process set in the meantime
+    waits for the next poll.
 
     Args:
         uri: location of `bronze.changes`.
-        seen: resnapshot marks as they were read.
-        end: the server's WAL position, read after the marks.
+        seen: resnapshot marks, as last read.
+        end: WAL position of the server, read after the marks.
 
     Returns:
         Tables whose marks were moved.
@@ -139,39 +136,36 @@ def move_back(uri: str, seen: Mapping[TableName, Lsn], end: Lsn) -> list[TableNa
 
 
 def is_open(changes: DeltaTable, table: TableName) -> bool:
-    """Whether an open `bronze.changes` has a gap of this table and no snapshot after it."""
+    """Check whether an open `bronze.changes` has a gap of this table and no snapshot after the gap."""
     gap = transaction_version(changes, gap_app(table))
     return gap is not None and _first_after(changes, table, gap, healed_app) is None
 
 
 def is_left_out(changes: DeltaTable, table: TableName) -> bool:
-    """Whether the source's changes of a table are no longer read.
+    """Check whether the reader no longer reads the source's changes of a table.
 
-    It was dropped, renamed, taken out of the patterns, or has a problem. Its rows are those of an earlier
-    time; should it come back, `note` finds a gap.
+    The table was dropped, renamed, removed from the patterns, or has a problem. Its rows are from an earlier
+    time; if the table returns, `note` finds a gap.
     """
     return bool(transaction_version(changes, fingerprint_app(table)) == NOT_CARRIED)
 
 
 def is_whole(changes: DeltaTable, table: TableName, end: Lsn) -> bool:
-    """Whether silver may carry a table to the end of a window.
+    """Check whether silver may carry a table to the end of a window.
 
-    Bronze has every change of it that counts there, and every snapshot that was asked for.
+    Bronze must have every change of the table up to the end, and every requested snapshot.
 
-    **Why a snapshot counts that was asked for without a gap** (`smelt snapshot`). Its table is left out in
-    the same way, from the resnapshot mark R on until the first snapshot after R. That one writes
-    `resnapshotted_app(table)`. Otherwise silver would fold on while the table is copied, be past that
-    snapshot when that arrives, and never load it. What lies between is in bronze, so it is no gap: a history
-    keeps it.
+    **Why a snapshot counts that was requested without a gap** (`smelt snapshot`). Silver leaves the table out
+    in the same way, from the resnapshot mark R until the first snapshot after R. The snapshot's commit writes
+    `resnapshotted_app(table)`. Otherwise silver would continue to fold during the copy, be past the snapshot
+    on its arrival, and never load the snapshot. Bronze has all changes in between, so there is no gap: a
+    history keeps these changes.
 
-    **Why silver is never past the snapshot that it waits for.** A cycle that did not see the mark read a
+    **Why silver is never past the snapshot that silver waits for.** A cycle that did not see the mark read a
     frontier that bronze had before the mark was durable. The snapshot begins after the reader has seen the
-    mark, so its LSN is greater.
+    mark, so the snapshot's LSN is greater.
 
-    Args:
-        changes: an open `bronze.changes`.
-        table: which.
-        end: the window's end; a snapshot after it does not count yet.
+    `changes` is an open `bronze.changes`. A snapshot after `end`, the window's end, does not count yet.
     """
     for app, healer in ((gap_app, healed_app), (resnapshot_app, resnapshotted_app)):
         mark = transaction_version(changes, app(table))
@@ -182,7 +176,7 @@ def is_whole(changes: DeltaTable, table: TableName, end: Lsn) -> bool:
 
 
 def healed_at(changes: DeltaTable, table: TableName) -> Lsn | None:
-    """LSN of the snapshot that healed the newest gap of a table; None without a gap, or where it is open."""
+    """Return the LSN of the snapshot that healed the newest gap of a table; None without a healed gap."""
     gap = transaction_version(changes, gap_app(table))
     healed = None if gap is None else _first_after(changes, table, gap, healed_app)
     return None if healed is None else Lsn(healed)
@@ -191,27 +185,27 @@ def healed_at(changes: DeltaTable, table: TableName) -> Lsn | None:
 def _first_after(
     changes: DeltaTable, table: TableName, mark: int, healer: Callable[[TableName], str]
 ) -> int | None:
-    """LSN of the first snapshot after a mark; of the newest one in a lake from before that was kept."""
+    """Return the LSN of the first snapshot after a mark; in a lake of an earlier release, of the newest."""
     found = (transaction_version(changes, healer(table)), snapshot_of(changes, table))
     return next((lsn for lsn in found if lsn is not None and lsn > mark), None)
 
 
 def healing(changes: DeltaTable, table: TableName, lsn: Lsn) -> list[Transaction]:
-    """The marks that a snapshot's own commit sets where it is the first after a gap or a request.
+    """Return the marks that a snapshot's own commit sets as the first snapshot after a gap or a request.
 
-    While a gap mark is being written the stream goes on, and silver may already have passed G with a table
-    that lacks the change. So nothing but a snapshot ends a gap: the first one after G writes
-    `healed_app(table)` with its LSN. Later snapshots leave that mark alone, for a table whose gap was healed
-    is not to be left out again while silver is still before the newest of them.
+    While a gap mark is being written, the stream continues, and silver may already have passed G with a table
+    that lacks the change. So only a snapshot ends a gap: the first snapshot after G writes
+    `healed_app(table)` with its LSN. Later snapshots leave this mark unchanged, because silver must not leave
+    out a healed table again while silver is still before the newest snapshot.
 
-    A gap may be set, through another handle, while a snapshot after it is committed, which then lacks the
-    mark. That one heals it all the same (`_first_after`); the next writes the mark with the LSN of that one,
-    before it is the newest itself.
+    A process may set a gap, through another handle, during the commit of a snapshot after the gap. The
+    snapshot then lacks the mark, but still heals the gap (`_first_after`). The next snapshot writes the mark
+    with the LSN of the first, before itself becoming the newest.
 
     Args:
         changes: `bronze.changes` at its newest version.
-        table: that was copied.
-        lsn: of the snapshot.
+        table: the table that was copied.
+        lsn: LSN of the snapshot.
     """
     marks = []
     for app, healer in ((gap_app, healed_app), (resnapshot_app, resnapshotted_app)):
@@ -225,27 +219,28 @@ def healing(changes: DeltaTable, table: TableName, lsn: Lsn) -> list[Transaction
 
 
 def gap_marks(tables: Iterable[TableName], lsn: Lsn) -> list[Transaction]:
-    """The marks that say: changes up to `lsn` may be missing, these tables need a new snapshot."""
+    """Return marks: changes up to `lsn` may be missing, and these tables need a new snapshot."""
     return [Transaction(app(table), int(lsn)) for table in tables for app in (gap_app, resnapshot_app)]
 
 
 @delta.retry_conflict
 def open_gaps(uri: str, tables: Collection[TableName], lsn: Lsn, *, beyond: bool = False) -> list[TableName]:
-    """Say that changes of these tables up to an LSN are missing, and ask for them; durable on return.
+    """Mark tables as incomplete up to `lsn` and request a new snapshot of each; durable on return.
 
-    G is where the log ended after the look that found the gap, so the lost change lies at or before it. Of
-    columns that cannot be told it is the change's own LSN.
+    G is the end of the log after the poll that found the gap, so the lost change lies at or before G. For
+    columns that the reader cannot assign, G is the change's own LSN.
 
     Args:
         uri: location of `bronze.changes`.
-        tables: one whose gap is open already is left as it is: its snapshot is still to come.
-        lsn: the server's WAL position, read after the gap was seen.
-        beyond: a gap that is open but ends before `lsn` is moved on to it. For `lsn` is a change's own, and
-            the snapshot that is to come may be from before it. One that a snapshot after `lsn` healed is
-            left.
+        tables: the tables that lack changes; an open gap stays unchanged, because its snapshot is still to
+            come.
+        lsn: WAL position of the server, read after the gap was seen.
+        beyond: also move an open gap that ends before `lsn` to `lsn`. `lsn` is then a change's own, and the
+            next snapshot may be from before the change. A gap that a snapshot after `lsn` healed stays
+            unchanged.
 
     Returns:
-        Those of the tables that have an open gap now. A snapshot after `lsn` leaves its table without.
+        The tables that have an open gap now. A snapshot after `lsn` leaves its table without a gap.
 
     Raises:
         DeltaError, OSError: the lake cannot be written.
@@ -266,24 +261,24 @@ def _opens(changes: DeltaTable, table: TableName, lsn: Lsn, *, beyond: bool) -> 
 
 @delta.retry_conflict
 def note(uri: str, seen: Mapping[TableName, int], left_out: Iterable[TableName], lsn: Lsn) -> list[TableName]:
-    """Remember what was seen of tables; where it differs from what was remembered, that is a gap.
+    """Record the fingerprints of tables; open a gap for each table whose fingerprint differs from the record.
 
-    So also before a table's first complete snapshot: the one that is under way may be from before the
-    difference. A first sight is none.
+    A difference opens a gap even before a table's first complete snapshot, because the running snapshot may
+    be from before the difference. A first fingerprint opens no gap.
 
-    `fingerprint_app(table)` holds how the source carried the table when it was last looked at
-    (`bronze.drift.membership`). It is written by the same commit as the gap that a difference means. So a
-    crash leaves either the old one, and the next look finds the difference again, or fingerprint, gap and
-    request. So does a commit that fails, for a fingerprint that is not in the lake was not seen.
+    `fingerprint_app(table)` has the fingerprint of the last poll (`bronze.drift.membership`). The commit that
+    opens the gap also writes the fingerprint. So a crash leaves either the old fingerprint, and the next poll
+    finds the difference again, or fingerprint, gap and request. So does a failed commit, because a
+    fingerprint outside the lake was not seen.
 
     Args:
         uri: location of `bronze.changes`.
-        seen: by table, the fingerprint of now.
-        left_out: tables of this bronze that are not selected now; a gap only if they ever come back.
-        lsn: the server's WAL position, read after the fingerprints were.
+        seen: the present fingerprint of each table.
+        left_out: tables of this bronze that are not selected now; a gap only after a return.
+        lsn: WAL position of the server, read after the fingerprints.
 
     Returns:
-        The tables with a gap; durable when this returns.
+        The tables with a gap; durable on return.
 
     Raises:
         DeltaError, OSError: the lake cannot be written.
@@ -305,5 +300,5 @@ def note(uri: str, seen: Mapping[TableName, int], left_out: Iterable[TableName],
 
 
 def _growing(changes: DeltaTable, marks: Iterable[Transaction]) -> list[Transaction]:
-    """Those marks that say more than the table has: a snapshot between the two would heal too much."""
+    """Return the marks greater than the table's present marks: a snapshot in between would heal too much."""
     return [mark for mark in marks if (transaction_version(changes, mark.app_id) or 0) < mark.version]

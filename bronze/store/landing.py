@@ -1,4 +1,4 @@
-"""What the stream and the snapshots share on the lake's side."""
+"""The objects of the lake that the stream and the snapshots share."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ if TYPE_CHECKING:
 
 
 def _nowhere(_: str) -> None:
-    """No test listens."""
+    """Do nothing at a named point: no test waits there."""
 
 
 def _at_once(_: int) -> None:
-    """Nothing slows the reading down."""
+    """Return without a pause: nothing slows down the reading."""
 
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """Where rows land, from the stream or a snapshot.
+    """The way of rows into the lake, from the stream or a snapshot.
 
     Attributes:
-        sink: makes them durable.
-        shapes: makes the shapes durable that they have.
-        progress: counts them.
-        reached: called at named points on the way; fault tests kill the process there.
+        sink: makes rows and marks durable.
+        shapes: makes the rows' shapes durable.
+        progress: counts rows, commits and snapshots.
+        reached: called at named points of the work; fault tests kill the process there.
         pace: called with the bytes of each block of a snapshot; may sleep, to spare the server.
-        resnapshots: a table gets a new snapshot by itself where the stream alone cannot tell its rows.
+        resnapshots: whether a table gets a new snapshot automatically if the stream alone cannot provide its
+            rows.
     """
 
     sink: DeltaSink

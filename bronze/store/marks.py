@@ -1,14 +1,13 @@
-"""Every mark that bronze sets: application ids of Delta transactions, and what their versions say.
+"""Every mark that bronze sets: application ids of Delta transactions, and the meaning of their versions.
 
-A mark is Delta's ``txn`` action: an id and a version, which a commit sets together with its rows. So what a
-mark says became true with the rows that it speaks of. All stand on `bronze.changes` but `COMPACTION_APP`,
-which any table may have (`bronze.lake.compaction`).
+A mark is Delta's ``txn`` action: an id and a version, which a commit sets together with rows. A mark is
+therefore valid exactly from the commit of its rows. All marks are on `bronze.changes`, except
+`COMPACTION_APP`, which any table may have (`bronze.lake.compaction`).
 
-Of the stream: `STREAM_APP`, `CONFIRM_APP`, `TIME_APP`, `SENT_APP`, `SENT_TIME_APP`,
-`SENT_FRONTIER_APP`, `TIMELINE_APP`, `SERVER_START_APP`, `READER_APP`, `STARTING_OVER_APP`.
-Of what lies beside it: `COMMENTS_APP`.
-Of one table each: `snapshot_app`, `resnapshot_app`, `gap_app`, `healed_app`, `resnapshotted_app`,
-`fingerprint_app`.
+Marks of the stream: `STREAM_APP`, `CONFIRM_APP`, `TIME_APP`, `SENT_APP`, `SENT_TIME_APP`,
+`SENT_FRONTIER_APP`, `TIMELINE_APP`, `SERVER_START_APP`, `READER_APP`, `STARTING_OVER_APP`. Mark of the
+comments: `COMMENTS_APP`. Marks of each table: `snapshot_app`, `resnapshot_app`, `gap_app`, `healed_app`,
+`resnapshotted_app`, `fingerprint_app`.
 
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#transaction-identifiers.
 """
@@ -49,70 +48,70 @@ __all__ = [
 ]
 
 STREAM_APP: Final = "deltasmelt.stream"
-"""The frontier, inclusive: every transaction whose commit LSN is at or before it is in the table."""
+"""The frontier, inclusive: the table has every transaction with a commit LSN at or before the frontier."""
 
 CONFIRM_APP: Final = "deltasmelt.confirm"
 """The WAL position up to which the slot may be confirmed: exclusive, never before the frontier."""
 
 TIME_APP: Final = "deltasmelt.time"
-"""The frontier's time in microseconds since 1970: its newest commit's, or the server's clock when idle."""
+"""The frontier's time in microseconds since 1970: the newest commit's, or the server's clock when idle."""
 
 SENT_APP: Final = "deltasmelt.sent"
-"""Commit LSN of the newest transaction that the server sent, whatever is kept of it (`SentTransaction`)."""
+"""Commit LSN of the newest transaction that the server sent, even without a row (`SentTransaction`)."""
 
 SENT_TIME_APP: Final = "deltasmelt.sent-time"
-"""Commit time of that transaction in microseconds since 1970; 0 where it has none."""
+"""Commit time of the transaction in `SENT_APP`, in microseconds since 1970; 0 without a time."""
 
 SENT_FRONTIER_APP: Final = "deltasmelt.sent-frontier"
-"""The frontier that the marks of that transaction were set with; beside another frontier they say nothing."""
+"""The frontier at which `SENT_APP` and `SENT_TIME_APP` were set; at another frontier both are invalid."""
 
 TIMELINE_APP: Final = "deltasmelt.timeline"
 """The server's timeline that bronze has followed (`bronze.stream.timeline`)."""
 
 SERVER_START_APP: Final = "deltasmelt.server-start"
-"""When the server that bronze has followed was started, in microseconds since 1970."""
+"""Start of the server that bronze has followed, in microseconds since 1970."""
 
 READER_APP: Final = "deltasmelt.reader"
-"""A number of the reader that has the lake (`bronze.store.sink`)."""
+"""The number of the reader that owns the lake (`bronze.store.sink`)."""
 
 STARTING_OVER_APP: Final = "deltasmelt.starting-over"
-"""The frontier after which the log is given up (`bronze.reader.recovery`); past it the mark says nothing."""
+"""The frontier after which the log is given up (`bronze.reader.recovery`); meaningless past the frontier."""
 
 COMMENTS_APP: Final = "deltasmelt.comments"
-"""When the source's comments were recorded last, in microseconds since 1970 (`bronze.store.comments`)."""
+"""Time of the newest record of comments, in microseconds since 1970 (`bronze.store.comments`)."""
 
 
 def snapshot_app(table: TableName) -> str:
-    """LSN of the newest complete snapshot of a table."""
+    """Return the id of the mark: LSN of the newest complete snapshot of a table."""
     return f"deltasmelt.snapshot:{table.quoted}"
 
 
 def resnapshot_app(table: TableName) -> str:
-    """A snapshot of the table at or before this LSN is not enough (`bronze.store.gaps`)."""
+    """Return the id of the mark: a snapshot at or before this LSN is too old (`bronze.store.gaps`)."""
     return f"deltasmelt.resnapshot:{table.quoted}"
 
 
 def gap_app(table: TableName) -> str:
-    """Changes of the table up to this LSN may be missing (`bronze.store.gaps`)."""
+    """Return the id of the mark: changes of the table up to this LSN may be missing (`bronze.store.gaps`)."""
     return f"deltasmelt.gap:{table.quoted}"
 
 
 def healed_app(table: TableName) -> str:
-    """LSN of the first snapshot of the table after its gap."""
+    """Return the id of the mark: LSN of the first snapshot of the table after its gap."""
     return f"deltasmelt.healed:{table.quoted}"
 
 
 def resnapshotted_app(table: TableName) -> str:
-    """LSN of the first snapshot of the table after its resnapshot mark."""
+    """Return the id of the mark: LSN of the first snapshot of the table after its resnapshot mark."""
     return f"deltasmelt.resnapshotted:{table.quoted}"
 
 
 def fingerprint_app(table: TableName) -> str:
-    """A fingerprint of how the source last carried the table (`bronze.drift.membership`)."""
+    """Return the id of the mark: fingerprint of the table's membership (`bronze.drift.membership`)."""
     return f"deltasmelt.fingerprint:{table.quoted}"
 
 
 def snapshot_of(changes: DeltaTable, table: TableName) -> Lsn | None:
-    """LSN of the newest complete snapshot of a table, as an open `bronze.changes` says; None without one."""
+    """Return the LSN of a table's newest complete snapshot in an open `bronze.changes`, or None."""
     version = transaction_version(changes, snapshot_app(table))
     return None if version is None else Lsn(version)

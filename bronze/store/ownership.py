@@ -1,8 +1,8 @@
-"""Whose lake it is: which pipeline, cluster and database the changes of `bronze.changes` come from.
+"""The owner of a lake: pipeline, cluster and database of the changes in `bronze.changes`.
 
-The properties of `bronze.changes` say so from the commit that makes the table. LSNs of two clusters, and
-tables of two databases, have nothing in common. So a lake of another source is refused before it is compared
-with a server or written.
+The properties of `bronze.changes` name the owner, from the commit that creates the table. LSNs of two
+clusters, and tables of two databases, cannot be compared. A lake of another source is therefore refused
+before it is compared with a server or written.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WHOSE: Final = {
 
 
 def owner_properties(pipeline: str, server: ServerIdentity | None = None) -> dict[str, str]:
-    """Return the properties that name a pipeline and, where it is given, the server of its source."""
+    """Return the properties that name a pipeline and, if given, the server of its source."""
     properties = {PIPELINE_PROPERTY: pipeline}
     if server is not None:
         properties[SYSTEM_PROPERTY] = str(server.system_identifier)
@@ -45,12 +45,12 @@ def owner_properties(pipeline: str, server: ServerIdentity | None = None) -> dic
 
 
 def foreign(uri: str, found: Mapping[str, str], ours: Mapping[str, str]) -> Iterator[DefiniteError]:
-    """Yield an error for each property by which a lake belongs to somebody else. Pure.
+    """Yield an error for each property with another owner. Pure.
 
     Args:
         uri: location of `bronze.changes`.
-        found: properties of `bronze.changes`.
-        ours: as `owner_properties` gives them.
+        found: the properties of `bronze.changes`.
+        ours: the properties from `owner_properties` of this pipeline.
     """
     for name, (code, what) in _WHOSE.items():
         if name in ours and name in found and found[name] != ours[name]:
@@ -69,13 +69,14 @@ def require_own_lake(
     """Open `bronze.changes`; refuse a lake of another format, pipeline, cluster or database.
 
     Args:
-        lake: where it lies.
+        lake: the lake of the pipeline.
         pipeline: name of the pipeline.
-        server: the source's; None: the server is not asked.
-        again: this process has opened the lake before. Then a missing bucket is an outage, not a mistake.
+        server: identity of the source; None skips the comparison with the server.
+        again: whether this process has opened the lake before; a missing bucket is then an outage, no
+            mistake.
 
     Returns:
-        The table; None where bronze has not begun.
+        The table; None before bronze has begun.
 
     Raises:
         DefiniteError: ``lake-format``, ``lake-of-another-pipeline``, ``lake-of-another-server``,
@@ -91,10 +92,10 @@ def require_own_lake(
 
 
 def refuse_foreign(changes: DeltaTable, pipeline: str, server: ServerIdentity | None = None) -> None:
-    """Refuse an open `bronze.changes` as `require_own_lake` does.
+    """Refuse an open `bronze.changes` for the reasons of `require_own_lake`.
 
     Raises:
-        DefiniteError: as `require_own_lake`.
+        DefiniteError: the same errors as `require_own_lake`.
     """
     require_format(changes)
     for error in foreign(

@@ -1,8 +1,8 @@
-"""Where the stream stands: the reader's position, kept as transaction marks of `bronze.changes` itself.
+"""The position of the stream, stored as transaction marks of `bronze.changes` itself.
 
-The marks are part of the very commit that holds the rows, so rows and position cannot disagree, whatever is
-killed when. Whoever polls it keeps a `PositionWatch`; to read it once costs one load of the table's log since
-its newest checkpoint.
+The commit with the rows also has the marks, so rows and position cannot disagree, whichever process is killed
+at whichever moment. A caller that polls the position uses a `PositionWatch`; a single read loads the table's
+log since the newest checkpoint.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class SentTransaction:
-    """A transaction that the server sent, by what no other transaction of any history has as well.
+    """A transaction that the server sent, identified by values that no transaction of another history shares.
 
     Attributes:
         lsn: commit LSN; for a message outside of transactions, the last byte of its record.
-        time: commit time in microseconds since 1970; 0 for such a message, or where nothing was sent yet.
+        time: commit time in microseconds since 1970; 0 for such a message, or before the first transaction.
     """
 
     lsn: Lsn
@@ -58,13 +58,13 @@ class Position:
     """The position of the stream in bronze.
 
     Attributes:
-        frontier: every transaction with a commit LSN up to and including this one is in `bronze.changes`.
-        confirm: the WAL position up to which the slot may be confirmed, and at which the stream starts again
+        frontier: every transaction with a commit LSN up to and including this LSN is in `bronze.changes`.
+        confirm: the WAL position up to which the slot may be confirmed, and at which the stream restarts
             (exclusive end).
         version: version of `bronze.changes` that was read.
         commit_ts: commit time at the frontier; None before the first change.
-        sent: the newest transaction at or before the frontier that the server sent, also one of which bronze
-            keeps no row; None where a release moved the frontier that records no such transaction.
+        sent: the newest transaction at or before the frontier that the server sent, even without a row in
+            bronze; None if the frontier was moved by a release that does not record the transaction.
     """
 
     frontier: Lsn
@@ -75,12 +75,12 @@ class Position:
 
     @classmethod
     def first(cls, point: Lsn, version: int = 0, commit_ts: datetime | None = None) -> Position:
-        """Return the position of a slot that was just made at a point, before it has sent anything."""
+        """Return the position of a new slot at `point`, before the slot has sent anything."""
         before = Lsn(point - 1)
         return cls(before, point, version, commit_ts, SentTransaction(before, 0))
 
     def marks(self) -> list[Transaction]:
-        """The transaction marks that say this position."""
+        """Return the transaction marks of this position."""
         marks = [Transaction(STREAM_APP, int(self.frontier)), Transaction(CONFIRM_APP, int(self.confirm))]
         if self.commit_ts is not None:
             marks.append(Transaction(TIME_APP, (self.commit_ts - _EPOCH) // _MICROSECOND))
@@ -92,7 +92,7 @@ class Position:
 
 
 def position_of(table: DeltaTable) -> Position | None:
-    """The position that an open `bronze.changes` says; None before the reader's first commit."""
+    """Return the position in an open `bronze.changes`; None before the reader's first commit."""
     frontier, confirm = transaction_version(table, STREAM_APP), transaction_version(table, CONFIRM_APP)
     if frontier is None or confirm is None:
         return None
@@ -104,7 +104,8 @@ def position_of(table: DeltaTable) -> Position | None:
 def _sent(table: DeltaTable, frontier: int) -> SentTransaction | None:
     """Return the newest transaction as recorded with a frontier.
 
-    A release that records no such transaction moves the frontier and leaves the marks of an earlier one.
+    A release that does not record the transaction moves the frontier and leaves the marks of an earlier
+    frontier.
     """
     lsn, time = transaction_version(table, SENT_APP), transaction_version(table, SENT_TIME_APP)
     if lsn is None or time is None or transaction_version(table, SENT_FRONTIER_APP) != frontier:
@@ -113,24 +114,24 @@ def _sent(table: DeltaTable, frontier: int) -> SentTransaction | None:
 
 
 def same_position(one: Position | None, other: Position | None) -> bool:
-    """Whether two positions are one place of the stream, whatever version says it."""
+    """Check whether two positions are the same place in the stream, whatever their versions."""
     return (one and (one.frontier, one.confirm)) == (other and (other.frontier, other.confirm))
 
 
 class PositionWatch:
-    """Reads the position of one lake again and again, from the log's new entries alone.
+    """Reader of one lake's position, which reads only new entries of the log on each call.
 
     Used by one thread at a time.
 
     Attributes:
-        changes: the table that says it.
+        changes: the table with the position.
     """
 
     def __init__(self, lake: Lake) -> None:
         self.changes = KeptTable(lake, "bronze", CHANGES)
 
     def read(self) -> Position | None:
-        """The position of the stream in this lake; None where no reader has committed yet.
+        """Return the position of the stream in this lake; None before the first commit of a reader.
 
         Raises:
             DeltaError, OSError: the lake cannot be read.
@@ -140,5 +141,5 @@ class PositionWatch:
 
 
 def read_position(lake: Lake) -> Position | None:
-    """The position of the stream in this lake, read once; None where no reader has committed yet."""
+    """Return the position of the stream in this lake, read once; None before the first commit of a reader."""
     return PositionWatch(lake).read()

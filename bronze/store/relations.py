@@ -1,19 +1,21 @@
 """`bronze.relations`: every version of every table's shape, appended before the first change that needs it.
 
-The reader commits a shape before the commit of `bronze.changes` that holds rows of that shape. So whoever
-finds a row finds its shape. A crash between the two leaves a shape that no row uses yet, which is harmless:
-the stream announces it again after the restart, at the same position, and it is then not appended twice.
+The reader commits a shape before it commits rows of this shape to `bronze.changes`. So a process that finds a
+row also finds the row's shape. A crash between the two commits leaves a shape without rows, which is
+harmless. After the restart the stream announces the shape again, at the same position, and the reader does
+not append the shape twice.
 
-**Which row has which shape** follows from the position alone, never by names: two columns may have had one
-name, and a transaction may change a shape many times. A version's position is (`from_lsn`, `after_lsn`); both
-are read from the log itself. However often the log is read, no change of the table lies between the positions
-that are found for one version. Should one position be recorded twice, because the catalog said more the
-second time, the later record counts: no row of it was durable before.
+**The shape of a row** follows from the position alone, never from names: two columns may have had one name,
+and a transaction may change a shape many times. A version's position is (`from_lsn`, `after_lsn`); the reader
+reads both from the log itself. In repeated reads of the log, a version may get different positions, but no
+change of the table lies between them. If one position is recorded twice, because the catalog had more facts
+the second time, the later record counts: no row of the shape was durable before.
 
-**A version that says nothing new is left out** (`ShapeLog.record`).
+**A version without a difference is left out** (`ShapeLog.record`).
 
-**When the append fails** nothing is remembered, so the next session, to which the stream announces the shape
-again, appends it then. If it did come about after all, the version is there twice, which is as once.
+**If the append fails**, the reader remembers nothing. In the next session the stream announces the shape
+again, and the reader appends the shape then. If the failed append succeeded after all, the version is
+recorded twice, with the effect of a single record.
 """
 
 from __future__ import annotations
@@ -45,9 +47,9 @@ if TYPE_CHECKING:
 
 
 class RelationsWatch:
-    """Reads the shapes of one lake again and again: files that are new since the last time, and no others.
+    """Reader of one lake's shapes, which reads only new files on each call.
 
-    Any thread may ask.
+    Any thread may call the reader.
     """
 
     def __init__(self, lake: Lake) -> None:
@@ -59,7 +61,7 @@ class RelationsWatch:
         self._relations: list[Relation] = []
 
     def read(self) -> list[Relation]:
-        """All versions of all shapes, ordered by relation and the position from which they hold.
+        """Return all versions of all shapes, ordered by relation and start position.
 
         Raises:
             DeltaError, OSError: the lake cannot be read.
@@ -79,20 +81,20 @@ class RelationsWatch:
 
 
 def read_relations(lake: Lake) -> list[Relation]:
-    """All versions of all shapes, read once; ordered by relation and the position from which they hold."""
+    """Return all versions of all shapes, read once, ordered by relation and start position."""
     return RelationsWatch(lake).read()
 
 
 def relations_of(table: DeltaTable) -> list[Relation]:
-    """All versions that an open `bronze.relations` holds, ordered by relation and position.
+    """Return all versions of an open `bronze.relations`, ordered by relation and position.
 
-    One for each of both.
+    Each relation and position has one version.
     """
     return _in_order([one for path in delta.paths_of(table) for one in _recorded(table, path)])
 
 
 def _recorded(table: DeltaTable, path: str) -> list[_Recorded]:
-    """What a file says, and when that was recorded."""
+    """Return the versions in a file, each with the time of its record."""
     return [(_relation(row), row["recorded_at"]) for row in delta.read_file(table, path).to_pylist()]
 
 
@@ -109,13 +111,13 @@ def append_relations(table: DeltaTable, relations: Sequence[Relation]) -> None:
 
 
 class ShapeLog:
-    """`bronze.relations` as its writers know it; a shape is appended where it differs from the one before it.
+    """`bronze.relations` for writers: a shape is appended if it differs from the shape before.
 
-    Safe to share: the stream and snapshots record shapes side by side.
+    Safe to share: the stream and snapshots record shapes in parallel.
 
     Args:
-        known: what the table holds.
-        append: makes versions durable.
+        known: the versions in the table.
+        append: function that makes versions durable.
     """
 
     def __init__(self, known: Sequence[Relation], append: Callable[[Sequence[Relation]], None]) -> None:
@@ -131,44 +133,44 @@ class ShapeLog:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Within the block no other thread reads or records versions."""
+        """Prevent other threads from reading or recording versions within the block."""
         with self._lock:
             yield
 
     def tables(self) -> set[TableName]:
-        """Every table of which a version is known."""
+        """Return every table with a known version."""
         with self._lock:
             return {each.table for versions in self._versions.values() for each in versions}
 
     def names(self, relation_id: int) -> set[TableName]:
-        """Every name that a known version of a relation has."""
+        """Return every table name in the known versions of a relation."""
         with self._lock:
             return {each.table for each in self._versions.get(relation_id, ())}
 
     def until(self, lsn: Lsn) -> list[Relation]:
-        """The versions that begin at or before an LSN; a stream that goes on from there knows no others.
+        """Return the versions that begin at or before an LSN, in order.
 
-        In order.
+        A stream that continues from `lsn` knows only the returned versions.
         """
         with self._lock:
             return [each for versions in self._versions.values() for each in versions if each.from_lsn <= lsn]
 
     def record(self, relations: Sequence[Relation], *, ahead: bool = False) -> None:
-        """Make versions durable, those that say something new.
+        """Make versions durable, except versions without a difference.
 
-        One is left out where the version that holds at its position is the same. That holds as long as nobody
-        puts another one between the two. The stream's versions come in order. Those of a snapshot and of a
-        look come ahead of the stream, which may still announce what held before; so they are always recorded.
-        The stream's versions after them are compared with them. None was compared too early: until such a
-        version is recorded a copy locks the table, so that no later shape begins, and a look holds the
-        versions (`held`), so that no later shape is compared.
+        A version is left out if it equals the version at its position. This is correct as long as no thread
+        inserts another version between the two. The stream's versions come in order. The versions of a
+        snapshot or a poll come ahead of the stream, which may still announce earlier shapes; so `record`
+        always records them. Later versions of the stream are compared with them. No version was compared too
+        early: until the record of such a version, a copy locks the table, so that no later shape begins, and
+        a poll holds the versions (`held`), so that no later shape is compared.
 
-        What rows from before a column hold in it (`Column.missing`) is taken from another version of the
-        relation where this one was made when the catalog no longer told it.
+        If the catalog no longer had the value in rows older than a column (`Column.missing`), `record` takes
+        the value from another version of the relation.
 
         Args:
-            relations: those of one relation in order.
-            ahead: the stream may still announce what holds before them.
+            relations: the versions; versions of one relation in order.
+            ahead: whether the stream may still announce shapes from before these versions.
         """
         with self._lock:
             after: dict[int, list[Relation]] = {}
@@ -185,16 +187,16 @@ class ShapeLog:
                     self._note_unknown(relation_id, versions)
 
     def knows(self, relation_id: int, lsn: Lsn = LAST) -> bool:
-        """Whether a version of a relation begins at or before an LSN."""
+        """Check whether a version of a relation begins at or before an LSN."""
         with self._lock:
             return any(version.from_lsn <= lsn for version in self._versions.get(relation_id, ()))
 
     def before(self, relation: Relation) -> list[Relation]:
-        """The versions that rows right before another one may have been written with, oldest first.
+        """Return the possible versions of rows right before another version, oldest first.
 
-        They are the one that holds when its transaction begins, unless the first of the transaction holds for
-        all of it, and those of the transaction itself. Its own position does not count: it may have been
-        recorded by a session that failed thereafter.
+        The result has the version at the start of the transaction, unless the transaction's first version
+        describes the whole transaction, and the earlier versions of the transaction itself. A record at the
+        version's own position does not count: the record may come from a session that failed afterwards.
         """
         with self._lock:
             versions = self._versions.get(relation.relation_id, [])
@@ -204,16 +206,16 @@ class ShapeLog:
             return versions[first if whole else max(first - 1, 0) : own]
 
     def at(self, relation_id: int, lsn: Lsn) -> Relation | None:
-        """The version of a relation that holds at an LSN; None before the first."""
+        """Return the version of a relation at an LSN; None before the first version."""
         with self._lock:
             versions = self._versions.get(relation_id, [])
             place = bisect_right(versions, lsn, key=lambda version: version.from_lsn)
             return versions[place - 1] if place else None
 
     def missing(self, relation_id: int) -> dict[int, str | None]:
-        """`Column.missing` of each column of a relation, by attnum, in the first version that has the column.
+        """Return `Column.missing` of each column of a relation, by attnum, from the column's first version.
 
-        That version is the one by which silver adds the column.
+        Silver adds the column by this version.
         """
         with self._lock:
             found: dict[int, str | None] = {}
@@ -224,10 +226,10 @@ class ShapeLog:
             return found
 
     def unknown_columns(self) -> dict[int, Lsn]:
-        """By relation: the newest version with a column of which nobody knows which it was.
+        """Return by relation the LSN of the newest version with an unidentified column.
 
-        The catalog had no column of its name any more when the stream announced it. The reader asks several
-        times a second, so this is kept while versions are recorded, and not looked for in all of them.
+        The catalog had lost the column's name when the stream announced the column. The reader calls this
+        method several times a second, so `record` maintains the result, and no call searches all versions.
         """
         with self._lock:
             return dict(self._unknown)
@@ -253,9 +255,9 @@ class ShapeLog:
 
 
 def _put(versions: list[Relation], relation: Relation, *, always: bool) -> bool:
-    """Put a version at its position; False if the version that holds there is the same.
+    """Put a version at its position; return False if the version at this position is equal.
 
-    With `always` False only if it begins there, too.
+    With `always`, an equal version is left out only if it also begins at this position.
     """
     at = bisect_right(versions, relation.place, key=_by_place)
     former = versions[at - 1] if at else None

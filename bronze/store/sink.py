@@ -1,23 +1,23 @@
-"""Where changes become durable: the stream's writer on Delta tables, through delta-rs.
+"""The stream's writer on Delta tables, through delta-rs: makes changes durable.
 
-What makes it exactly-once, at each point where the process may die:
+The writes are exactly-once, wherever the process is killed:
 
-* *while rows are written*: parquet files without a name in any version. The next reader starts at the last
-  marks and writes the rows again.
-* *after `bronze.relations`, before `bronze.changes`*: shapes that no row uses yet (`bronze.store.relations`).
-* *during the commit*: the log entry exists or it does not. It holds the rows and the marks (frontier,
+* *while rows are written*: the parquet files are in no version. The next reader starts at the last marks and
+  writes the rows again.
+* *after `bronze.relations`, before `bronze.changes`*: the lake has shapes without rows
+  (`bronze.store.relations`).
+* *during the commit*: the log entry exists or does not exist. The entry contains rows and marks (frontier,
   confirm) together, so a restart finds either both or neither.
-* *after the commit, before it is flushed to disk*: any process that opens the lake flushes what it finds
-  before it takes it for its position. An entry of which a power cut left a part counts as none
-  (`bronze.lake.torn_log`).
-* *after the commit, before the slot is confirmed*: the next reader asks for the stream from the mark, not
-  from the slot.
+* *after the commit, before its flush to disk*: any process that opens the lake flushes the entries before
+  using the position. An entry of which a power cut left a part does not count (`bronze.lake.torn_log`).
+* *after the commit, before the slot is confirmed*: the next reader starts the stream at the mark, not at the
+  slot's position.
 
-`DeltaSink` says what holds where a call fails and the process lives on, and `DeltaSink.claim` why one lake
-has one reader.
+`DeltaSink` explains the state after a failed call in a living process, and `DeltaSink.claim` explains why one
+lake has one reader.
 
-Only whole transactions are committed. Rows of an open one may be written to files early (`write`), but
-`commit` is called by the reader when everything written belongs to complete transactions.
+Only whole transactions are committed. Rows of an open transaction may be written to files early (`write`),
+but the reader calls `commit` when all written rows belong to complete transactions.
 
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md (Transaction Identifiers).
 """
@@ -72,17 +72,17 @@ _PREFIX: Final = "stream"
 _COMPACT_AFTER_COMMITS: Final = 32
 _MANY_FILES: Final = 32
 _TIDY_EVERY: Final = 1000
-"""Versions; at two a second, every eight minutes."""
+"""Number of versions; at two a second, every eight minutes."""
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
 def snapshot_writer(uri: str, prefix: str) -> PartWriter:
-    """A writer of a snapshot's files.
+    """Return a writer of a snapshot's files.
 
     Args:
         uri: location of `bronze.changes`.
-        prefix: begins the files' names.
+        prefix: prefix of the files' names.
     """
     return PartWriter(
         uri, prefix, schema=ROWS_SCHEMA, measured=MEASURED, repeating=(*REPEATING, *SAME_IN_A_SNAPSHOT)
@@ -90,32 +90,32 @@ def snapshot_writer(uri: str, prefix: str) -> PartWriter:
 
 
 class DeltaSink:
-    """What a session writes to: the stream's rows and position, shapes, and the marks of tables.
+    """The writer of a session: the stream's rows and position, shapes, and the marks of tables.
 
-    Where a call fails and the process lives on:
+    After a failed call in a living process:
 
-    * *A write or the closing of a file*: its writer removes what it wrote and refuses every later call. So
-      does the sink (`write`, `commit`) until `discard`, by which a session ends. Nothing that was written
-      before the failure can be named, and no position after it be committed.
-    * *A commit*: it may have come about, and the answer was lost (`bronze.store.changes_table`).
-    * *What comes after a commit* (a checkpoint, compaction): the commit stands, and the next session finds
-      it.
+    * *A write or the closing of a file*: the file's writer removes its files and refuses every later call. So
+      does the sink (`write`, `commit`) until `discard`, with which a session ends. No commit can name rows
+      from before the failure, and no later position can be committed.
+    * *A commit*: the commit may have succeeded, with the answer lost (`bronze.store.changes_table`).
+    * *Work after a commit* (a checkpoint, compaction): the commit remains, and the next session finds it.
 
     Threads: the session's writer thread calls `write` and `commit`. The reader's thread, which also runs the
     session, calls `claim`, `discard`, `relations`, `add_relations` and, before a session, `commit`. The
-    copies' threads call `parts`, `remove`, `add_relations` and `position`. These and the reader use `tables`.
+    copies' threads call `parts`, `remove`, `add_relations` and `position`. The copies and the reader use
+    `tables`.
 
-    * `_writing` is held around `_writer`, `_commits_since_compaction`, `_tidied` and `_claimed`.
-    * `_relations_lock` is held around `_relations`, the handle of `bronze.relations`.
-    * `_changes`, `_storages`, `_comments`, `_streamed` and `tables` never change, and lock by themselves.
+    * `_writing` guards `_writer`, `_commits_since_compaction`, `_tidied` and `_claimed`.
+    * `_relations_lock` guards `_relations`, the handle of `bronze.relations`.
+    * `_changes`, `_storages`, `_comments`, `_streamed` and `tables` never change, and have their own locks.
 
     Args:
         lake: a lake with a path.
-        pipeline: name of the pipeline; a lake of another one is refused.
+        pipeline: name of the pipeline; a lake of another pipeline is refused.
         identity: the source; a lake of another system identifier or database is refused.
 
     Attributes:
-        tables: what bronze says of each table.
+        tables: the marks of each table in bronze.
 
     Raises:
         DefiniteError: ``lake-of-another-pipeline``, ``lake-of-another-server``, ``lake-of-another-database``.
@@ -151,7 +151,7 @@ class DeltaSink:
 
     @property
     def position(self) -> Position | None:
-        """Where the stream stands; None before the first commit. Read again from the table.
+        """The position of the stream, read again from the table; None before the first commit.
 
         Raises:
             DefiniteError: ``lake-in-use``.
@@ -160,7 +160,7 @@ class DeltaSink:
         return self._changes.position()
 
     def relations(self) -> list[Relation]:
-        """All versions of shapes known to the lake, by relation and LSN.
+        """Return all versions of shapes in the lake, by relation and LSN.
 
         Raises:
             TransientError: ``lake-unwritable``.
@@ -170,14 +170,14 @@ class DeltaSink:
             return relations_of(self._relations)
 
     def add_relations(self, relations: Sequence[Relation]) -> None:
-        """Make shapes durable, before any row that needs them; raises as `relations`."""
+        """Make shapes durable before any row that needs them; raises like `relations`."""
         with self._relations_lock, self._failures():
             append_relations(self._relations, relations)
             if len(self._relations.file_uris()) > COMPACT_ABOVE:
                 compact(self._relations, RELATIONS_SCHEMA, many=COMPACT_ABOVE // 2)
 
     def write(self, rows: pa.Table) -> None:
-        """Take rows of `bronze.changes` in order; they become visible with `commit`.
+        """Write rows of `bronze.changes` in order; `commit` makes the rows visible.
 
         Raises:
             TransientError: ``lake-unwritable``.
@@ -186,13 +186,14 @@ class DeltaSink:
             self._writer.write(rows)
 
     def commit(self, position: Position) -> Position:
-        """Make everything written visible and durable together with the position.
+        """Make all written rows visible and durable together with the position.
 
-        Returns it with its version.
+        Returns:
+            The position with the version of the commit.
 
         Raises:
             DefiniteError: ``lake-in-use``: another reader committed to this lake.
-            TransientError: ``lake-unwritable``. Whether the commit came about is then seen by `position`.
+            TransientError: ``lake-unwritable``; `position` then shows whether the commit succeeded.
         """
         with self._writing:
             try:
@@ -212,35 +213,35 @@ class DeltaSink:
         return replace(position, version=version)
 
     def discard(self) -> None:
-        """Forget what was written since the last commit; after a failure the sink can be written again."""
+        """Discard all rows since the last commit; after a failure this makes the sink writable again."""
         with self._writing:
             self._writer.discard()
             self._writer = self._new_writer()
 
     @property
     def is_claimed(self) -> bool:
-        """Whether this is the lake's only reader."""
+        """Whether this sink belongs to the lake's only reader."""
         return self._claimed
 
     def adopt(self) -> None:
-        """Take over what an earlier reader still commits, until `claim`."""
+        """Accept commits of an earlier reader, until `claim`."""
         if not self._claimed:
             self._changes.adopt()
 
     def claim(self, position: Position | None = None) -> None:
-        """Become the lake's only reader, and remove what earlier ones left half-done; once is enough.
+        """Become the lake's only reader, and remove unfinished work of earlier readers; effective once.
 
-        Called by the process that holds the slot, before anything is written beside the stream. From then on
-        an earlier reader commits nothing, whatever files it still writes; so they can be removed
-        (`bronze.store.changes_table`).
+        The process that holds the slot calls `claim` before it writes anything in parallel with the stream.
+        From then on an earlier reader commits nothing, whatever files it still writes; so the files can be
+        removed (`bronze.store.changes_table`).
 
         Args:
-            position: from which the stream was started, if it was.
+            position: the position from which the stream was started, if started.
 
         Raises:
-            DefiniteError: ``lake-in-use``: another one claims it at the same moment.
-            TransientError: ``concurrent-change``: an earlier reader came further than `position` meanwhile,
-                so the stream has to be started again; ``lake-unwritable``.
+            DefiniteError: ``lake-in-use``: another process claims the lake concurrently.
+            TransientError: ``concurrent-change``: an earlier reader committed past `position` meanwhile, so
+                the stream must be started again; ``lake-unwritable``.
         """
         with self._writing:
             if self._claimed:
@@ -260,7 +261,7 @@ class DeltaSink:
             self._claimed = True
 
     def parts(self, prefix: str) -> PartWriter:
-        """A writer of files apart from the stream's, for a snapshot; it belongs to the thread that asked."""
+        """Return a writer of a snapshot's files, for the calling thread alone."""
         return snapshot_writer(self._changes.uri, prefix)
 
     @property
@@ -269,7 +270,7 @@ class DeltaSink:
         return self._changes.uri
 
     def remove(self, parts: Sequence[AddAction]) -> None:
-        """Remove files that no commit will name, as far as the lake lets us; a later start removes others."""
+        """Remove files that no commit will name, as far as possible; a later start removes the rest."""
         self._changes.remove([part.path for part in parts])
 
     def _compact(self) -> None:
@@ -287,7 +288,7 @@ class DeltaSink:
         )
 
     def _tidy(self) -> None:
-        """Keep the number of log entries and of files that nobody needs bounded."""
+        """Keep the number of log entries and of unneeded files bounded."""
         self._tidied = self._changes.maintain(tidy)
         with self._failures():
             with self._relations_lock:
@@ -302,5 +303,5 @@ class DeltaSink:
         )
 
     def _failures(self) -> AbstractContextManager[None]:
-        """Failures of the storage as errors that are tried again."""
+        """Convert failures of the storage into errors that are retried."""
         return lake_failures(self._changes.uri, "bronze")

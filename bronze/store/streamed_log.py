@@ -1,9 +1,9 @@
-"""`control.partitions`: partitions that the stream named before a look saw them (`bronze.drift.streamed`).
+"""`control.partitions`: partitions that the stream named before a poll saw them (`bronze.drift.streamed`).
 
-The stream's thread alone records, and looks only read. So no look overwrites a record that the stream makes
-meanwhile. The stream drops settled records with its next one, so that their number stays bounded. A look
-forgets the records of a root that is gone (`TableMarks.forget`): should a root of that name come back, its
-first snapshot settles whatever the stream named before.
+Only the stream's thread records; polls only read. So no poll overwrites a concurrent record of the stream.
+The stream drops settled records with the next record, so that the number of records stays bounded. A poll
+forgets the records of a root that no longer exists (`TableMarks.forget`). If a root with this name returns,
+its first snapshot settles all partitions that the stream named before.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _KIND: Final = Kind(
 
 
 class StreamedLog(CatalogLog[StreamedParts]):
-    """Named partitions of each root; see `CatalogLog`.
+    """The named partitions of each root; see `CatalogLog`.
 
     Args:
-        uri: location of the table, which is made when something is recorded first.
-        looked: what looks have seen of a table.
+        uri: location of the table; the first record creates the table.
+        looked: returns the results of catalog polls of a table.
     """
 
     def __init__(self, uri: str, looked: Callable[[TableName], ObservedStorage | None]) -> None:
@@ -48,14 +48,14 @@ class StreamedLog(CatalogLog[StreamedParts]):
         parts: Iterable[StreamedPart],
         copied: Callable[[Sequence[TableName]], Mapping[TableName, Lsn]],
     ) -> list[TableName]:
-        """Make durable which partitions no look had seen before the transaction that named them.
+        """Make durable which partitions no poll had seen before the transaction that named them.
 
         Args:
-            parts: in the stream's order.
-            copied: gives the newest snapshot of tables that have one, which settles what was before.
+            parts: the partitions in the stream's order.
+            copied: returns the newest snapshot of each copied table; the snapshot settles earlier partitions.
 
         Returns:
-            The roots of those that were not on record yet.
+            The roots of the partitions that were not recorded yet.
         """
         new: dict[TableName, StreamedParts] = {}
         for part in parts:
@@ -72,7 +72,7 @@ class StreamedLog(CatalogLog[StreamedParts]):
         return list(new)
 
     def unsettled(self) -> dict[TableName, StreamedParts]:
-        """Return the records that a look has to decide, by root."""
+        """Return the records that a poll must decide, by root."""
         every = {table: self._unsettled(table) for table in list(self._known)}
         return {table: parts for table, parts in every.items() if parts.named}
 

@@ -1,14 +1,14 @@
-"""What bronze says of each table: its snapshot, what was asked for, its gap, how the source carries it.
+"""The marks of each table in bronze: snapshot, request, gap, and membership in the publication.
 
 Every mark is read and set on `bronze.changes` (`bronze.store.marks` lists them). Marks that any process may
-set (`bronze.store.gaps`, `bronze.store.gaps`) are committed through a handle of their own, so they wait
-for no commit of the stream. A snapshot's mark goes through the shared handle, together with its rows.
+set (`bronze.store.gaps`) are committed through a separate handle, so they wait for no commit of the stream. A
+snapshot's mark is committed through the shared handle, together with the rows.
 
-**Changes that the stream leaves out**, batch after batch, need no commit each (`TableMarks.leave_out`). The
-first opens the table's gap. The newest change is in memory from then on: only a snapshot of this process
-could heal too much, and its commit moves the gap on first. A change before the table's newest snapshot opens
-no gap, and the next change is looked at again. After a crash the gap stands where it was opened,
-before the newest of these changes. That is enough: the next snapshot is taken later, after all of them.
+**Changes that the stream skips**, batch after batch, need no commit each (`TableMarks.leave_out`). The first
+skipped change opens the table's gap. From then on the newest skipped change is in memory: only a snapshot of
+this process could heal too much, and the snapshot's commit first moves the gap. A change before the table's
+newest snapshot opens no gap, and the next change is checked again. After a crash the gap is still at its
+opening, before the newest skipped change. This suffices: the next snapshot is taken later, after all of them.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 class TableMarks:
     """The marks of each table. Any thread may call any method.
 
-    `ChangesTable`, `StorageLog`, `StreamedLog` and `KeptComments` each hold their lock. Its own state is what
-    it knows of comments, the mark that it saw or set last, and `_left_at`: looks alone change these, one at a
-    time. And what the stream leaves out: `_leaving` holds `_left_out`, over the commit of a snapshot too.
+    `ChangesTable`, `StorageLog`, `StreamedLog` and `KeptComments` have their own locks. Only polls, one at a
+    time, change the state of comments, the last mark of comments, and `_left_at`. `_leaving` guards
+    `_left_out` (the changes that the stream skips), also during the commit of a snapshot.
 
     Args:
         changes: the shared handle of `bronze.changes`.
-        storages: what the catalog said of tables' storage.
-        comments: what it said of their comments.
+        storages: results of catalog polls of tables' storage.
+        comments: results of catalog polls of tables' comments.
         streamed: partitions that the stream named.
     """
 
@@ -72,9 +72,9 @@ class TableMarks:
         self._left_at: dict[TableName, Lsn] = {}
 
     def needing_copy(self, tables: Sequence[TableName]) -> set[TableName]:
-        """Those of these tables without a complete snapshot, or of which a newer one was asked for.
+        """Return the tables without a complete snapshot, or with a request for a newer snapshot.
 
-        Any process may have asked.
+        Any process may have made the request.
 
         Raises:
             DefiniteError: ``lake-in-use``.
@@ -85,20 +85,18 @@ class TableMarks:
         )
 
     def requests(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
-        """Resnapshot marks of these tables, those that have one; raises as `needing_copy`."""
+        """Return the resnapshot marks of tables that have a mark; raises like `needing_copy`."""
         return self._each(tables, gaps.resnapshot_of)
 
     def snapshots(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
-        """LSN of the newest complete snapshot of these tables, those that have one; raises likewise."""
+        """Return the LSN of each copied table's newest complete snapshot; raises like `needing_copy`."""
         return self._each(tables, snapshot_of)
 
     def newest(self, relations: Iterable[Relation]) -> dict[TableName, Lsn]:
-        """Return the greatest LSN that bronze has of each table beside the stream; raises likewise.
+        """Return the greatest LSN in bronze of each table apart from the stream; raises like `needing_copy`.
 
-        A snapshot, a shape and a look may each be ahead of the stream.
-
-        Args:
-            relations: all versions of shapes.
+        A snapshot, a shape and a poll may each be ahead of the stream. `relations` are all versions of
+        shapes.
         """
         found: dict[TableName, Lsn] = {}
         for relation in relations:
@@ -113,7 +111,7 @@ class TableMarks:
     def commit_snapshot(self, table: TableName, lsn: Lsn, parts: Sequence[AddAction]) -> None:
         """Make a complete snapshot of one table visible and durable, with its mark.
 
-        Where the stream has left out a change after the snapshot, the gap is moved on to that change first.
+        If the stream has skipped a change after the snapshot, this method first moves the gap to the change.
 
         Raises:
             DefiniteError: ``lake-in-use``: another process took the same snapshot.
@@ -131,13 +129,14 @@ class TableMarks:
             )
 
     def leave_out(self, changes: Mapping[TableName, Lsn]) -> list[TableName]:
-        """Note that the stream leaves out changes; to be called before its position passes them.
+        """Record skipped changes of the stream; call before the stream's position passes them.
 
         Args:
-            changes: by table, the commit LSN of the newest.
+            changes: by table, the commit LSN of the newest skipped change.
 
         Returns:
-            The tables whose gap was opened for that. Others have a gap since an earlier call, or a snapshot
+            The tables whose gap this call opened. The other tables have a gap since an earlier call, or a
+                snapshot
             after the change.
 
         Raises:
@@ -152,10 +151,10 @@ class TableMarks:
             return opened
 
     def open_gaps(self, tables: Sequence[TableName], lsn: Lsn, *, beyond: bool = False) -> list[TableName]:
-        """Say that tables lack changes up to an LSN, and ask for them; durable when this returns.
+        """Mark tables as incomplete up to `lsn` and request a new snapshot of each; durable on return.
 
         Returns:
-            Those of the tables that have an open gap now (`gaps.open_gaps`).
+            The tables that have an open gap now (`gaps.open_gaps`).
 
         Raises:
             TransientError: ``lake-unwritable``.
@@ -164,7 +163,7 @@ class TableMarks:
             return gaps.open_gaps(self._changes.uri, tables, lsn, beyond=beyond)
 
     def move_back(self, seen: Mapping[TableName, Lsn], end: Lsn) -> list[TableName]:
-        """Move resnapshot and gap marks beyond the server's log back to its end; durable on return.
+        """Move resnapshot and gap marks beyond the server's log back to the log's end; durable on return.
 
         Returns:
             Tables whose marks were moved.
@@ -178,7 +177,7 @@ class TableMarks:
     def note_membership(
         self, seen: Mapping[TableName, int], left_out: Sequence[TableName], lsn: Lsn
     ) -> list[TableName]:
-        """Remember how tables are carried; those with a gap since then are asked for (`bronze.store.gaps`).
+        """Record the tables' memberships; request snapshots of tables with a gap since (`bronze.store.gaps`).
 
         Raises:
             TransientError: ``lake-unwritable``.
@@ -187,15 +186,15 @@ class TableMarks:
             return gaps.note(self._changes.uri, seen, left_out, lsn)
 
     def looked(self, table: TableName) -> ObservedStorage | None:
-        """What looks at the catalog saw of a table's storage; None before the first."""
+        """Return the results of catalog polls of a table's storage; None before the first poll."""
         return self._storages.known(table)
 
     def settles(self, before: Lsn, frontier: Lsn) -> bool:
-        """Whether a look is worth while since the stream came from one place to another."""
+        """Check whether a poll is useful, now that the stream went from `before` to `frontier`."""
         return self._storages.settles(before, frontier)
 
     def record_looks(self, seen: dict[TableName, ObservedStorage]) -> None:
-        """Make durable what looks at the catalog saw of tables' storage.
+        """Make the results of catalog polls of tables' storage durable.
 
         Raises:
             TransientError: ``lake-unwritable``.
@@ -204,23 +203,24 @@ class TableMarks:
             self._storages.record(seen)
 
     def forget(self, left_out: Collection[TableName], end: Lsn, frontier: Lsn) -> None:
-        """Forget what looks saw of tables that are gone, once the stream has read all changes from before.
+        """Forget poll results of removed tables, once the stream has read all changes before the removal.
 
         **Why nothing is lost.** A forgotten table has the mark that its changes are not read
-        (`gaps.is_left_out`). Should the table, or another one of its name, come back, the look that sees it
-        opens a gap, and the copy that heals the gap records the storage anew. So no look compares with what
-        was forgotten. Nor does the stream: bronze has each change up to the end of the log, as of a look that
-        found the table gone. Positions decide that, and no clock does: a lake that stood still for months
-        forgets nothing before its stream has come that far.
+        (`gaps.is_left_out`). If the table, or another table with this name, returns, the poll that sees the
+        table opens a gap. The copy that heals the gap records the storage again. So no later poll compares
+        with forgotten results. Neither does the stream: bronze has each change up to the end of the log, as
+        of a poll that found the table gone. Positions decide, and no clock does: a lake that was idle for
+        months forgets nothing before its stream has reached this position.
 
-        **Why shapes and marks stay.** Bronze keeps the rows of every table, and only its shapes tell how to
-        read them. Marks keep silver's table from going on as if nothing were missing. Delta lets marks expire
-        by age alone, which a lake that stood still for months would take for the end of all its tables.
+        **Why shapes and marks stay.** Bronze keeps the rows of every table, and only the shapes allow a
+        process to read the rows. Marks prevent silver's table from continuing as if nothing were missing.
+        Delta expires marks by age alone; in a lake that was idle for months, an expiry would look like the
+        end of all tables.
 
         Args:
-            left_out: tables of this bronze that a look did not find, once their marks are durable.
-            end: of the log after that look.
-            frontier: bronze's before that look.
+            left_out: tables of this bronze that a poll did not find, once their marks are durable.
+            end: end of the log after the poll.
+            frontier: bronze's frontier before the poll.
         """
         known = [table for table in left_out if self._storages.known(table) or self._streamed.known(table)]
         self._left_at = {table: self._left_at.get(table, end) for table in known}
@@ -231,10 +231,10 @@ class TableMarks:
             self._streamed.forget(gone)
 
     def note_streamed(self, parts: Iterable[StreamedPart]) -> list[TableName]:
-        """Make durable which partitions the stream named before a look saw them (`bronze.drift.streamed`).
+        """Make durable which partitions the stream named before a poll saw them (`bronze.drift.streamed`).
 
         Returns:
-            The roots of those that were not on record yet.
+            The roots of the partitions that were not recorded yet.
 
         Raises:
             TransientError: ``lake-unwritable``.
@@ -243,14 +243,14 @@ class TableMarks:
             return self._streamed.note(parts, self.snapshots)
 
     def streamed(self) -> dict[TableName, StreamedParts]:
-        """Return the partitions on record now that a look has to decide on, by root."""
+        """Return the recorded partitions that a poll must decide, by root."""
         return self._streamed.unsettled()
 
     def record_comments(self, seen: Mapping[TableName, Comments]) -> None:
-        """Make durable what a look saw of comments, and then the mark that tells silver of it.
+        """Make the comments of a poll durable, and then the mark by which silver detects the change.
 
-        Comments stop no rows: where `control.comments` cannot be read or written, that is said once, and
-        tried again at the next look.
+        Comments stop no rows: if `control.comments` cannot be read or written, one warning is logged, and the
+        next poll retries.
 
         Raises:
             TransientError: ``lake-unwritable``: `bronze.changes` cannot be read or written.

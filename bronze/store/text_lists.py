@@ -1,9 +1,9 @@
-"""Text in a buffer to rows of text: ``list<string>`` arrays without a Python object per cell.
+"""Convert text in a buffer to rows of text: ``list<string>`` arrays without a Python object per cell.
 
-Bronze keeps a row as one list of its values, and both ways into it bring them row by row: the stream's tuples
-(`bronze.pgoutput.tuples`) and COPY's lines (`bronze.snapshot.copy_out`). The cells lie in ascending order in
-what was received. Take an Arrow array over that very buffer, with offsets start, end, start, end … It has the
-cells at its even places and the bytes between them at its odd ones. One `take` copies the former together.
+Bronze stores a row as one list of values, and both inputs arrive row by row: the stream's tuples
+(`bronze.pgoutput.tuples`) and COPY's lines (`bronze.snapshot.copy_out`). The cells are in ascending order in
+the received bytes. An Arrow array over the received buffer, with offsets start, end, start, end …, has the
+cells at even indexes and the bytes between cells at odd indexes. A single `take` copies all cells together.
 
 Arrow's ``list`` and ``string`` count in int32, so one array holds at most 2 GiB of text.
 """
@@ -25,12 +25,12 @@ TEXT_LIST: Final = pa.list_(pa.field("element", pa.string()))
 def cells_between(
     bounds: NDArray[np.int32], buffer: object, absent: NDArray[Any] | None = None
 ) -> pa.StringArray:
-    """Cells of a buffer as one array, which shares nothing with it.
+    """Return the cells of a buffer as an array that shares no memory with the buffer.
 
     Args:
         bounds: start and end of each cell, ascending; shape (cells, 2).
-        buffer: bytes of UTF-8.
-        absent: the cells that are NULL, as a mask or as indexes; None where none is.
+        buffer: bytes of UTF-8 text.
+        absent: the NULL cells, as a mask or as indexes; None without NULL cells.
     """
     cells = len(bounds)
     if cells == 0:
@@ -50,7 +50,7 @@ def cells_between(
 def list_array(
     offsets: NDArray[np.int64], values: pa.StringArray, valid: NDArray[np.bool_] | None = None
 ) -> pa.ListArray:
-    """Lists over `values`: list i is ``values[offsets[i]:offsets[i + 1]]``; NULL where `valid` is false."""
+    """Return lists over `values`: list i is ``values[offsets[i]:offsets[i + 1]]``; NULL if not `valid`."""
     length = len(offsets) - 1
     bitmap = None
     if valid is not None and not valid.all():
