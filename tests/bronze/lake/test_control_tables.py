@@ -7,13 +7,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
 from deltasmelt.bronze.effects import Effect, guarded
 from deltasmelt.bronze.identifiers import TableName
-from deltasmelt.bronze.lake import compaction, delta
+from deltasmelt.bronze.lake import compaction, control_table, delta
 from deltasmelt.bronze.lake.compaction import conform
 from deltasmelt.bronze.lake.control import CUTS_SCHEMA, Cut, Named, OpenError, Run
 from deltasmelt.bronze.lake.control_tables import ControlTables
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     import pytest
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+MANY_FILES = 40
+"""Files of a table that a test joins; the product joins five times as many."""
 
 
 def cut(lsn: int, **tables: int) -> Cut:
@@ -160,12 +163,15 @@ def test_a_reader_sees_what_another_process_wrote_and_reads_nothing_when_nothing
     assert [each.commit_lsn for each in reading.cuts("silver")] == [10, 11]
 
 
-def test_many_appends_are_compacted_without_losing_a_row(lake_path: str) -> None:
-    control = ControlTables(Lake(lake_path))
-    for number in range(210):
+def test_many_appends_are_compacted_without_losing_a_row(
+    lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_table, "COMPACT_ABOVE", MANY_FILES)
+    control, count = ControlTables(Lake(lake_path)), MANY_FILES + 5
+    for number in range(count):
         control.record_cut(cut(number, a=number))
-    assert [each.tables["a"] for each in control.cuts("silver")] == list(range(210))
-    assert len(DeltaTable(f"{lake_path}/control/cuts").file_uris()) < 20
+    assert [each.tables["a"] for each in control.cuts("silver")] == list(range(count))
+    assert len(DeltaTable(f"{lake_path}/control/cuts").file_uris()) < MANY_FILES // 2
 
 
 def _write(path: str, first: int) -> None:
@@ -354,15 +360,22 @@ def _record(lake: str, first: int, number: int) -> None:
         control.record_cut(cut(lsn, a=lsn, b=lsn))
 
 
+def _record_and_join(lake: str, first: int, number: int) -> None:
+    with patch.object(control_table, "COMPACT_ABOVE", MANY_FILES):
+        _record(lake, first, number)
+
+
 def test_cuts_expire_beside_a_process_that_records_and_joins_them(lake_path: str) -> None:
     """They expire when the writer is about to join their files: neither removes or brings back a row."""
-    lake, count = Lake(lake_path), 420
+    lake, count = Lake(lake_path), 2 * MANY_FILES + 20
     control, removed = ControlTables(lake), 0
     control.record_cut(cut(1, a=1, b=1))
-    writer = multiprocessing.get_context("spawn").Process(target=_record, args=(lake_path, 2, count - 1))
+    writer = multiprocessing.get_context("spawn").Process(
+        target=_record_and_join, args=(lake_path, 2, count - 1)
+    )
     writer.start()
     while writer.is_alive():
-        if len(DeltaTable(lake.uri("control", "cuts")).file_uris()) > 195:
+        if len(DeltaTable(lake.uri("control", "cuts")).file_uris()) > MANY_FILES - 5:
             removed += control.expire_cuts(datetime.now(UTC), gold=False)
     assert writer.exitcode == 0
     found = control.cuts("silver")

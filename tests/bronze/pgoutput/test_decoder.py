@@ -1,4 +1,5 @@
-"""Compare the columnar decoder with the reference decoder on recorded and random streams, in any batches."""
+"""The columnar decoder against the reference decoder: recorded streams, random streams, any cut into
+batches."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ def rows(decoded: Decoded) -> list[dict[str, Any]]:
 
 
 def check(messages: Sequence[bytes], cuts: Sequence[int]) -> None:
-    """Feed the messages cut at `cuts`; compare every answer with the reference's state at that point."""
+    """Feed the messages cut at `cuts`; compare every answer with what the reference knows at that point."""
     fast, slow = decoder(), ReferenceDecoder(keep, TableName)
     given: list[dict[str, Any]] = []
     complete = 0
@@ -111,7 +112,7 @@ def test_recorded_rows_are_in_order_and_every_transaction_ends_once(recording: s
 
 @dataclass
 class Stream:
-    """A random stream, with the state of a server."""
+    """A random stream, with the state a server would have."""
 
     messages: list[bytes]
     lsn: int
@@ -180,7 +181,7 @@ def draw_message(draw: st.DrawFn, stream: Stream) -> None:
         stream.messages.append(wire.named_type(70000, "public", "mood"))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_random_streams_read_as_the_reference_reads_them_however_they_are_cut(data: st.DataObject) -> None:
     messages = data.draw(streams())

@@ -1,4 +1,4 @@
-"""Test shape versions: announced by the stream, completed from a catalog that may be ahead."""
+"""Shape versions: what the stream announces, completed from a catalog that may be ahead of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decoder refuses malformed streams with their place in WAL, and never misreads a stream."""
+"""Streams that no server sends are refused with their place in WAL, never read as something else."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_stream_that_lost_a_message_is_refused_unless_the_rest_still_makes_sen
         assert decode(rest) == slow.rows
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(st.data())
 def test_flipped_bytes_are_refused_or_read_as_the_reference_reads_them(data: st.DataObject) -> None:
     messages = list(GOOD)
@@ -198,7 +198,7 @@ def test_a_count_that_lies_is_refused_and_takes_no_memory(lie: str) -> None:
     assert (arrow.max_memory() or 0) - (before or 0) < 8 << 20
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.binary(max_size=80), max_size=6), st.sampled_from(b"BCORYIUDTM"))
 def test_bytes_of_chance_are_refused_or_left_out_as_one_error_of_ours(bodies: list[bytes], kind: int) -> None:
     hostile = [wire.xlog(bytes([kind]) + body, LSN - 95) for body in bodies]

@@ -84,7 +84,7 @@ def assert_silent(settings: SourceSettings) -> None:
         assert part.lower() not in said.lower()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(password=PASSWORDS, form=st.sampled_from(URIS + KEYWORDS), encoded=st.booleans())
 @example(password=f"{HEAD}/{TAIL}", form=URIS[0], encoded=False)
 @example(password=f"{HEAD}@55/{TAIL}", form=URIS[0], encoded=False)
@@ -100,7 +100,7 @@ def test_no_form_of_a_connection_string_brings_its_password_to_light(
     assert_silent(source(dsn=form.format(quote(password, safe="") if encoded else password)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(password=PASSWORDS, key=st.sampled_from(WRONG_KEYS))
 @example(password=f"{HEAD}/{TAIL}", key="database")
 def test_nor_does_a_connection_string_in_the_place_of_another_key(password: str, key: str) -> None:
@@ -108,7 +108,7 @@ def test_nor_does_a_connection_string_in_the_place_of_another_key(password: str,
     assert_silent(source(**{**ours, key: f"postgresql://smelt:{password}@127.0.0.1:1/shop"}))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(password=PASSWORDS)
 def test_a_password_of_its_own_key_reaches_libpq_as_it_is_or_is_refused(password: str) -> None:
     ours = source(host="127.0.0.1", port=1, user="smelt", database="shop", password=password)

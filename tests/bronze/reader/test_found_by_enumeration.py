@@ -1,4 +1,4 @@
-"""Keep the cases found by enumerating faults (`tests/bronze/reader/test_enumerated_faults.py`)."""
+"""What the enumeration of faults found (`tests/bronze/reader/test_enumerated_faults.py`), case by case."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Once:
-    """A guard that replaces the n-th effect of a kind by another action, once."""
+    """Does something else instead of the n-th effect at a door, once."""
 
     def __init__(self, door: Effect, number: int, instead: Callable[[str, Callable[[], Any]], Any]) -> None:
         self._door = door

@@ -1,4 +1,4 @@
-"""Test how often the source is queried for rows of partitions named by the stream."""
+"""How often the source is asked for the rows of partitions that the stream named."""
 
 from __future__ import annotations
 

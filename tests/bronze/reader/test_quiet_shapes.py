@@ -1,4 +1,4 @@
-"""Test shapes of tables without writes: the time of the tables' locks, the commits of a catalog poll."""
+"""Shapes of tables that nobody writes to: how long tables are locked, how many commits a look makes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""If a shape changes inside a transaction, every value stays in its column, by the row's place.
+"""Shapes that change in the middle of a transaction: every value stays in its column, by its row's place.
 
-`tests.silver` carries these histories to silver.
+The same histories are carried to silver in `tests.silver`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Test the pure parts of a snapshot: chunks of pages, COPY's text to columns, columns to rows of bronze."""
+"""The pure parts of a snapshot: chunks of pages, COPY's text to columns, columns to rows of bronze."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _ESCAPES = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t", "\v": "v", "\
 
 
 def copied(rows: list[list[str | None]]) -> bytearray:
-    """Return COPY's output, as written by the server's CopyAttributeOutText."""
+    """What COPY sends, as the server's CopyAttributeOutText writes it."""
     lines = ["\t".join(map(_value, row)) + "\n" for row in rows]
     return bytearray("".join(lines).encode())
 
@@ -80,7 +80,6 @@ values = st.none() | st.text(
 )
 
 
-@settings(deadline=None)  # the machine is shared
 @given(
     st.integers(1, 4).flatmap(
         lambda width: st.lists(st.lists(values, min_size=width, max_size=width), min_size=1)
@@ -132,7 +131,7 @@ def test_rows_carry_the_snapshots_lsn_and_count_from_their_chunks_number() -> No
     assert [(row["op"], row["new"], row["end_of_tx"]) for row in end] == [("snapshot_end", None, True)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.sampled_from([b"\\", b"\t", b"\n", b"N", b"x", b"\0", b"\xff", b"\xc3", b"\xa4"])))
 def test_bytes_that_no_server_sends_are_refused_or_valid_text(pieces: list[bytes]) -> None:
     block = bytearray(b"".join(pieces))

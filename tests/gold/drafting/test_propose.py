@@ -550,7 +550,7 @@ def _told_apart(columns: Iterable[str]) -> bool:
     return len(set(lower)) == len(lower)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(schemas())
 def test_every_draft_of_any_schema_is_a_valid_document_that_holds_its_roots_columns(
     tables: list[Described],

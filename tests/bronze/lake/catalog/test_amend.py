@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deltasmelt.bronze.lake.catalog.amend import differing, merge_text
@@ -39,7 +39,6 @@ def closed(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "at": 9} if row["name"] == "a" and row["at"] is None else row
 
 
-@settings(deadline=None)  # the first call loads Arrow's functions
 @given(st.lists(ROW, max_size=8), st.lists(ROW, max_size=3))
 def test_rows_change_as_they_should_and_none_that_came_meanwhile(
     before: list[dict[str, Any]], later: list[dict[str, Any]]
@@ -51,7 +50,6 @@ def test_rows_change_as_they_should_and_none_that_came_meanwhile(
     assert merged([*after, *later], changes) == [*after, *later]  # once more, or somebody else was first
 
 
-@settings(deadline=None)  # the first call loads Arrow's functions
 @given(st.lists(ROW, max_size=8), st.lists(ROW, max_size=3), ROW)
 def test_rows_go_and_none_that_came_meanwhile(
     before: list[dict[str, Any]], later: list[dict[str, Any]], gone: dict[str, Any]
