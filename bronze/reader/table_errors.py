@@ -1,19 +1,17 @@
-"""What `control.errors` says of the source's tables, and which of them could not be copied.
+"""Record errors of the source's tables in `control.errors`, and determine the tables to retry.
 
-Looks find problems of tables (`bronze.reader.carried_tables`), copies fail (`bronze.reader.copies`). An error
-is recorded once. What a look found is closed by the look that finds it no more. What ended a copy is closed
-when the table is copied, by whichever process: no look finds such an error, and neither a new attempt nor a
-restart shows that it is gone.
+Catalog polls find problems of tables (`bronze.reader.carried_tables`), and copies fail
+(`bronze.reader.copies`). An error is recorded once. The first poll without a problem closes the problem's
+error. The error of a copy is closed once any process has copied the table: polls do not find such an error,
+and neither a retry nor a restart proves its end.
 
-A copy that fails once more is recorded anew only where a newer request was made of it: whoever requested it
-is to see that this attempt failed, too.
+A repeated failure of a copy is recorded again only after a newer request for the table, because the requester
+must see that this attempt failed, too. All errors that one poll opens are one commit, and so are all errors
+that the poll closes.
 
-What one look opens is one commit, and so is what it closes.
-
-Tables whose changes the stream cannot read, for a reason that no rule knows.
-
-Each is left out and tells so as an error of its own, so that the others go on. After a pause, a longer one
-each time, it is carried again, by a new session, and a snapshot heals what is missing.
+**Unreadable tables.** The stream cannot read the changes of such a table, because of an unforeseen error. The
+session leaves the table out and records a table error; all other tables continue. After a growing pause a new
+session carries the table again, and a snapshot heals the missing changes.
 """
 
 from __future__ import annotations
@@ -39,12 +37,12 @@ if TYPE_CHECKING:
 
 
 class UnreadableTables:
-    """The tables that are left out, and until when.
+    """The tables that are left out, and the end of each table's pause.
 
-    Threads: the stream's thread calls `add`, looks call the rest; one lock holds both fields.
+    Threads: the stream's thread calls `add`, polls call the other methods; one lock protects both fields.
 
     Args:
-        timing: how long a table is left out.
+        timing: source of the pauses' lengths.
     """
 
     def __init__(self, timing: Timing) -> None:
@@ -56,12 +54,12 @@ class UnreadableTables:
         """Leave a table out.
 
         Args:
-            table: which.
-            lsn: commit LSN of the first of the changes that are left out.
-            error: what nobody foresaw.
+            table: the table with the unreadable changes.
+            lsn: commit LSN of the first change that is left out.
+            error: the unforeseen error of the table.
 
         Returns:
-            Whether that is news.
+            Whether the table is newly left out.
         """
         problem = unreadable(table, f"its changes from {lsn} on cannot be read", error)
         with self._lock:
@@ -72,12 +70,12 @@ class UnreadableTables:
             return True
 
     def release(self, selected: AbstractSet[TableName], carried: Mapping[TableName, bool]) -> None:
-        """Forget those whose pause is over, and those that are selected no longer.
+        """Forget tables whose pause is over, and tables that are no longer selected.
 
         Args:
             selected: the tables that are selected now.
-            carried: which tables the last look carries. One that it does carry stays: only a table that a
-                look has left out is read by a new session.
+            carried: whether the last poll carries each table. A table that the poll carries stays, because a
+                new session reads only tables that a poll has left out.
         """
         with self._lock:
             for table in list(self._errors):
@@ -89,7 +87,7 @@ class UnreadableTables:
                     self._pauses.passed(table)
 
     def errors(self) -> dict[TableName, TableError]:
-        """The error of each table that is left out."""
+        """Return the error of each table that is left out."""
         with self._lock:
             return dict(self._errors)
 
@@ -128,7 +126,7 @@ SOURCE_CODES: Final = frozenset(
         "table-without-key",
     }
 )
-"""Errors of a table that are found at the source; the others are silver's to close."""
+"""Errors of a table found at the source; silver closes all others."""
 _OF_COPIES: Final = frozenset(
     {
         "character-not-convertible",
@@ -141,7 +139,7 @@ _OF_COPIES: Final = frozenset(
         "table-locked",
     }
 )
-"""Errors that end a copy. A look that does not find one proves nothing while the table is not copied."""
+"""Errors that end a copy. A poll without such an error proves nothing while the table is not copied."""
 _RESTATED: Final = frozenset(
     {
         "identity-generated",
@@ -151,22 +149,25 @@ _RESTATED: Final = frozenset(
         "table-without-key",
     }
 )
-"""Errors that a look records anew where its text is another: what the publication does to the table, and why
-the table cannot be read, which the stream does not know as well."""
+"""Errors that a poll records again with a new text.
+
+The text depends on the publication's effect on the table, or on the reason of an unreadable table. The stream
+does not know the reason as well as the poll.
+"""
 
 
 class TableErrors:
-    """The tables that failed, and what is recorded of all.
+    """The failed tables, and the recorded errors of all tables.
 
-    Threads: looks (on the copies' thread or the watch's) and the copies' thread call this side by side; the
-    stream's thread never does. One lock holds the failures, the stream's marks and each record together, over
-    the write to the lake too: else a look that read the open errors before a copy failed would close what
-    that failure says.
+    Threads: polls (on the copies' or the watch's thread) and the copies' thread call the methods
+    concurrently; the stream's thread never does. One lock protects the failures, the stream's marks and each
+    record, including the write to the lake. Otherwise a poll that read the open errors before a copy failed
+    would close the new error.
 
     Args:
-        control: where errors are recorded.
-        timing: how long a table that failed is left alone.
-        strays: which of the open errors are the pipeline's and another process's; looks close them.
+        control: record of the errors.
+        timing: source of the lengths of the pauses after a failure.
+        strays: selects the open pipeline errors of other processes; polls close these errors.
     """
 
     def __init__(
@@ -186,12 +187,12 @@ class TableErrors:
     def looked(
         self, problems: Mapping[TableName, Sequence[TableError]], uncopied: Collection[TableName] = ()
     ) -> None:
-        """Record what a look found.
+        """Record the problems found by a poll.
 
         Args:
-            problems: of each selected table; what is not among them is closed, as is all of a table that is
-                not selected any more.
-            uncopied: tables without a problem that need a copy; what ended one stays open.
+            problems: problems of each selected table. Other problems are closed, and so are all problems of
+                an unselected table.
+            uncopied: tables without a problem that need a copy; errors of their copies stay open.
 
         Raises:
             OSError, DeltaError: the lake cannot be read or written.
@@ -215,11 +216,11 @@ class TableErrors:
             )
 
     def cannot_join(self, error: TableError, mark: Lsn | None) -> None:
-        """A table cannot be made a member of the publication yet; the look that found so records it.
+        """Note that a table cannot join the publication yet; the current poll records the error.
 
         Args:
-            error: why.
-            mark: the table's resnapshot mark, if it has one.
+            error: the reason why the table cannot join.
+            mark: the table's resnapshot mark, if any.
         """
         _LOGGER.warning("%s", error)
         with self._lock:
@@ -229,10 +230,9 @@ class TableErrors:
         """Record that a table could not be copied.
 
         Args:
-            error: why.
-            mark: the table's resnapshot mark as the look had it that asked for this copy. One that was set
-                since then asks for another. With a mark that the open error does not have, the error is
-                recorded anew.
+            error: the error of the copy.
+            mark: the table's resnapshot mark in the poll that requested this copy. A later mark requests
+                another copy. If the open error has another mark, the error is recorded again.
 
         Raises:
             OSError, DeltaError: the lake cannot be read or written.
@@ -246,10 +246,10 @@ class TableErrors:
             self._control.record_errors([failed])
 
     def copied(self, tables: Collection[TableName]) -> None:
-        """These tables are complete in bronze: their errors are closed.
+        """Close the errors of tables that are complete in bronze.
 
         Raises:
-            OSError, DeltaError: the lake cannot be read or written; the next look closes them.
+            OSError, DeltaError: the lake cannot be read or written; the next poll closes the errors.
         """
         names = {str(table) for table in tables}
         with self._lock:
@@ -263,13 +263,13 @@ class TableErrors:
                 )
 
     def may_be_tried(self, table: TableName, mark: Lsn | None, *, by_stream: bool) -> bool:
-        """Whether a table did not fail, or its pause is over, or it was asked for since.
+        """Check whether a table did not fail, its pause is over, or a newer request exists.
 
         Args:
-            table: which.
-            mark: its resnapshot mark now.
-            by_stream: the stream asked for it since this was asked last. The mark is its own then, and ends
-                no pause, now or later.
+            table: the table to copy or to join.
+            mark: the table's current resnapshot mark.
+            by_stream: whether the stream requested the table since the last call. The mark is then the
+                stream's mark, and ends no pause, now or later.
         """
         with self._lock:
             if by_stream:  # also of one that is being copied, which may fail later
@@ -283,7 +283,7 @@ class TableErrors:
 
 
 def _pauses(timing: Timing) -> Pauses[TableName]:
-    """Return pauses that end a little early, so that the poll at the end of a pause finds it over."""
+    """Return pauses that end a little early, so that the poll at the end of a pause finds the pause over."""
     return Pauses(timing.look, timing.longest_pause, share=0.9)
 
 

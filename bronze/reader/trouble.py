@@ -1,23 +1,23 @@
-"""One gate for "it got better": pauses begin anew, and errors close, with what has worked.
+"""Reset pauses and close errors through one gate, once work has succeeded.
 
-Three lines of work of a reader go on side by side: the stream, the copies, the watch. Each fails and heals by
-itself. `Trouble` is one line's gate:
+Three lines of work of a reader run in parallel: the stream, the copies, the watch. Each fails and recovers
+independently. `Trouble` is the gate of one line:
 
-* A failure opens an error of the pipeline in `control.errors`, and makes the next pause twice as long.
-* What has worked ends both: the first durable commit of a session, or a target that is reached (the stream);
-  a round to its end (the copies); a whole turn (the watch). A beginning proves nothing: a connection is
-  admitted, and a session starts, while the disk is still full.
+* A failure opens an error of the pipeline in `control.errors`, and doubles the next pause.
+* Success closes the error and resets the pause. Success is the first durable commit of a session or a reached
+  target (the stream), a completed round (the copies), a complete turn (the watch). A start proves nothing: a
+  connection is admitted, and a session starts, while the disk is still full.
 
-So a fault that lasts is one row of `control.errors`, and the attempts, as all that follows from them, grow
-rarer up to `Timing.retry_longest`. Errors of tables follow the same rule (`bronze.reader.table_errors`).
+So a lasting fault is one row of `control.errors`, and the attempts with all consequences become rarer, up to
+`Timing.retry_longest`. Errors of tables follow the same rule (`bronze.reader.table_errors`).
 
-**A code that two lines have met** is one row. It closes when the last of these lines works. Errors that no
-line has met are of another process: an earlier one, or one that was started by mistake. They close when the
-stream works, and at each look while it does (`PipelineErrors.strays`).
+**A code met by two lines** is one row, closed by the last of these lines to succeed. An error met by no line
+belongs to another process: an earlier reader, or a reader started by mistake. The stream closes these errors
+on success, and each catalog poll does while the stream works (`PipelineErrors.strays`).
 
-**What is not recorded**, and stands in the log alone: errors while the lake is not known to be this
-pipeline's, and those that say whose it is (`PipelineErrors.record`). The reader that they concern would never
-close them, for that reader works.
+**Not recorded**, only logged: errors while the lake is not known to be this pipeline's, and errors about the
+owner of lake or slot (`PipelineErrors.record`). The owning reader works, so the owning reader would never
+close them.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 _OF_ANOTHER: Final = FOREIGN_CODES | {"lake-in-use", "slot-in-use"}
-"""Errors that say: lake or slot are another reader's, which is not in trouble."""
+"""Errors of a lake or slot whose owner is another, working reader."""
 
 
 class PipelineErrors:
-    """The open errors of one pipeline, and which lines of work have met each.
+    """The open errors of one pipeline, and the lines of work that have met each error.
 
-    Threads: any line; one lock is held over the writes to the lake, so that no line closes what another one
-    opens at the same moment.
+    Threads: any line; one lock covers the writes to the lake. So no line closes an error while another line
+    opens the error.
 
     Args:
-        lake: where they are recorded.
-        pipeline: whose they are.
+        lake: the lake that records the errors.
+        pipeline: name of the pipeline.
         control: the lake's control tables.
 
     Attributes:
-        of_this_pipeline: the lake is known to be this pipeline's.
-        stream_works: the stream has worked since it failed last.
-        admitted_at: when it did, by the monotonic clock.
+        of_this_pipeline: whether the lake is known to be this pipeline's.
+        stream_works: whether the stream has worked since its last failure.
+        admitted_at: time of the stream's last success, by the monotonic clock.
     """
 
     def __init__(self, lake: Lake, pipeline: str, control: ControlTables) -> None:
@@ -76,9 +76,10 @@ class PipelineErrors:
         self.admitted_at = 0.0
 
     def record(self, line: Trouble, error: SmeltError) -> None:
-        """Open an error that a line of work met; said in the log alone where the lake cannot be written.
+        """Open an error that a line of work met; only log the error if the lake cannot be written.
 
-        Nothing is written to a lake that is not known to be this pipeline's, nor about one that is another's.
+        Nothing is written to a lake that may belong to another pipeline, nor about a lake or slot of another
+        reader.
         """
         opened = OpenError("pipeline", self._pipeline, error.code, error.message, error.remedy)
         try:
@@ -91,7 +92,7 @@ class PipelineErrors:
             _LOGGER.warning("the error could not be recorded in the lake: %s", failure)
 
     def close(self, line: Trouble) -> None:
-        """Close what a line of work met and no other line has still open; raises as `any_open`."""
+        """Close the errors that a line met and no other line has open; raise as `any_open`."""
         with self._lock, lake_failures("the lake"):
             left = self._met_by_others(line)
             ours = self._met.keys() - left.keys()
@@ -101,29 +102,29 @@ class PipelineErrors:
             self._met = left
 
     def give_up(self, line: Trouble) -> None:
-        """Count what a line of work met as another process's: the line has ended and never works again."""
+        """Count the errors of a line as another process's: the line has ended and never works again."""
         with self._lock:
             self._met = self._met_by_others(line)
 
     def any_open(self) -> bool:
-        """Check whether an error of this pipeline is open, whoever met it.
+        """Check whether an error of this pipeline is open, from any process.
 
         Raises:
-            TransientError: the lake cannot be read, or not be written.
+            TransientError: the lake cannot be read or written.
         """
         with self._lock, lake_failures("the lake"):
             return any(error.scope == "pipeline" for error in self._control.open_errors())
 
     def strays(self, known: Iterable[OpenError]) -> list[OpenError]:
-        """Return the open errors of the pipeline that are another process's, while the stream works.
+        """Return the open pipeline errors of other processes, while the stream works.
 
-        Whatever their name: one lake is one pipeline's.
+        The pipeline's name in the error does not matter: a lake belongs to one pipeline.
         """
         with self._lock:
             return self._strays(known)
 
     def _met_by_others(self, line: Trouble) -> dict[str, set[Trouble]]:
-        """Return the codes that lines of work other than this have met, with these lines."""
+        """Return the codes that other lines of work have met, each with these lines."""
         return {code: lines - {line} for code, lines in self._met.items() if lines - {line}}
 
     def _strays(self, known: Iterable[OpenError]) -> list[OpenError]:
@@ -132,7 +133,7 @@ class PipelineErrors:
         return [error for error in known if error.scope == "pipeline" and error.code not in self._met]
 
     def _is_ours(self) -> bool:
-        """Whether the lake is this pipeline's: a sink was opened, or an earlier reader has made it."""
+        """Check whether the lake is this pipeline's: opened by a sink, or created by an earlier reader."""
         if not self.of_this_pipeline:
             changes = delta.open_table(delta.location(self._lake, "bronze", CHANGES))
             found = {} if changes is None else changes.metadata().configuration
@@ -141,14 +142,14 @@ class PipelineErrors:
 
 
 class Trouble:
-    """The failures of one line of work since it worked.
+    """The failures of one line of work since its last success.
 
-    Threads: the line's own calls `failed`, `pause` and `worked`; any may ask `refused`.
+    Threads: the line's own thread calls `failed`, `pause` and `worked`; any thread calls `refused`.
 
     Args:
-        errors: the pipeline's.
-        timing: of the pauses.
-        stream: whether this line is the stream, whose work shows that the whole pipeline is well.
+        errors: record of the pipeline's errors.
+        timing: source of the lengths of the pauses.
+        stream: whether this line is the stream, whose success proves that the whole pipeline works.
     """
 
     def __init__(self, errors: PipelineErrors, timing: Timing, *, stream: bool = False) -> None:
@@ -160,7 +161,7 @@ class Trouble:
         self._refused: tuple[SmeltError, float] | None = None
 
     def is_open(self) -> bool:
-        """Check whether something failed since this line worked; the stream's first look is at the lake.
+        """Check whether the line failed since its last success; the stream's first call reads the lake.
 
         Raises:
             TransientError: the lake cannot be read.
@@ -170,11 +171,11 @@ class Trouble:
         return self._open
 
     def failed(self, error: SmeltError, *, recorded: bool = True) -> None:
-        """Note that an attempt failed; `pause` follows where there is to be another one.
+        """Note a failed attempt; call `pause` before the next attempt.
 
         Args:
-            error: why.
-            recorded: in `control.errors`, too.
+            error: the error of the attempt.
+            recorded: whether to record the error in `control.errors`, too.
         """
         with self._lock:
             if isinstance(error, TransientError):
@@ -192,13 +193,11 @@ class Trouble:
         self._errors.give_up(self)
 
     def pause(self, stop: threading.Event) -> bool:
-        """Wait until the next attempt is due, longer each time; whether `stop` was set meanwhile."""
+        """Wait until the next attempt is due, longer each time; return whether `stop` was set."""
         return self._backoff.pause(stop)
 
     def worked(self) -> None:
-        """The line did what it is for: the next pause is the first again, and its errors close.
-
-        Costs nothing where nothing is open.
+        """Note that the line has succeeded: reset the pause and close the line's errors; free without errors.
 
         Raises:
             TransientError: the lake cannot be written; the line still counts as failing.
@@ -214,9 +213,9 @@ class Trouble:
             self._refused = None
 
     def refused(self) -> tuple[SmeltError, float] | None:
-        """The refusal that needs a person, if there is one, and since how many seconds.
+        """Return the refusal that needs a person, and its duration in seconds; None without a refusal.
 
-        Where the server has let the stream in meanwhile, patience begins anew.
+        The duration restarts when the stream succeeds.
         """
         with self._lock:
             found = self._refused
