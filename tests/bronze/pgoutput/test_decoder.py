@@ -1,5 +1,4 @@
-"""The columnar decoder against the reference decoder: recorded streams, random streams, any cut into
-batches."""
+"""Compare the columnar decoder with the reference decoder on recorded and random streams, in any batches."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ def rows(decoded: Decoded) -> list[dict[str, Any]]:
 
 
 def check(messages: Sequence[bytes], cuts: Sequence[int]) -> None:
-    """Feed the messages cut at `cuts`; compare every answer with what the reference knows at that point."""
+    """Feed the messages cut at `cuts`; compare every answer with the reference's state at that point."""
     fast, slow = decoder(), ReferenceDecoder(keep, TableName)
     given: list[dict[str, Any]] = []
     complete = 0
@@ -112,7 +111,7 @@ def test_recorded_rows_are_in_order_and_every_transaction_ends_once(recording: s
 
 @dataclass
 class Stream:
-    """A random stream, with the state a server would have."""
+    """A random stream, with the state of a server."""
 
     messages: list[bytes]
     lsn: int

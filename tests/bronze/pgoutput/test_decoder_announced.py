@@ -1,4 +1,4 @@
-"""Shape versions: what the stream announces, completed from a catalog that may be ahead of it."""
+"""Test shape versions: announced by the stream, completed from a catalog that may be ahead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table whose shape no rule can read is left out, and every change of it that is left out is told."""
+"""A table with an unreadable shape is left out, and the decoder reports every change left out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Told = list[tuple[TableName, Lsn, str | None]]
 
 @pytest.fixture(autouse=True)
 def unforeseen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No shape with a column ``odd`` can be read."""
+    """Make every shape with a column ``odd`` unreadable."""
 
     def fails(announced: Any, from_lsn: Lsn, **more: Any) -> Relation:
         if any(column.name == "odd" for column in announced.columns):

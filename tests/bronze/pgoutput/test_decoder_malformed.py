@@ -1,4 +1,4 @@
-"""Streams that no server sends are refused with their place in WAL, never read as something else."""
+"""The decoder refuses malformed streams with their place in WAL, and never misreads a stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text in a buffer to rows of text."""
+"""Test the step from text in a buffer to rows of text."""
 
 from __future__ import annotations
 

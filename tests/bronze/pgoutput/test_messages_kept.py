@@ -1,4 +1,4 @@
-"""What an application writes with pg_logical_emit_message is a row of bronze; our own heartbeat is not."""
+"""An application's pg_logical_emit_message becomes a row of bronze; deltasmelt's heartbeat does not."""
 
 from __future__ import annotations
 

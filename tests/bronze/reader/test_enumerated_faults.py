@@ -1,11 +1,10 @@
-"""Each effect of the reader meets each kind of fault once, with and without a kill after it.
+"""Each effect of the reader meets each kind of fault once, with and without a kill afterwards.
 
-Two histories. One lies in the log and is read anew for each case: some hundred transactions, one of them
-large, DDL, TRUNCATE, a table that is added, with heartbeats, joined files and a line that breaks. The other
-is lived through from the first start: publication, slot and first copies are made, and tables change
-meanwhile.
+Two histories. The first lies in the log and is read again for each case. The history has some hundred
+transactions (one large), DDL, TRUNCATE, a table added, heartbeats, compacted files and a broken connection.
+The second begins at the first start: publication, slot and first copies are made while tables change.
 
-Here a sample; `make torture` runs all of them.
+Plain runs take a sample; `make torture` runs all cases.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ START_SAMPLE = 2
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Small pieces; and threads of a reader that was killed end without a word."""
+    """Use small limits, and suppress the tracebacks of killed readers' threads."""
     told = threading.excepthook
 
     def tell(arguments: threading.ExceptHookArgs) -> None:
@@ -47,10 +46,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def run(history: History | FirstStart, chosen: Sequence[Case]) -> None:
-    """Each case; most of them meet their fault, for the number of effects varies from run to run.
-
-    All that fail are told, not the first alone.
-    """
+    """Run each case; report all failures. Most cases meet their fault: the number of effects varies."""
     met, failed = 0, []
     for case in chosen:
         try:
@@ -65,10 +61,10 @@ def run(history: History | FirstStart, chosen: Sequence[Case]) -> None:
 
 
 def sample(history: History | FirstStart, count: int) -> None:
-    """So many cases from all over the history, each of which meets its fault.
+    """Run `count` cases from the whole history; each case meets its fault.
 
-    The number of effects varies from run to run (what comes at once is one batch, so a busy machine counts
-    30 or 200 of them): where a case comes too late, an earlier effect at the same door is taken.
+    The number of effects varies between runs: simultaneous input is one batch, so a busy machine counts 30 or
+    200. If a case comes too late, an earlier effect of the same kind replaces the case.
     """
     every = cases(history.seen)
     for number in range(count):
@@ -76,7 +72,7 @@ def sample(history: History | FirstStart, count: int) -> None:
 
 
 def meet(history: History | FirstStart, case: Case) -> None:
-    """A case, or that of an earlier effect at its door where this one does not come."""
+    """Run a case, or the case of an earlier effect of the same kind if the case meets no fault."""
     tried = [replace(case, number=max(case.number * part // 4, 1)) for part in (4, 3, 2, 1, 0)]
     for each in tried:
         outcome = history.read(each)

@@ -1,6 +1,6 @@
-"""Each effect on the lake fails once, at every point; and the power goes at every point.
+"""Each effect on the lake fails once at every point, and the power fails at every point.
 
-Afterwards, with a sound lake, bronze is what the log says, row for row; and what was confirmed was durable.
+Afterwards, on a sound lake, bronze equals the log row for row, and everything confirmed was durable.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WHEN: Final[tuple[When, ...]] = ("before", "after")
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything that happens now and then happens within seven transactions."""
+    """Lower the limits, so that every periodic action happens within seven transactions."""
     monkeypatch.setattr("deltasmelt.bronze.stream.session.WRITE_BYTES", 2_000)
     monkeypatch.setattr("deltasmelt.bronze.lake.parquet.FILE_BYTES", 6_000)
     monkeypatch.setattr("deltasmelt.bronze.lake.delta.CHECKPOINT_INTERVAL", 4)
@@ -43,7 +43,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def assert_whole(lake_path: str) -> None:
-    """Bronze is the log; and every file in its folder is one that it names, or named."""
+    """Assert that bronze equals the log, and that a version names every file in bronze's folder."""
     assert plain(bronze_rows(lake_path)) == expected(LOG)
     table = DeltaTable(f"{lake_path}/bronze/changes")
     named = {Path(uri).name for uri in table.file_uris()}
@@ -68,7 +68,7 @@ def run_with(fault: Fault, lake_path: str) -> Faults:
 
 
 def places(folder: Path, *, every: int) -> list[Fault]:
-    """One in so many of all effects of a run without a fault, each before and after it."""
+    """Return every n-th effect of a run without a fault, with faults before and after the effect."""
     faults = Faults()
     with guarded(faults):
         Process(Server(LOG), str(folder / "sound")).run(sessions=1)

@@ -1,4 +1,4 @@
-"""What the enumeration of faults found (`tests/bronze/reader/test_enumerated_faults.py`), case by case."""
+"""Keep the cases found by enumerating faults (`tests/bronze/reader/test_enumerated_faults.py`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Once:
-    """Does something else instead of the n-th effect at a door, once."""
+    """A guard that replaces the n-th effect of a kind by another action, once."""
 
     def __init__(self, door: Effect, number: int, instead: Callable[[str, Callable[[], Any]], Any]) -> None:
         self._door = door

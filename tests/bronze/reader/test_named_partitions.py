@@ -1,4 +1,4 @@
-"""How often the source is asked for the rows of partitions that the stream named."""
+"""Test how often the source is queried for rows of partitions named by the stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that go by another name for a while: what is changed in them then is not lost."""
+"""No change of a temporarily renamed table is lost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def source(database: str) -> SourceSettings:
 
 
 def gaps(lake_path: str) -> dict[str, bool]:
-    """Tables with a gap mark, and whether it is open."""
+    """Return tables with a gap mark, and whether the gap is open."""
     changes = open_existing(f"{lake_path}/bronze/changes")
     names = [TableName("public", table) for table in TABLES]
     return {

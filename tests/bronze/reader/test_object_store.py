@@ -1,4 +1,4 @@
-"""A reader whose lake lies in an object store: each change once, also where answers of the store are lost."""
+"""A reader with a lake in an object store writes each change once, also after lost answers of the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes of tables that nobody writes to: how long tables are locked, how many commits a look makes."""
+"""Test shapes of tables without writes: the time of the tables' locks, the commits of a catalog poll."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reader from end to end: a real server in, Delta tables out."""
+"""Test the reader from end to end: a real server in, Delta tables out."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_stopping_commits_and_confirms_what_was_received(source: SourceSettings,
 def test_a_table_that_appears_under_the_pattern_is_copied_while_the_stream_goes_on(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So is another one of its name, after the first was dropped and what looks saw of it is forgotten."""
+    """A later table of the name is copied, too, after a drop of the first and of its recorded state."""
     monkeypatch.setattr("deltasmelt.bronze.store.catalog_log.COMPACT_ABOVE", 1)
     source = source.with_timing(Timing(look=0.1))
 

@@ -1,4 +1,4 @@
-"""A real reader on a lake that fails now and then, in whatever it is asked: nothing is lost or doubled."""
+"""A real reader loses and doubles nothing on a lake with random failures of every kind of effect."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.postgres
 
 
 class NowAndThen:
-    """Fails each door about as often as the others, before or after the effect."""
+    """A guard that fails each kind of effect about equally often, before or after the effect."""
 
     def __init__(self, seed: int, share: float) -> None:
         self._random = random.Random(seed)
@@ -117,7 +117,7 @@ def test_a_lake_that_fails_now_and_then_costs_no_change(
 def test_a_change_that_cannot_be_sent_is_given_up_with_its_slot_and_every_table_is_taken(
     database: str, lake_path: str
 ) -> None:
-    """A type whose output fails, as a library that is missing and a bytea of 540 MB do, at less cost."""
+    """A type's output function fails, as with a missing library or a bytea of 540 MB, but at less cost."""
     source = source_of(database)
     output = "CREATE OR REPLACE FUNCTION odd_out(odd) RETURNS cstring LANGUAGE internal STRICT IMMUTABLE AS "
     execute(

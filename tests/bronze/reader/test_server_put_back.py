@@ -1,7 +1,7 @@
-"""Readers of a server whose files were put back: same identity, same timeline, a log that grows again.
+"""Readers of a server with restored files: same identity, same timeline, a log that grows again.
 
-One server serves all tests here. Each database has a pipeline with a slot and a lake. All histories part at
-one copy of the server's files. The databases differ in the rows that they write before and after it.
+One server serves all tests. Each database has a pipeline with a slot and a lake. All histories part at one
+copy of the server's files. The databases differ in the rows written before and after the copy.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Pipeline:
         read_all(self.source, self.lake)
 
     def refused(self, code: str) -> DefiniteError:
-        """The error that stops a start; it is recorded, and nothing of bronze moves."""
+        """Return the error of a refused start; assert that the error is recorded and bronze does not move."""
         before = position_of(self.lake)
         with pytest.raises(DefiniteError) as caught:
             self.read()
@@ -105,7 +105,7 @@ class Pipeline:
 
 
 class Pipelines:
-    """The pipelines of one server by name, each made when it is first asked for."""
+    """The pipelines of one server by name, each created on first use."""
 
     def __init__(self, twin: Twin, folder: Path) -> None:
         self.twin = twin
@@ -124,7 +124,7 @@ class Pipelines:
         return iter(self._made.values())
 
     def grow(self) -> None:
-        """Let the log grow past every pipeline's end, without a row of any."""
+        """Let the log grow past every pipeline's end, without a row of any pipeline."""
         ends = [position_of(each.lake).confirm for each in self]
         with psycopg.connect(self.twin.server.dsn(), autocommit=True) as connection:
             while True:
@@ -148,7 +148,7 @@ class _DiedError(Exception):
 
 
 def dies_at(point: str, time: int = 1) -> Callable[[str], None]:
-    """What ends a reader when it comes to a point for so many times."""
+    """Return a callback that ends a reader at the n-th visit of a point."""
     left = [time]
 
     def reached(name: str) -> None:
@@ -160,7 +160,7 @@ def dies_at(point: str, time: int = 1) -> Callable[[str], None]:
 
 
 def carry_past(source: SourceSettings, lake: str, end: Lsn) -> Position:
-    """Read until bronze's position has passed an LSN; no message of ours is written for that."""
+    """Read until bronze's position has passed an LSN, without a heartbeat message for this purpose."""
     eager = BronzeSettings(flush_interval=0.05, heartbeat=0.1)
     with Running(source, lake, bronze=eager) as running:
         wait_for(lambda: running.error is not None or position_of(lake).confirm >= end)
@@ -185,7 +185,7 @@ def end_of(source: SourceSettings) -> Lsn:
 
 
 def move_by_keepalives(pipeline: Pipeline) -> None:
-    """Move bronze's place past a copy without a transaction that it would be sent."""
+    """Move bronze's place past the copy of the server's files, without a published transaction."""
     execute(pipeline.source, "INSERT INTO unread SELECT generate_series(1, 1000)")
     target = end_of(pipeline.source)
     carry_past(pipeline.source, pipeline.lake, target)
@@ -222,7 +222,7 @@ def write_what_the_copy_undoes(pipelines: Pipelines) -> None:
 
 
 def later(number: int) -> tuple[str, str]:
-    """A table that is made after the copy, in both histories, with the same oid."""
+    """Return statements for a table created after the copy, in both histories, with the same oid."""
     return f"CREATE TABLE later AS SELECT {number} AS id", "ALTER TABLE later ADD PRIMARY KEY (id)"
 
 
@@ -293,12 +293,12 @@ REPEATABLE = (
     ON CONFLICT (id) DO UPDATE SET note = excluded.note
     """,
 )
-"""Statements that are each the newest transaction of bronze, as often as they are run."""
+"""Statements that each become bronze's newest transaction at every run."""
 
 
 @contextmanager
 def without_snapshots(source: SourceSettings) -> Iterator[None]:
-    """Hold the server's background writer, which logs the running transactions every 15 s."""
+    """Pause the server's background writer, which logs the running transactions every 15 s."""
     writer = int(fetch(source, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'background writer'"))
     os.kill(writer, signal.SIGSTOP)
     try:
@@ -310,8 +310,8 @@ def without_snapshots(source: SourceSettings) -> Iterator[None]:
 def is_compared(server: EmbeddedServer, source: SourceSettings, lake: str, *last: str) -> bool:
     """Crash the server after some statements, read on, and return whether the log was compared.
 
-    It is exactly where the crash left the slot behind bronze. The server saves the slot's place with each
-    checkpoint, and after each snapshot of running transactions.
+    The reader compares exactly if the crash left the slot behind bronze. The server saves the slot's place
+    with each checkpoint, and after each snapshot of running transactions.
     """
     with closing(session(source)) as other:  # whose transaction lets the slot's catalog_xmin stay
         other.execute("BEGIN")
@@ -349,13 +349,13 @@ def test_the_log_of_a_server_that_was_restarted_is_compared_and_is_bronze_s(
 
 
 def join(source: SourceSettings, older: psycopg.Connection[Any]) -> None:
-    """Have a table join while a transaction is open that wrote it before; a later one writes it, too."""
+    """Let a table join while an open transaction has written the table; a later transaction writes, too."""
     older.execute("INSERT INTO joining VALUES (1)")
     execute(source, "ALTER PUBLICATION smelt ADD TABLE ONLY joining", "INSERT INTO joining VALUES (2)")
 
 
 def leave(source: SourceSettings, older: psycopg.Connection[Any]) -> None:
-    """Have a table leave likewise; what another table gets is sent."""
+    """Let a table leave in this situation; another table's change is sent."""
     older.execute("INSERT INTO leaving VALUES (1)")
     execute(source, "ALTER PUBLICATION smelt DROP TABLE ONLY leaving", "INSERT INTO leaving VALUES (2)")
     execute(source, "INSERT INTO items VALUES (8, 'sent')")

@@ -1,7 +1,7 @@
-"""The reader on each PostgreSQL that is supported beside 16, which all other tests use: the same histories.
+"""Run the same histories on each supported PostgreSQL except 16, the version of all other tests.
 
-What differs by version: which rows a publication's columns and filters are asked for (15), what a slot's loss
-is called (17), failover slots (17), generated columns (18). One release of 16 forgets tables that join.
+Differences by version: queries of a publication's columns and filters (15), the report of a lost slot (17),
+failover slots (17), generated columns (18). A release of 16 forgets tables that join.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.postgres
     params=[14, pytest.param(15, marks=pytest.mark.torture), pytest.param(17, marks=pytest.mark.torture), 18],
 )
 def other_server(request: pytest.FixtureRequest) -> Iterator[str]:
-    """DSN of a server of each version; one after the other."""
+    """Yield the DSN of a server of each version in turn."""
     major = cast("int", request.param)
     with (
         nullcontext() if major == 18 else installation(major) as found,
@@ -59,7 +59,7 @@ def other_server(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def other_database(other_server: str) -> Iterator[str]:
-    """DSN of a fresh database there."""
+    """Yield the DSN of a fresh database on this server."""
     dsn = make_database(other_server)
     yield dsn
     drop_database(other_server, dsn)
@@ -102,7 +102,7 @@ def test_shapes_that_change_within_transactions(other_database: str, lake_path: 
 
 @pytest.fixture(scope="module")
 def forgetful_server() -> Iterator[str]:
-    """DSN of a server that passes over changes of a table that joined the publication."""
+    """Yield the DSN of a server that skips changes of a table after the table joined the publication."""
     with installation(16) as found, EmbeddedServer(installation=found) as server:
         yield server.dsn()
 

@@ -1,6 +1,6 @@
-"""Shapes that change in the middle of a transaction: every value stays in its column, by its row's place.
+"""If a shape changes inside a transaction, every value stays in its column, by the row's place.
 
-The same histories are carried to silver in `tests.silver`.
+`tests.silver` carries these histories to silver.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A slot that another reader of ours holds: one that answers keeps it, whatever its clock says."""
+"""A slot stays with another reader while the other reader answers, independent of clocks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def source(database: str) -> SourceSettings:
 
 
 def skewed(monkeypatch: pytest.MonkeyPatch, by: timedelta) -> None:
-    """The reader's machine has another clock than the server's."""
+    """Give the reader's machine a clock that differs from the server's."""
 
     class Clock(datetime):
         @classmethod

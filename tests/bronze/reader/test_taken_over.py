@@ -1,4 +1,4 @@
-"""A reader that follows one which still does something; a silence of which nobody knows the cause."""
+"""A reader follows a former reader that is still active; a silence has an unknown cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reader's threads: stream, copies and watch, each at the worst moment for the others."""
+"""Test the reader's threads: stream, copies and watch, each at the worst moment for the others."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def failed(table: TableName, code: str = "copy-failed") -> TableError:
 class Control(ControlTables):
     """`control.errors` in memory.
 
-    `meanwhile` is called once, after the open errors are read and before the reader of them goes on.
+    `meanwhile` is called once, between a read of the open errors and the reader's next step.
     """
 
     def __init__(self, *errors: OpenError, meanwhile: Callable[[], None] = lambda: None) -> None:
@@ -140,7 +140,7 @@ def test_tables_are_left_out_while_a_look_reads_which_are() -> None:
 
 @pytest.fixture
 def copies(database: str) -> SnapshotThread:
-    """Of a pipeline whose threads the test plays itself."""
+    """Return the copies of a pipeline whose threads the test simulates."""
     landing: Any = SimpleNamespace(
         progress=Progress(), shapes=SimpleNamespace(unknown_columns=dict), sink=None, reached=lambda _: None
     )
@@ -150,7 +150,7 @@ def copies(database: str) -> SnapshotThread:
 
 
 def look(copies: SnapshotThread, **found: Any) -> CatalogPoll:
-    """The look of either thread."""
+    """Set the result of a catalog poll on either thread."""
     copies.tables._newest = CatalogPoll(**found)
     return copies.tables.newest
 
@@ -188,7 +188,7 @@ def test_a_later_round_that_leaves_a_table_waiting_is_not_complete(copies: Snaps
 
 
 class EndingCopies:
-    """Copies whose last snapshot comes to its end right after the stream's thread read its LSN."""
+    """Copies whose last snapshot ends right after the stream's thread read its LSN."""
 
     def __init__(self) -> None:
         self.complete = False

@@ -1,4 +1,4 @@
-"""A fault that lasts for hours costs few attempts and one row; only what has worked ends it."""
+"""A fault of several hours costs few attempts and one row; only successful work ends the fault."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def transient(code: str) -> TransientError:
 
 
 def rows_of(lake_path: str) -> list[dict[str, Any]]:
-    """All rows of `control.errors`, open and closed."""
+    """Return all rows of `control.errors`, open and closed."""
     found: list[dict[str, Any]] = ControlTables(Lake(lake_path))._errors.rows().to_pylist()
     return found
 
@@ -59,7 +59,7 @@ def codes(lake_path: str) -> list[str]:
 
 @contextmanager
 def lasting(at: Effect, place: str, error: Exception) -> Iterator[None]:
-    """Each effect at a door fails at places that hold a text, instead of coming about."""
+    """Fail each effect of a kind at places that contain a text, without carrying out the effect."""
 
     def fails(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
         if door is at and place in where:
@@ -137,7 +137,7 @@ def test_an_idle_stream_that_starts_again_shows_that_it_works(database: str, lak
 def copies_of(
     lake_path: str, rounds: Callable[[], CatalogPoll], monkeypatch: pytest.MonkeyPatch, timing: Timing
 ) -> SnapshotThread:
-    """Copies whose looks are played."""
+    """Return copies with simulated catalog polls."""
     sink = SimpleNamespace(tables=SimpleNamespace(requests=lambda _: {}))
     landing: Any = SimpleNamespace(
         progress=Progress(), shapes=SimpleNamespace(unknown_columns=dict), sink=sink, reached=lambda _: None

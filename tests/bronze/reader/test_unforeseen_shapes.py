@@ -1,4 +1,4 @@
-"""A shape of a table that no rule knows is that table's error, and costs no change."""
+"""An unforeseen shape of a table is an error of this table, and costs no change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def source(database: str) -> SourceSettings:
 
 
 class Unforeseen:
-    """Fails for each shape of one table that has a column of this name, as long as `broken`."""
+    """A switch: while `broken`, each shape of one table with a column of this name fails."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -77,7 +77,7 @@ def test_the_others_go_on_and_the_table_is_copied_when_it_can_be_read(
         rows = iter(range(100, 10_000))
 
         def fails_again() -> bool:
-            """The first change of the new session does; those before it were the old one's."""
+            """Insert a row; return whether an error is open, caused by the new session's first change."""
             execute(source, f"INSERT INTO b VALUES ({next(rows)}, 'the same again', 6)")
             return bool(control.open_errors())
 
@@ -109,7 +109,7 @@ def test_a_run_that_ends_records_it_and_the_next_start_makes_it_good(
 
 
 def assert_arrives(source: SourceSettings) -> None:
-    """The stream reaches what was written last."""
+    """Assert that the stream reaches the newest row."""
     end = Lsn.parse(fetch(source, "SELECT pg_current_wal_lsn()::text"))
     wait_for(lambda: confirmed(source) >= end, 30)
 
@@ -150,7 +150,7 @@ def test_a_busy_table_comes_back(
     unforeseen: Unforeseen,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Its changes go on being left out by the old session while the new one is on its way."""
+    """The old session still leaves out the table's changes while the new session starts."""
     source = source.with_timing(Timing(look=1.5))
     make_tables(source)
     control = ControlTables(Lake(lake_path))

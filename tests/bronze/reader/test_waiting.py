@@ -1,4 +1,4 @@
-"""What a reader waits for and what it does not: no free slot, roles that may not, commands given up."""
+"""Test the waits of a reader and their limits: no free slot, missing privileges, cancelled commands."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ HELD = (
 
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[EmbeddedServer]:
-    """A server with room for the stream and one snapshot."""
+    """Yield a server with room for the stream and one snapshot."""
     with EmbeddedServer(settings={"max_replication_slots": "2", "max_wal_senders": "2"}) as server:
         yield server
 
@@ -63,11 +63,11 @@ def source(narrow: EmbeddedServer) -> Iterator[SourceSettings]:
 
 
 class Interrupted(Exception):  # noqa: N818 - what a caller's own code may raise
-    """While a slot is waited for."""
+    """An interruption during the wait for a slot."""
 
 
 def waits_once() -> Callable[[], bool]:
-    """Says at the second look that the wait is given up."""
+    """Return a check that cancels the wait at the second call."""
     looks = iter([False])
     return lambda: next(looks, True)
 

@@ -1,4 +1,4 @@
-"""What is looked at every second: traces in the catalog, and a slot that comes near its limit."""
+"""Test the checks of every second: traces in the catalog, and a slot near its limit."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_a_rewrite_is_noticed_within_seconds_while_the_reader_runs(
 def test_a_table_without_identity_is_out_of_the_publication_within_seconds_and_comes_back(
     source: SourceSettings, lake_path: str
 ) -> None:
-    """Keys of a table and of partitions, an identity index, NOTHING on one partition; `other` goes on."""
+    """Keys of a table and of partitions, an identity index, NOTHING on a partition; `other` continues."""
     tables = ("t", "p", "i", "q", "other")
     source = source.model_copy(update={"tables": [f"public.{name}" for name in tables]})
     execute(

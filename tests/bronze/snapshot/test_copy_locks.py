@@ -1,4 +1,4 @@
-"""Locks of a copy: few, never in a circle with the application's, and a locked table waits alone."""
+"""A copy's locks are few and never deadlock with the application; a locked table waits alone."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def partitioned(partitions: int, rows: int) -> list[str]:
 
 
 def at(point: str, act: Callable[[], Any]) -> Callable[[str], None]:
-    """Do something at the first time that a point of the snapshot is reached."""
+    """Call an action when the snapshot first reaches a point."""
     done: list[str] = []
 
     def reached(name: str) -> None:
@@ -283,7 +283,7 @@ def test_with_more_partitions_than_may_be_locked_only_those_are_that_are_read(
 
 @pytest.mark.postgres
 def test_who_waits_for_a_worker_is_not_waited_for_by_another(source: SourceSettings, lake_path: str) -> None:
-    """A TRUNCATE waits for the worker that holds the partition; that one alone reads it."""
+    """A TRUNCATE waits for the holder of the partition's lock; only the holder reads the partition."""
     execute(source, *partitioned(6, 6000))
     truncating = [
         threading.Thread(target=execute, args=(source, f"TRUNCATE m{number}")) for number in range(6)
@@ -408,7 +408,7 @@ def test_a_row_that_nobody_foresaw_stops_its_own_table_until_it_can_be_read(
 def test_a_copy_that_the_server_fails_twice_in_a_row_fails_its_table_alone(
     own_server: EmbeddedServer, lake_path: str
 ) -> None:
-    """A server with too little memory for one row; one worker copies all over the same connection."""
+    """The server has too little memory for one row; a single worker copies all tables."""
     source = source_of(own_server.dsn(), slot="smelt_memory", timing=Timing(look=1.0))
     execute(
         source,
@@ -422,7 +422,7 @@ def test_a_copy_that_the_server_fails_twice_in_a_row_fails_its_table_alone(
         size = 1024 * int(re.findall(r"VmSize:\s+(\d+)", status)[0])
 
     def limit(memory: str) -> None:
-        """Of the backends that begin from now on; as the server's own account, which may."""
+        """Limit the memory of new backends, under the server's own account, which has the right."""
         owner = Path(f"/proc/{postmaster}").stat()
         command = ["prlimit", f"--pid={postmaster}", f"--as={memory}:"]
         subprocess.run(command, check=True, user=owner.st_uid, group=owner.st_gid)

@@ -1,6 +1,6 @@
-"""Ranges copied by executors: the same rows as the reader's own workers copy, whatever becomes of attempts.
+"""Executors copy the same rows as the reader's workers, whatever happens to attempts.
 
-The executors here are threads of this process; each function is pickled on its way, as an engine does it.
+The executors are threads of this process; each function is pickled on its way, as in a real engine.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ ModuleNotFoundError: No module named 'bronze'
 
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:581)
 """
-"""What Spark says of a task that began on a machine without our packages."""
+"""Spark's error for a task on a machine without deltasmelt's packages."""
 B_ID = "attrelid = 'b'::regclass AND attnum = 1"
 RICH = Path(__file__).parents[2] / "pipelines" / "scenarios" / "values_of_every_type.sql"
 
@@ -69,7 +69,7 @@ class Here:
 
     Args:
         before: called before each range task, with the task.
-        after: called with the task and what it returned.
+        after: called with the task and the returned text.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Here:
         return said
 
     def cancel(self) -> None:
-        """Tasks here are short."""
+        """Ignore the call: tasks in this process are short."""
 
     @contextmanager
     def ready(self) -> Iterator[Here]:
@@ -318,10 +318,10 @@ TWO_TABLES = [
 
 
 class Silent(Here):
-    """Executors that answer nothing of some functions, until they are cancelled.
+    """Executors that do not answer some functions until cancelled.
 
     Args:
-        of: whether a function is one of those.
+        of: checks whether a function gets no answer.
     """
 
     def __init__(self, of: Callable[[Callable[[], str]], bool]) -> None:

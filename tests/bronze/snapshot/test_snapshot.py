@@ -1,4 +1,4 @@
-"""Snapshots of real tables: complete, consistent with the stream, nothing half-visible."""
+"""Snapshots of real tables are complete and consistent with the stream; no partial table is visible."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def take(
     outcome: Outcome | None = None,
     executors: ExecutorsAtHand | None = None,
 ) -> Outcome:
-    """A snapshot of all tables, without a stream."""
+    """Take a snapshot of all tables, without a stream."""
     with connect(source) as connection:
         tables = select_tables(connection, source)
         ensure_publication(connection, source, [table.table for table in tables])
@@ -100,7 +100,7 @@ def test_many_chunks_by_many_workers_are_every_row_once(source: SourceSettings, 
 
 
 class Altering:
-    """At a point of the snapshot, another session wants to alter the table, and waits."""
+    """A session that waits to alter the table, started at a point of the snapshot."""
 
     def __init__(self, source: SourceSettings, point: str) -> None:
         self._source = source

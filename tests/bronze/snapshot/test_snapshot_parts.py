@@ -1,4 +1,4 @@
-"""The pure parts of a snapshot: chunks of pages, COPY's text to columns, columns to rows of bronze."""
+"""Test the pure parts of a snapshot: chunks of pages, COPY's text to columns, columns to rows of bronze."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _ESCAPES = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t", "\v": "v", "\
 
 
 def copied(rows: list[list[str | None]]) -> bytearray:
-    """What COPY sends, as the server's CopyAttributeOutText writes it."""
+    """Return COPY's output, as written by the server's CopyAttributeOutText."""
     lines = ["\t".join(map(_value, row)) + "\n" for row in rows]
     return bytearray("".join(lines).encode())
 

@@ -1,8 +1,8 @@
-"""Changes that PostgreSQL makes without an event: found in its catalog, and the table taken again.
+"""Changes without an event are found in PostgreSQL's catalog, and the table is resnapshotted.
 
-Most cases share one database and its reader's runs, each in a schema of its own: what tells them from each
-other is which tables are resnapshotted. Those that begin with `test_a_quiet_table` and
-`test_the_traces_are_there` have nothing but their own change in the log.
+Most cases share one database and the runs of a reader, each case in a separate schema. The resnapshotted
+tables distinguish the cases. The log of `test_a_quiet_table…` and `test_the_traces_are_there…` contains only
+the case's change.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def case_id(case: tuple[list[str], str]) -> str:
 
 
 def copies(lake_path: str) -> int:
-    """How often the table was taken."""
+    """Return the number of snapshots of the table."""
     return [row["op"] for row in bronze_rows(lake_path)].count("snapshot_end")
 
 
@@ -142,7 +142,7 @@ COPIED: list[tuple[list[str], str]] = [
     (PARTITIONED, "ALTER TABLE t ALTER a TYPE bigint USING a * 1000"),
     (PARTITIONED, "ALTER TABLE t ADD v int DEFAULT 7; TRUNCATE t2"),
 ]
-"""Tables before, and what is done to them that costs a copy."""
+"""Tables before, and statements that cost a copy."""
 
 FREE: list[tuple[list[str], str]] = [
     (PLAIN, "VACUUM FULL t"),
@@ -203,7 +203,7 @@ FREE: list[tuple[list[str], str]] = [
         ),
     ),
 ]
-"""What costs none."""
+"""Tables before, and statements that cost no copy."""
 
 GONE: list[tuple[list[str], str]] = [
     (
@@ -214,19 +214,19 @@ GONE: list[tuple[list[str], str]] = [
         ),
     )
 ]
-"""A column that was gone before its changes were read. That may show in the run after."""
+"""Columns dropped before their changes were read; the copy may appear in the run after."""
 
 ALL: Final = [*COPIED, *FREE, *GONE]
 
 
 class Shared:
-    """Every case's table, after the same runs of the reader.
+    """The tables of all cases, after the same runs of the reader.
 
     Attributes:
-        source: its settings.
-        lake_path: where bronze is.
-        taken: for each run, how often each table had been taken after it.
-        rows: bronze's, after the last run.
+        source: settings of the shared database.
+        lake_path: location of the lake with bronze.
+        taken: number of snapshots of each table after each run.
+        rows: rows of bronze after the last run.
     """
 
     def __init__(self, dsn: str, lake_path: str) -> None:
@@ -256,7 +256,7 @@ class Shared:
         self.taken.append(Counter(ends))
 
     def copies(self, case: tuple[list[str], str]) -> list[int]:
-        """How often the case's table had been taken, after each run."""
+        """Return the number of snapshots of the case's table after each run."""
         return [taken[schema_of(case)] for taken in self.taken]
 
     def assert_equal(self, case: tuple[list[str], str]) -> None:
@@ -337,7 +337,7 @@ def test_what_was_seen_comes_back_from_json_as_it_was() -> None:
 
 
 def statements(script: str) -> list[str]:
-    """A script's statements; those between BEGIN and COMMIT as one."""
+    """Return a script's statements; statements between BEGIN and COMMIT count as one."""
     if script.startswith("BEGIN; "):
         return [script]
     return script.split("; ")
@@ -358,7 +358,7 @@ VALUES = {
 
 
 def missing(lake_path: str) -> dict[str, str | None]:
-    """What the newest version of the table's shape says of rows from before its columns."""
+    """Return the newest version's values for rows from before the table's columns."""
     newest = max(read_relations(Lake(lake_path)), key=lambda version: version.from_lsn)
     return {column.name: column.missing for column in newest.columns if column.name in VALUES}
 

@@ -1,4 +1,4 @@
-"""Databases of other encodings: what UTF-8 has arrives, what it has not is an error of its table alone."""
+"""In databases of other encodings convertible texts arrive; an unconvertible text is its table's error."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.postgres
 
 BAD = {"WIN1252": r"\x41815a", "SQL_ASCII": r"\x41e95a", "EUC_JP": r"\x41f5a15a"}
-"""A text of each encoding that UTF-8 has no counterpart for, as bytes between an A and a Z."""
+"""A text per encoding without a counterpart in UTF-8, as bytes between an A and a Z."""
 
 GOOD = {"WIN1252": r"\x4180e95a", "SQL_ASCII": r"\x41c3a95a", "EUC_JP": r"\x41a4a25a"}
 
@@ -56,7 +56,7 @@ def source(request: pytest.FixtureRequest, server_dsn: str) -> Iterator[SourceSe
 
 
 def run(source: SourceSettings, *statements: str) -> None:
-    """Statements of which ``{bad}`` and ``{good}`` are texts of the database's own encoding."""
+    """Run statements, with ``{bad}`` and ``{good}`` replaced by texts in the database's encoding."""
     assert source.dsn is not None
     with psycopg.connect(source.dsn.get_secret_value(), autocommit=True) as connection:
         name = server_encoding(connection)
@@ -185,7 +185,7 @@ def test_a_name_without_counterpart_stops_its_table_alone_and_heals(
     source: SourceSettings, lake_path: str
 ) -> None:
     def execute(*statements: str) -> None:
-        """Statements in which ``%I`` is the name."""
+        """Execute statements, with ``%I`` replaced by the name."""
         run(source, *(f"DO $$ BEGIN EXECUTE format('{one}', {{bad}}); END $$" for one in statements))
 
     run(

@@ -1,4 +1,4 @@
-"""Which transaction of bronze proves a server's log, where another one proves nothing."""
+"""Test which transaction of bronze proves a server's log if other transactions prove nothing."""
 
 from __future__ import annotations
 

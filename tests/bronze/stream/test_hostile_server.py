@@ -1,7 +1,7 @@
-"""A server that lies about lengths, or sends what no PostgreSQL sends: an error of ours, in bounded memory.
+"""A server with wrong lengths or impossible messages causes an error of deltasmelt, in bounded memory.
 
-libpq reads the wire, so this is its behaviour as far as it goes. The server is some lines of Python, which
-speak the protocol until the stream has begun.
+libpq reads the wire, so the tests cover libpq's behaviour, too. The server is a short Python program that
+speaks the protocol until the stream has begun.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def keepalive(wal_end: int = 5, clock: int = 0, reply: int = 0) -> bytes:
 
 
 class HostileServer:
-    """Says after START_REPLICATION what it was told to say, and then nothing, or hangs up."""
+    """A server that sends given bytes after START_REPLICATION, and then stays silent or hangs up."""
 
     def __init__(self, said: bytes, *, hangs_up: bool) -> None:
         self._said, self._hangs_up = said, hangs_up
@@ -98,7 +98,7 @@ def memory() -> int:
 
 
 def drained(said: bytes, *, hangs_up: bool) -> Iterator[bytes]:
-    """The messages that a stream gives, until it fails."""
+    """Return the messages of a stream until the stream fails."""
     server = HostileServer(said, hangs_up=hangs_up)
     with closing(server):
         stream = ReplicationStream(source_at(server.port), application_name="test")

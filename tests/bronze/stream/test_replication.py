@@ -1,4 +1,4 @@
-"""The replication connection and its thread: batches, few bytes soon, feedback, TLS, bounded queue."""
+"""Test the replication connection and its thread: batches, latency, feedback, TLS, bounded queue."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def messages_of(batch: Batch) -> list[bytes]:
 
 
 def receive_until(receiver: Receiver, lsn: Lsn, seconds: float = 30.0) -> list[bytes]:
-    """pgoutput messages, up to a position."""
+    """Return pgoutput messages up to a position."""
     found: list[bytes] = []
     deadline = time.monotonic() + seconds
     while receiver.received < lsn or receiver.take(most=1, timeout=0) is not None:

@@ -1,4 +1,4 @@
-"""Comparisons of a log that is sent again with bronze's newest transaction, without a server."""
+"""Compare a resent log with bronze's newest transaction, without a server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deltasmelt.bronze.stream.same_log import LogComparison
 from tests.bronze.wire import begin, commit, insert, message, plain_relation, truncate
 
 START = datetime(2000, 1, 1, tzinfo=UTC)
-"""PostgreSQL's zero of time."""
+"""Zero of PostgreSQL's clock."""
 
 SENT = SentTransaction.of(Lsn(200), START + timedelta(microseconds=5))
 MESSAGE = SentTransaction.of(Lsn(299), None)
@@ -36,7 +36,8 @@ def compared(
 ) -> LogComparison:
     """Compare batches of messages and a last keepalive with a bronze that ends at 0/190.
 
-    With `counts` transactions of these relations alone, of which bronze's newest is `sent`.
+    With `counts` only transactions of these relations count; `sent` is bronze's newest transaction among
+    them.
     """
     position = Position(Lsn(399), Lsn(400), 0, None, sent if counts is None else newest)
     comparison = LogComparison(position, sent, Lsn(confirmed), where="here", counts=counts)
