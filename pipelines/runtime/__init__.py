@@ -1,5 +1,5 @@
-"""What runs for long: the reader's process, the stages, maintenance, and who supervises them.
+"""Long-running parts of a command: the reader's process, the stages, maintenance, and their supervisor.
 
-In reading order: `supervisor`, `volume`, `stages`, `reader_supervision`, `reader_spawn`, `reader_process`,
-`reader_progress`, `maintenance`, `maintenance_errors`, `log_entries`, `locks`.
+In reading order: `supervisor`, `stages`, `reader_supervision`, `reader_process`, `reader_progress`,
+`maintenance`, `log_entries`, `locks`.
 """

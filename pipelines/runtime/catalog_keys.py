@@ -1,18 +1,19 @@
-"""Keys of silver's tables as informational constraints, where the catalog has them: Unity Catalog alone.
+"""Keys of silver's tables as informational constraints, in Unity Catalog alone.
 
-Databricks takes a constraint with RELY as a fact, and leaves work out because of it. So it stands only while
-it is true. A key is stated once a cut names the table with it, where the source itself enforces it (a unique
-index of columns that are NOT NULL) and silver's columns are NOT NULL too. It is taken back before the cycle
-that would fold a shape with another key. A process that starts asks the catalog first which keys are stated.
+Databricks takes a constraint with RELY as a fact, and omits work because of the constraint. So a constraint
+exists only while the fact is true. A key is stated once a cut names the table with the key, if the source
+enforces the key (a unique index over NOT NULL columns) and silver's columns are NOT NULL too. The statement
+is dropped before the cycle that folds a shape with another key. A new process first reads the stated keys
+from the catalog.
 
-Silver's own statements let every column be NULL, for the source may drop its NOT NULL, and rows must not stop
-for a constraint. So it is up to the lake's owner to set NOT NULL (`docs/catalogs.md`).
+Silver's own statements make every column nullable, because the source may drop its NOT NULL, and a constraint
+must stop no rows. So the lake's owner sets NOT NULL (`docs/catalogs.md`).
 
-Nothing is asked of a catalog elsewhere. What is refused is said once, and not tried again by this process; it
-stops no rows. A refused DROP is said as well; the rows go on then, and the remedy is in the message.
+Other catalogs get no query. A refusal is logged once, is not retried by this process, and stops no rows. A
+refused DROP is logged as well; the rows continue, and the message has the remedy.
 
-Unity Catalog keeps names of tables and constraints in lower case. So all names are compared so, and of two
-tables whose names are then the same no key is stated.
+Unity Catalog stores names of tables and constraints in lower case. So all comparisons use lower case, and no
+key is stated for two tables with equal lower-case names.
 """
 
 from __future__ import annotations
@@ -36,23 +37,23 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger("deltasmelt.run")
 _DATABRICKS: Final = "DATABRICKS_RUNTIME_VERSION"
 _LINES: Final = 300
-"""Letters of a reason that are logged."""
+"""Length of a logged reason."""
 
 
 def has_constraints() -> bool:
-    """Whether the session's catalog may have informational constraints: on Databricks."""
+    """Check whether the session's catalog supports informational constraints: on Databricks."""
     return _DATABRICKS in os.environ
 
 
 def constraint_of(name: str) -> str:
-    """The name of a table's constraint; it is unique within a schema, and tells ours from others'."""
+    """Return the name of a table's constraint: unique within a schema, and recognisable as deltasmelt's."""
     return f"{name}__deltasmelt_key"
 
 
 def held_key(table: SilverTable) -> tuple[str, ...]:
-    """The key that the source itself enforces, without NULL; empty where it enforces none.
+    """Return the key enforced by the source, without NULL; empty for no such key.
 
-    A history has many rows for one key.
+    A history has many rows for one key, and so no key.
     """
     needed = set(table.key)
     not_null = {column.name for column in table.columns if column.not_null}
@@ -62,13 +63,13 @@ def held_key(table: SilverTable) -> tuple[str, ...]:
 
 
 def statements(address: str, name: str, *, stated: tuple[str, ...], wanted: tuple[str, ...]) -> list[str]:
-    """What makes the catalog state one key in place of another; empty keys stand for none. Pure.
+    """Return the statements for replacing one stated key by another; an empty key stands for none. Pure.
 
     Args:
         address: the table's name in the catalog, as SQL.
-        name: of the table within its layer.
-        stated: the columns of the constraint that there is.
-        wanted: those that it shall have.
+        name: name of the table within its layer.
+        stated: columns of the existing constraint.
+        wanted: columns of the new constraint.
     """
     if stated == wanted:
         return []
@@ -81,14 +82,14 @@ def statements(address: str, name: str, *, stated: tuple[str, ...], wanted: tupl
 
 @dataclass(slots=True)
 class StatedKeys:
-    """Which keys are stated, and which statements follow. Pure.
+    """The stated keys, and the statements for changes. Pure.
 
     Attributes:
-        catalog: its name.
-        stated: columns of our constraints, by table; all names in lower case, here and below.
-        not_null: columns that are NOT NULL there, by table.
-        tried: tables whose key this process has stated, or could not.
-        nullable: those of `tried` of which a column of the key may be NULL.
+        catalog: name of the catalog.
+        stated: columns of deltasmelt's constraints, by table; all names in lower case, here and below.
+        not_null: NOT NULL columns in the catalog, by table.
+        tried: tables whose key this process has tried to state.
+        nullable: tables in `tried` with a nullable key column.
     """
 
     catalog: str
@@ -98,7 +99,7 @@ class StatedKeys:
     nullable: list[str] = field(default_factory=list)
 
     def released(self, tables: Iterable[SilverTable]) -> list[str]:
-        """What takes back the keys that these tables, in their newest shapes, no longer have."""
+        """Return statements for dropping keys that the newest shapes of the tables lack."""
         sql, tables = [], list(tables)
         distinct = {table.name for table in _distinct(tables)}
         for table in tables:
@@ -110,11 +111,11 @@ class StatedKeys:
         return sql
 
     def added(self, cut: Cut, tables: Iterable[SilverTable]) -> list[str]:
-        """What states the keys of the tables that a cut names, each once.
+        """Return statements for the keys of a cut's tables, each once.
 
         Args:
-            cut: of silver.
-            tables: in their newest shapes; one whose shape is newer than the cut waits for the next.
+            cut: cut of silver.
+            tables: tables in their newest shapes; a table with a shape newer than the cut waits for the next.
         """
         sql = []
         for table in _distinct(tables):
@@ -140,8 +141,8 @@ class CatalogKeys:
     """States the keys of silver's tables in one catalog.
 
     Args:
-        spark: a session that knows the catalog.
-        catalog: its name.
+        spark: a session with access to the catalog.
+        catalog: name of the catalog.
     """
 
     def __init__(self, spark: SparkSession, catalog: str) -> None:
@@ -150,12 +151,12 @@ class CatalogKeys:
         self._keys = self._read()
 
     def release(self, tables: Iterable[SilverTable]) -> None:
-        """Take back, before a cycle, the keys that tables in their newest shapes no longer have."""
+        """Drop, before a cycle, the keys that the newest shapes of the tables lack."""
         if self._keys is not None:
             self._run(self._keys.released(tables))
 
     def state(self, cut: Cut, tables: Iterable[SilverTable]) -> None:
-        """State the keys of the tables that a cut of silver names (`StatedKeys.added`)."""
+        """State the keys of the tables in a cut of silver (`StatedKeys.added`)."""
         if self._keys is None:
             return
         self._run(self._keys.added(cut, tables))
@@ -168,7 +169,7 @@ class CatalogKeys:
             self._keys.nullable.clear()
 
     def _read(self) -> StatedKeys | None:
-        """What the catalog says; None where it does not, which is logged."""
+        """Return the catalog's stated keys; log a failure and return None."""
         schema, silver = f"{quote(self._catalog)}.information_schema", literal("silver")
         try:
             keys = self._spark.sql(
@@ -193,12 +194,12 @@ class CatalogKeys:
 
 
 def read_keys(catalog: str, keys: Iterable[Sequence[str]], columns: Iterable[Sequence[str]]) -> StatedKeys:
-    """What rows of the catalog's information schema say. Pure.
+    """Return the keys in rows of the catalog's information schema. Pure.
 
     Args:
-        catalog: its name.
+        catalog: name of the catalog.
         keys: table, constraint and column, in the order of the constraint's columns.
-        columns: table and column, of those that are NOT NULL.
+        columns: table and column of the NOT NULL columns.
     """
     stated: dict[str, tuple[str, ...]] = {}
     for table, constraint, column in keys:
@@ -216,7 +217,7 @@ def _lower(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _distinct(tables: Iterable[SilverTable]) -> list[SilverTable]:
-    """Those that are one table each where names have no case."""
+    """Return the tables with distinct names in lower case."""
     found = list(tables)
     names = Counter(table.name.lower() for table in found)
     return [table for table in found if names[table.name.lower()] == 1]

@@ -1,14 +1,14 @@
 """Names for the tables of a lake in a catalog of the Spark session: external tables at their locations.
 
 With ``lake: {path: …, catalog: main}`` a table of silver or gold is ``main.silver.orders`` as soon as a cut
-names it. Everything here goes on working by path, so a catalog that is away costs names, and no data. What
-a name means is never changed: where it is taken by another location, that is said.
+names the table. The pipeline continues to work by path, so an absent catalog costs names, and no data. The
+module never changes an existing name: a name with another location is reported.
 
-A name is only made. Delta reads the table's own log for its columns, so nothing has to follow. A table that
-the source dropped keeps its name, as it keeps its rows.
+The module only makes names. Delta reads the columns from the table's own log, so names need no update. A
+table dropped at the source keeps its name and its rows.
 
-A catalog takes fewer names than PostgreSQL. The Hive metastore knows small letters, digits and ``_`` alone;
-of a table that it refuses, the reason is logged once.
+A catalog accepts fewer names than PostgreSQL. The Hive metastore accepts small letters, digits and ``_``
+alone; the reason of a refused table is logged once.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = logging.getLogger("deltasmelt.run")
 _LINES: Final = 300
-"""Letters of a reason that are logged."""
+"""Length of a logged reason."""
 
 
 class CatalogNames:
     """Makes the names of one lake's tables in one catalog.
 
     Args:
-        spark: a session that knows the catalog.
-        lake: where the tables lie.
-        catalog: its name.
+        spark: a session with access to the catalog.
+        lake: the lake of the tables.
+        catalog: name of the catalog.
     """
 
     def __init__(self, spark: SparkSession, lake: Lake, catalog: str) -> None:
@@ -50,7 +50,7 @@ class CatalogNames:
         self._schemas: set[Layer] = set()
 
     def make(self, cut: Cut) -> None:
-        """See that every table of a cut has its name; what cannot have one is logged once."""
+        """Make the missing names of a cut's tables; log the reason of an impossible name once."""
         from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - loads Spark
 
         for name in sorted(cut.tables):
@@ -67,7 +67,7 @@ class CatalogNames:
                 _LOGGER.warning("%s.%s gets no name in %s: %s", cut.layer, name, self._catalog, why)
 
     def address(self, layer: Layer, name: str) -> str:
-        """The table's name as Spark SQL, quoted."""
+        """Return the table's name as quoted Spark SQL."""
         return ".".join(map(quote, (self._catalog, layer, name)))
 
     def _make_schema(self, layer: Layer) -> None:
@@ -90,5 +90,5 @@ class CatalogNames:
 
 
 def _place(location: str) -> Path | str:
-    """A location, however Spark writes it."""
+    """Return a location in one form, however Spark writes it."""
     return local_folder(location) or location.rstrip("/")

@@ -1,19 +1,16 @@
-"""By which columns the rows of silver's tables are put together in files, and putting them so.
+"""The clustering columns of silver's tables, and the rewrite into their order.
 
-The pipeline file says it (``silver.cluster``), or the documents do (their joins, read by
-`joined_columns`), or it is the key.
-It affects speed alone: reading a table without it gives the same rows.
+The pipeline file (``silver.cluster``), the documents' joins (`join_columns`) or the key decide the columns.
+Clustering affects speed alone: reading an unclustered table returns the same rows.
 
-Delta keeps the columns in the table's log, and writes no row when they change. OPTIMIZE puts rows in
-another order, those of large files only as ``OPTIMIZE … FULL``. So only `smelt maintain` changes the columns
-of a table that is there: it writes the table again once, after which each run is cheap.
+Delta stores the columns in the table's log, and writes no row after a change. OPTIMIZE reorders rows, those
+of large files only as ``OPTIMIZE … FULL``. So only `smelt maintain` changes the columns of an existing table:
+the command rewrites the table once, and each later run is cheap.
 
-By which columns documents find the rows of a table. Pure: definitions in, names out.
-
-An incremental run looks for the children of a few roots. Where these lie together in the files of a silver
-table, few pages are read (`gold.incremental.key_lists`). So these columns are what a table is best clustered
-by, if its own key is not among them: the foreign key of a `many` or an aggregate, and of a link table the
-columns that lead to the parent.
+An incremental run of gold searches for the children of a few roots. If these rows are adjacent in the files
+of a silver table, the run reads few pages (`gold.incremental.key_lists`). So these columns are the best
+choice, unless the table's own key contains them: the foreign key of a `many` or an aggregate, and in a link
+table the columns toward the parent.
 """
 
 from __future__ import annotations
@@ -46,14 +43,14 @@ if TYPE_CHECKING:
     from deltasmelt.silver.settings import SilverSettings
 
 _MOST: Final = 2
-"""Columns to cluster by: with each one more, rows of one value lie in more places."""
+"""Largest number of clustering columns: each further column scatters the rows of one value."""
 
 
 def join_columns(documents: Iterable[Document]) -> dict[TableName, tuple[str, ...]]:
-    """For each table that documents find by other columns than of a `one`: the first two of these columns.
+    """Return the first two join columns of each table, without the joins of a `one`. Pure.
 
     Args:
-        documents: in their order; a column that more of them join by does not count more.
+        documents: documents in their order; the number of joins by a column does not matter.
     """
     found: defaultdict[TableName, dict[str, None]] = defaultdict(dict)
     for document in documents:
@@ -90,13 +87,13 @@ ORDERED_FILES: Final = {
     # Rows of one range stay as they come. A thousand ranges, Delta's default, are too coarse for millions.
     "spark.databricks.io.skipping.mdc.rangeId.max": "2000",
 }
-"""Settings by which OPTIMIZE also orders the rows within a file, so that pages of it can be skipped."""
+"""Settings for OPTIMIZE to order the rows within a file, so that readers can skip pages."""
 OWED: Final = "deltasmelt.clusteringOwed"
-"""Table property: its rows are not yet in the order of the columns that it is clustered by."""
+"""Table property: the rows are not yet in the order of the clustering columns."""
 
 
 def clustered(settings: SilverSettings, documents: Iterable[Document]) -> SilverSettings:
-    """The settings of silver, with what documents join by for tables that the pipeline file does not name."""
+    """Return silver's settings, with the documents' join columns for tables missing in the file."""
     joined = {table: list(columns) for table, columns in join_columns(documents).items()}
     derived = {
         str(table): columns for table, columns in joined.items() if not is_named(table, settings.cluster)
@@ -105,21 +102,22 @@ def clustered(settings: SilverSettings, documents: Iterable[Document]) -> Silver
 
 
 def by_name(relations: Sequence[Relation], settings: SilverSettings) -> dict[str, SilverTable]:
-    """Silver's tables by their names within the layer, without histories."""
+    """Return silver's tables by their names within the layer, without histories."""
     return {table.name: table for table in silver_catalog(relations, settings).values()}
 
 
 def cluster_as_wanted(spark: SparkSession, address: str, table: SilverTable, stored: DeltaTable) -> bool:
-    """Tell Delta the columns that a table is to be clustered by; whether its rows are to be written again.
+    """Set a table's clustering columns; return whether a rewrite is due.
 
-    That they are is in the table's properties until they were (`written_again`). So a process that ends
-    between the two leaves it for the next. What Spark refuses of it is logged, and stops no maintenance.
+    A table property records the due rewrite until the end of the rewrite (`written_again`). So a process that
+    ends in between leaves the rewrite to the next process. Spark's refusal is logged, and stops no
+    maintenance.
 
     Args:
         spark: a session.
         address: the table as SQL names it.
-        table: as bronze knows it. A column may not be in the lake yet; then nothing is done.
-        stored: the table as it is.
+        table: the table in bronze's shape. With a column still missing from the lake, nothing happens.
+        stored: the stored table.
     """
     from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - `smelt` without Spark reads this module
 
@@ -148,5 +146,5 @@ def cluster_as_wanted(spark: SparkSession, address: str, table: SilverTable, sto
 
 
 def written_again(spark: SparkSession, address: str) -> None:
-    """Note that all rows of a table lie as its clustering says."""
+    """Record that all rows of a table are in the order of its columns."""
     spark.sql(f"ALTER TABLE {address} UNSET TBLPROPERTIES IF EXISTS ({literal(OWED)})")

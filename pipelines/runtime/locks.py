@@ -1,15 +1,16 @@
 """One pipeline at a time on one lake.
 
-A second start would write the same tables beside the first one. In a folder nothing would be lost (Delta
-refuses the later commit), but both would fail in turns. So each stage holds a file lock of the lake's folder.
-The kernel releases it whatever ends the process, so a crash never leaves a lake locked. The file tells who
-holds it. Some network file systems have no locks; that is said.
+A second pipeline would write the same tables beside the first. In a folder nothing would be lost (Delta
+refuses the later commit), but both would fail alternately. So each stage holds a file lock in the lake's
+folder. The kernel releases the lock at any end of the process, so a crash never leaves a lake locked. The
+file names the holder. Some network file systems have no locks; the command reports a missing lock.
 
-`writing` is the other lock: a process waits for it, and holds it for one cycle or the maintenance of one
-table.
+`writing` is the other lock: a process waits for the lock, and holds the lock for one cycle or for the
+maintenance of one table.
 
-In an object store or a catalog both are leases (`bronze.lake.leases`). On S3 they are what keeps commits:
-Spark's are not safe there. One that a crash left holds for another minute, in a catalog for two and a half.
+In an object store or a catalog both locks are leases (`bronze.lake.leases`). On S3 the leases protect
+commits: Spark's commits are not safe there. A lease left by a crash lasts another minute, in a catalog two
+and a half.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ _LOGGER = logging.getLogger("deltasmelt.run")
 
 
 def locks_folder(lake: Lake) -> Path | None:
-    """Folder of a local lake's locks; None in an object store or a catalog."""
+    """Return the folder of a local lake's locks; None in an object store or a catalog."""
     folder = None if lake.path is None else local_folder(lake.path)
     return None if folder is None else folder / ".locks"
 
 
 def _wait_told(said: str) -> None:
-    """Also to who waits before a terminal: after a crash it is a minute or two."""
+    """Report a wait, also to a person at a terminal: after a crash the wait lasts a minute or two."""
     _LOGGER.warning("%s", said)
     if output.as_json():
         output.say(said, level="warning")
@@ -61,10 +62,10 @@ def _wait_told(said: str) -> None:
 
 @contextmanager
 def lake_lock(lake: Lake, stages: Sequence[str], *, command: str) -> Iterator[None]:
-    """Hold the lake's lock of each stage while the block runs; a lake that is not there yet is made.
+    """Hold the lake's lock of each stage while the block runs; make a missing lake.
 
     Raises:
-        DefiniteError: another process holds one of them.
+        DefiniteError: another process holds a lock.
         TransientError: the lake's store cannot be reached, or refuses.
     """
     with ExitStack() as held:
@@ -115,9 +116,10 @@ def _locked(path: Path, lake: str, command: str) -> Iterator[None]:
 
 @contextmanager
 def writing(lake: Lake, layer: str) -> Iterator[None]:
-    """Be the only one who writes a layer's tables while the block runs; waits for another who does.
+    """Hold the exclusive right to write a layer's tables while the block runs; wait for another holder.
 
-    A cycle holds it, and maintenance while it works on one table, so both may belong to different processes.
+    A cycle holds the lock, and maintenance during its work on one table, so both may belong to different
+    processes.
     """
     folder = locks_folder(lake)
     if folder is None:

@@ -1,14 +1,12 @@
-"""The files of a Delta table's folder: its data files, its log entries, and when versions were committed.
+"""The files of a Delta table's folder: data files, log entries, and the commit times of versions.
 
-Delta has no call for this. Log entries are removed here and not by Delta, which goes by their age alone
+Delta has no call for these. This module removes log entries instead of Delta, which removes them by age alone
 (`pipelines.runtime.maintenance`).
 
-How long a table's properties say that removed files are kept.
-
-Every VACUUM uses that, also one by hand or of a nightly job, which does not look at the cuts. If gold has
-stopped, the time that is needed grows by the hour. So a day more is stated than is needed (`_AHEAD`), and
-stated again when more than half of it is used up. Any VACUUM within a day of maintenance, also one by hand,
-finds enough.
+The module also sets the retention of removed files in a table's properties. Every VACUUM uses this retention,
+also a VACUUM by hand or by a nightly job, which reads no cuts. While gold is stopped, the needed retention
+grows by the hour. So the property exceeds the need by a day (`_AHEAD`), and is renewed after half of the day.
+Any VACUUM within a day of maintenance finds a sufficient retention.
 """
 
 from __future__ import annotations
@@ -40,23 +38,31 @@ _LOG_KEPT: Final = "delta.logRetentionDuration"  # Delta wants it to be no less
 _CLEANUP: Final = "delta.enableExpiredLogCleanup"
 _HOURS: Final = re.compile(r"interval (\d+) hours")
 _AHEAD: Final = 24
-"""Hours that a table says more than is needed now: what is needed grows with the age of the oldest version
-that is named, and a VACUUM by hand, or of a nightly job, uses what was stated last."""
+"""Hours by which the property exceeds the present need.
+
+The need grows with the age of the oldest named version, and a VACUUM by hand or by a nightly job uses the
+last property.
+"""
 _LEFT: Final = 12
-"""Hours of these that may be used up before the property is written again. Writing it is a commit, and a need
-that grows by the hour is not written each hour. Only maintenance that comes less often than twice a day
-writes it each time."""
+"""Hours of `_AHEAD` left before the property is renewed.
+
+A renewal is a commit, so a need growing by the hour is not written each hour. Only maintenance less often
+than twice a day renews the property each time.
+"""
 _LOG_AHEAD: Final = 30 * 24
-"""Hours more that a catalog's log is kept. There Delta removes entries by their age, at any commit. Where
-maintenance has not come for long, cuts that it would have removed still name old versions."""
+"""Additional hours of a catalog's log.
+
+In a catalog, Delta removes entries by their age, at any commit. After a long time without maintenance, cuts
+due for removal still name old versions.
+"""
 _ROUGHLY: Final = 24
-"""Hours that a table may say more than that."""
+"""Hours by which the property may exceed this time."""
 
 
 def positions(lake: Lake, control: ControlTables) -> set[Lsn]:
-    """Return the LSNs from which documents may go on (`gold.builder.build_start`).
+    """Return the LSNs at which documents may continue (`gold.builder.build_start`).
 
-    These are the newest gold cut that names a document, and its table's mark.
+    These are the newest gold cut with the document, and its table's mark.
     """
     found = set[Lsn]()
     for name in control.names("gold"):
@@ -67,24 +73,24 @@ def positions(lake: Lake, control: ControlTables) -> set[Lsn]:
 
 
 def hours_to_state(needed: float, stated: int | None) -> int:
-    """How many hours a table should say that files which left it stay; `stated` while that is about right.
+    """Return the retention for a table's property in hours; `stated` while roughly right.
 
     Args:
-        needed: seconds that they have to stay if VACUUM ran now.
-        stated: what it says.
+        needed: seconds of retention needed by a VACUUM now.
+        stated: the present property.
     """
     hours = math.ceil(needed / 3600) + _AHEAD
     return stated if stated is not None and hours - _LEFT <= stated <= hours + _ROUGHLY else hours
 
 
 def state_retention(spark: SparkSession, table: DeltaTable, address: str, seconds: float) -> None:
-    """Have a table say how long files that left it stay. RETAIN is ignored by newer VACUUMs.
+    """Set the retention of a table's removed files. Newer VACUUMs ignore RETAIN.
 
     Args:
         spark: a session.
-        table: its log, read up to the newest version.
+        table: the table's log, read up to the newest version.
         address: the table as SQL names it.
-        seconds: that they have to stay if VACUUM ran now.
+        seconds: retention needed by a VACUUM now.
     """
     known = table.metadata().configuration
     stated = _HOURS.fullmatch(known.get(_KEPT, ""))
@@ -106,12 +112,12 @@ def state_retention(spark: SparkSession, table: DeltaTable, address: str, second
 _VERSION: Final = re.compile(
     r"\.?(\d{20})\.(?:json|crc|checkpoint.*\.parquet|\d{20}\.compacted\.json)(?:\.crc)?"
 )
-"""Names of log entries, and of the checksums that Hadoop lays beside them on a local disk."""
+"""Names of log entries, and of Hadoop's checksum files beside them on a local disk."""
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
 def committed_at(table: DeltaTable, version: int) -> float | None:
-    """When a version was committed, in seconds since 1970; None where its log entry is gone."""
+    """Return the commit time of a version, in seconds since 1970; None without its log entry."""
     if is_named(table.table_uri):
         told = table.history(table.version() - version + 1)
         times = [one["timestamp"] for one in told if one["version"] == version]
@@ -126,9 +132,9 @@ def committed_at(table: DeltaTable, version: int) -> float | None:
 
 
 def cut_log(table: DeltaTable, oldest: int) -> int:
-    """Remove the log before the last checkpoint from which version `oldest` can be read; returns how much.
+    """Remove the log before the last checkpoint that still serves version `oldest`; return the number.
 
-    Of a catalog's table Delta removes what is past its retention (`pipelines.runtime.log_entries`).
+    Delta itself removes entries past the retention from a catalog's table.
     """
     if is_named(table.table_uri):
         return 0
@@ -143,7 +149,7 @@ def cut_log(table: DeltaTable, oldest: int) -> int:
 
 
 def data_files(table: DeltaTable) -> int:
-    """Files in the table's folder, its log and checksums apart."""
+    """Return the files in the table's folder, without its log and checksums."""
     found = file_system(table.table_uri).get_file_info(FileSelector("", recursive=True))
     return sum(
         info.is_file and not info.path.startswith("_delta_log") and not info.base_name.startswith(".")

@@ -1,33 +1,32 @@
-"""Maintenance of silver and gold: fewer files, clustered, without deleted rows and what is past retention.
+"""Maintenance of silver and gold: compacts and clusters tables, removes deleted rows and expired files.
 
-What must stay is what a recorded cut names. A cut counts until `lake.retention` after the next one replaced
-it, so every moment of that period can be asked for. The newest cut always counts. The order makes it safe to
-end anywhere:
+Everything named by a recorded cut must stay. A cut counts until `lake.retention` after its successor, so
+every moment of this period stays readable. The newest cut always counts. The order makes an end at any point
+safe:
 
-1. cuts past retention leave `control.cuts`, in one commit: nothing names what is removed afterwards;
-2. VACUUM removes files that no named version needs (`Maintenance._vacuum` says why);
-3. the log is cut off before the last checkpoint that the oldest named version can be read from. The oldest
-   entries go first, so what is left is complete at each moment;
-4. OPTIMIZE and REORG write new versions with the same rows. Cuts go on naming the older versions, whose
-   files stay; the next cut names the newest. Only `smelt maintain` also writes tables of earlier versions
-   again whose timestamps other readers mistake (`pipelines.runtime.old_timestamps`).
+1. one commit removes expired cuts from `control.cuts`: nothing names the versions removed afterwards; 2.
+VACUUM removes files needed by no named version (`Maintenance._vacuum` has the argument); 3. the log is cut
+off before the last checkpoint that serves the oldest named version. The oldest entries go first, so
+   the rest is complete at each moment;
+4. OPTIMIZE and REORG write new versions with the same rows. Cuts continue to name older versions, whose files
+stay; the
+   next cut names the newest. Only `smelt maintain` also rewrites tables of earlier versions with timestamps
+   mistaken by other readers (`pipelines.runtime.old_timestamps`).
 
-In a lake without a path nobody else joins the small files of bronze, of the control tables and of quality
-(`pipelines.runtime.table_files`). No cut names these tables: they keep what left them as long as they say.
+In a lake without a path, maintenance also compacts bronze, the control tables and quality
+(`pipelines.runtime. table_files`). No cut names these tables: their properties decide how long removed files
+stay.
 
-One writer per table: each table's work holds the layer's lock (`pipelines.runtime.locks.writing`) that a
-cycle also holds, so neither finds the table changed under it. VACUUM keeps files for more than a day. So it
-leaves alone what a cycle is writing, also where there are no such locks.
+One writer per table: the work on each table holds the layer's lock (`pipelines.runtime.locks.writing`), which
+a cycle also holds, so the table changes under neither. VACUUM keeps files for more than a day. So VACUUM
+spares the files of a cycle in progress, also without such locks.
 
-**One table's trouble is never everyone's**, and no failure here ends a run. A failure is recorded for its
-table (`pipelines.runtime.maintenance`). It is tried again after growing pauses between cycles, or by
-the next `smelt maintain`; the others have their turn.
-
-Errors of maintenance: tables that could not be maintained, in `control.errors`, until they could.
-
-A table that is not vacuumed or compacted is right all the same: it goes on, is named by cuts, and stops no
-run. So these errors have their own code. They carry the name of the table in the lake (`silver.orders`,
-`gold.customer`), not that of the source's table or of the document: the layers open and close those.
+**A failure stays with its table**, and no failure of maintenance ends a run. `record` opens an error for the
+table. Continuous runs retry after growing pauses between cycles, and so does the next `smelt maintain`; the
+other tables have their turn. A table without VACUUM or compaction is still correct: the table continues, cuts
+name the table, and no run stops. So these errors have their own code. They have the name of the table in the
+lake (`silver.orders`, `gold.customer`), not of the source's table or of the document: the layers open and
+close those errors.
 """
 
 from __future__ import annotations
@@ -86,17 +85,17 @@ MAINTENANCE_FAILED: Final = "upkeep-failed"
 
 
 def stops(error: OpenError) -> bool:
-    """Whether an error stops its table or document."""
+    """Check whether an error stops its table or document."""
     return error.code != MAINTENANCE_FAILED
 
 
 def record(control: ControlTables, name: str, error: Exception) -> None:
-    """Open the error of a table; one that is open with another cause is closed first.
+    """Open the error of a table; first close an open error with another cause.
 
     Args:
-        control: where.
-        name: of the table with its layer.
-        error: what ended its maintenance.
+        control: control tables of the lake.
+        name: name of the table with its layer.
+        error: the error of the maintenance.
     """
     said = error.message if isinstance(error, SmeltError) else cause(error)
     message = without_secrets(f"maintenance failed: {said}")
@@ -113,17 +112,17 @@ def record(control: ControlTables, name: str, error: Exception) -> None:
 
 
 def close(control: ControlTables, name: str) -> None:
-    """Close the error of a table that has been maintained."""
+    """Close the error of a maintained table."""
     control.close_errors("table", name, MAINTENANCE_FAILED)
 
 
 def close_others(control: ControlTables, layers: Collection[str], names: Collection[str]) -> None:
-    """Close the errors of tables that no cut names any longer: those are not maintained.
+    """Close the errors of tables named by no cut any more, which are not maintained.
 
     Args:
-        control: where.
-        layers: whose tables.
-        names: of the tables that are maintained, with their layers.
+        control: control tables of the lake.
+        layers: layers of the tables.
+        names: names of the maintained tables, with their layers.
     """
     for known in control.open_errors():
         layer = known.name.partition(".")[0]
@@ -135,19 +134,19 @@ _T = TypeVar("_T")
 _LOGGER: Final = logging.getLogger("deltasmelt.maintenance")
 _CUTS: Final = "control.cuts"
 _TABLES: Final = "control.tables"
-"""What concerns no single table is reported under these names; `control.tables` is no table."""
+"""Names for errors without a single table; `control.tables` is no table."""
 _CLUSTER_BYTES: Final = 4 * FILE_BYTES
-"""A cluster of this size is not written again when new files come; Delta would write all of up to 100 GB."""
+"""Size at which new files no longer cause a rewrite of a cluster; Delta would rewrite up to 100 GB."""
 _COMMITS: Final = 20
-"""Commits to a table between two looks at its files."""
+"""Number of commits to a table between two counts of its files."""
 _EVERY: Final = 3600.0
-"""Seconds between two removals of what is past retention."""
+"""Seconds between two removals of expired cuts and files."""
 _LOOK_EVERY: Final = 30.0
 """Seconds between two rounds over the tables."""
 _TURN: Final = 1.0
-"""Seconds of maintenance, or one table, after which the next cycle has its turn."""
+"""Seconds of maintenance before the next cycle's turn; at least one table."""
 _STARTS_WITHIN: Final = 60.0
-"""Seconds until a VACUUM that was asked for reads the clock."""
+"""Seconds until a requested VACUUM reads the clock."""
 _SETTINGS: Final = {
     "spark.databricks.delta.optimize.maxFileSize": str(FILE_BYTES),
     "spark.databricks.delta.optimize.minFileSize": str(SMALL),
@@ -164,7 +163,7 @@ _SETTINGS: Final = {
 
 @dataclass(slots=True)
 class MaintenanceResult:
-    """What was done to one table."""
+    """The work done on one table."""
 
     layer: str
     name: str
@@ -178,7 +177,7 @@ class MaintenanceResult:
 
 @dataclass(slots=True)
 class _Last:
-    """When a continuous run last maintained a table: the version it had, and the moment of removal."""
+    """The last maintenance of a table in a continuous run: the version, and the time of removal."""
 
     version: int = -_COMMITS
     removed_at: float = -_EVERY
@@ -188,16 +187,16 @@ class Maintenance:
     """Maintains one lake's tables.
 
     Args:
-        spark: a session; a new one beside it is used.
-        lake: where.
-        control: its control tables.
-        retention: seconds that superseded cuts stay readable.
-        documents: whether gold is built from silver here.
-        layers: whose tables.
-        shapes: silver's tables by name, as they are to be clustered; those of others stay as they are.
+        spark: a session; maintenance uses a new session beside it.
+        lake: the lake.
+        control: control tables of the lake.
+        retention: seconds for which superseded cuts stay readable.
+        documents: True if gold is built from silver here.
+        layers: layers of the tables.
+        shapes: silver's tables by name, with their clustering; other tables keep their order.
 
     Attributes:
-        failed: what ended the last maintenance of tables, by layer and name; a later success removes it.
+        failed: error of the last maintenance of tables, by layer and name; a later success removes the error.
     """
 
     def __init__(
@@ -229,9 +228,9 @@ class Maintenance:
         self.failed: dict[str, Exception] = {}
 
     def all_tables(self) -> Iterator[MaintenanceResult]:
-        """Everything, whether it pays or not: what `smelt maintain` does; one result after each table.
+        """Maintain everything, as `smelt maintain` does; yield one result after each table.
 
-        Raises nothing: what could not be done is in `failed` thereafter.
+        Raises nothing: `failed` then has the errors.
         """
         self._guarded(_CUTS, self.expire, at_once=True)
         for layer, name in self._guarded(_CUTS, self._tables, at_once=True) or ():
@@ -241,9 +240,9 @@ class Maintenance:
                 yield done
 
     def when_it_pays(self) -> Iterator[MaintenanceResult]:
-        """Between two cycles: tables with many small files or deleted rows, and now and then what is past.
+        """Maintain between two cycles: tables with many small files or deleted rows; sometimes expired files.
 
-        Ends after `_TURN`; the next call goes on with the tables that are left of this round. Raises nothing.
+        Ends after `_TURN`; the next call continues with the remaining tables of the round. Raises nothing.
         """
         begun = time.monotonic()
         if not self._waiting and begun >= self._next_round:
@@ -258,7 +257,7 @@ class Maintenance:
                 yield done
 
     def _guarded(self, name: str, work: Callable[[], _T], *, at_once: bool = False) -> _T | None:
-        """Do a part of the work; None where it rests, or fails, which is logged and recorded."""
+        """Run a part of the work; return None during a pause, or after a logged and recorded failure."""
         if self._pauses.rests(name) and not at_once:
             return None
         try:
@@ -278,7 +277,7 @@ class Maintenance:
         return done
 
     def _record(self, name: str, error: Exception) -> None:
-        """Where Spark answers nothing, as after its stop, what failed is no table's."""
+        """Record a failure; without any answer of Spark, as after its stop, no table gets the failure."""
         if not answers(self._spark, after=error):
             return
         try:
@@ -287,12 +286,12 @@ class Maintenance:
             _LOGGER.warning("the failure could not be recorded", exc_info=True)
 
     def expire(self) -> int:
-        """Remove what is past retention from the control tables; returns how many cuts (`expired`)."""
+        """Remove expired rows from the control tables; return the number of removed cuts (`expired`)."""
         now = datetime.now(UTC)
         return expired(self._lake, self._control, now, self._retention, documents=self._documents)
 
     def _tables(self) -> list[tuple[Layer, str]]:
-        """Return the tables that any cut names; one that was left out or dropped is not in the newest."""
+        """Return the tables in any cut; a table left out or dropped is missing from the newest cut."""
         found = [(layer, name) for layer in self._layers for name in self._control.names(layer)]
         if self._lake.path is None and "silver" in self._layers:
             found += others_of(self._spark, self._lake, self._passed_over)
@@ -378,15 +377,15 @@ class Maintenance:
         return result
 
     def _vacuum(self, layer: Layer, table: DeltaTable, address: str, oldest: int, files: Files) -> int:
-        """Remove files that neither the retention nor version `oldest` needs; returns how many.
+        """Remove files needed neither by the retention nor by version `oldest`; return their number.
 
-        VACUUM removes files that left the table before the oldest named version was committed, and longer
-        than the retention ago. All files of that version and of each later one left it, if at all, after
-        that commit. So did the changes that gold reads between two of them. It does not matter why a version
-        is old: an idle table, a long cycle, or a gold far behind, whose cut of silver is kept.
+        VACUUM removes files that left the table before the commit of the oldest named version, and longer
+        than the retention ago. All files of this version and of each later version left the table, if ever,
+        after this commit. So did the changes read by gold between two of them. The reason for an old version
+        does not matter: an idle table, a long cycle, or a gold far behind, whose cut of silver is kept.
 
-        How long files are kept is in the table's properties (`pipelines.runtime.log_entries`).
-        Maintenance that fails before that leaves the older statement, and removes nothing.
+        The table's properties hold the retention (`pipelines.runtime.log_entries`). Maintenance with an
+        earlier failure leaves the older property, and removes nothing.
         """
         committed, named = committed_at(table, oldest), is_named(table.table_uri)
         count = 0 if named else data_files(table)  # what lies in a catalog's folder is not seen
@@ -400,7 +399,7 @@ class Maintenance:
         return 0 if named else count - data_files(table)
 
     def _open(self, layer: Layer, name: str) -> DeltaTable | None:
-        """The table at its newest version; its log is read on from where it was read before."""
+        """Return the table at its newest version, from its cached log."""
         table = self._handles.get(f"{layer}.{name}")
         if table is not None:
             delta.refresh(table)
@@ -412,18 +411,18 @@ class Maintenance:
 
 
 def expired(lake: Lake, control: ControlTables, now: datetime, retention: float, *, documents: bool) -> int:
-    """Remove cuts past retention from `control.cuts`; returns how many.
+    """Remove expired cuts from `control.cuts`; return their number.
 
-    Old runs and closed errors go, too. The cuts that stay are thinned with their age, which frees no file
-    (`bronze.lake.thinning`). Where a document's mark cannot be read, nothing is thinned: the document may go
-    on from any cut.
+    Old runs and closed errors go, too. The remaining cuts are thinned with their age, which frees no file
+    (`bronze.lake.thinning`). With an unreadable mark of a document, nothing is thinned: the document may
+    continue at any cut.
 
     Args:
-        lake: where.
-        control: its control tables.
-        now: the present.
-        retention: seconds that superseded cuts stay readable.
-        documents: whether gold is built from silver here.
+        lake: the lake.
+        control: control tables of the lake.
+        now: the present time.
+        retention: seconds for which superseded cuts stay readable.
+        documents: True if gold is built from silver here.
     """
     control.tidy()
     before = now - timedelta(seconds=retention)

@@ -1,4 +1,4 @@
-"""The tables that names and patterns of a command line mean. Pure."""
+"""Selection of tables by names and patterns of a command line. Pure."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 def named_tables(
     names: Sequence[str], tables: Sequence[SourceTable], skipped: Sequence[SkippedRelation]
 ) -> list[SourceTable]:
-    """The tables that names and patterns mean, in name order.
+    """Return the tables for names and patterns, in name order.
 
     Raises:
-        ConfigurationError: ``table-unknown``: one of them means no table of the pipeline.
+        ConfigurationError: ``table-unknown``: a name or pattern matches no table of the pipeline.
     """
     known = {table.table: table for table in tables}
     chosen = selected(

@@ -56,13 +56,13 @@ _LOGGER: Final = logging.getLogger("deltasmelt.maintenance")
 _OWED: Final = "deltasmelt.timestampsOwed"
 """Table property: the columns, as JSON, by which the table was clustered before the rewrite."""
 _LOOKED: Final = "deltasmelt.timestampsVersion"
-"""Table property: the version up to which files are known; without it no version is."""
+"""Table property: the version up to which files are known; no version without the property."""
 _FEW: Final = 100
-"""Files whose footers are read at each maintenance."""
+"""Number of files whose footers are read at each maintenance."""
 _SOON: Final = 100
-"""Commits that are read from the log again at the next maintenance."""
+"""Number of commits read from the log again at the next maintenance."""
 _MOST: Final = 4
-"""Delta clusters by four columns at most."""
+"""Delta clusters by at most four columns."""
 
 
 def renewed(spark: SparkSession, address: str, table: DeltaTable, check: Callable[[], None]) -> bool:
@@ -71,7 +71,7 @@ def renewed(spark: SparkSession, address: str, table: DeltaTable, check: Callabl
     Args:
         spark: an own session (`silver.spark.access.own_session`).
         address: the table as SQL names it.
-        table: its log.
+        table: the table's log.
         check: called before each commit; raises if this process no longer holds the layer's lock.
     """
     delta.refresh(table)
@@ -103,10 +103,10 @@ def renewed(spark: SparkSession, address: str, table: DeltaTable, check: Callabl
 
 
 def _doubtful(table: DeltaTable, known: int) -> set[str]:
-    """Return the files of a table that may be old although the property denies it.
+    """Return the files of a table that may be old in spite of the property.
 
     Args:
-        table: with the property, and not in a catalog.
+        table: a table with the property, and outside a catalog.
         known: the version up to which files are known.
     """
     paths = set(pa.table(table.get_add_actions())["path"].to_pylist())
@@ -123,12 +123,12 @@ def _doubtful(table: DeltaTable, known: int) -> set[str]:
 
 
 def _is_worth_stating(table: DeltaTable, known: int, footers: int) -> bool:
-    """Check whether the next look is cheaper by much if it begins at the version of now.
+    """Check whether the next search costs much less if it begins at the present version.
 
     Args:
-        table: as `_doubtful`.
-        known: as `_doubtful`.
-        footers: of how many files this look has read them.
+        table: as in `_doubtful`.
+        known: as in `_doubtful`.
+        footers: number of footers read by this search.
     """
     many = pa.table(table.get_add_actions()).num_rows > _FEW
     return many and (footers > _FEW or table.version() - known > _SOON)
@@ -138,8 +138,8 @@ def has_old_files(table: DeltaTable, only: set[str] | None = None) -> bool:
     """Check whether a file of the handle's version has an INT96 column, oldest files first.
 
     Args:
-        table: not in a catalog.
-        only: paths of the files to look at; None: all of them.
+        table: a table outside a catalog.
+        only: paths of the files to read; None for all.
     """
     actions = pa.table(table.get_add_actions())
     times, paths = (actions[name].to_pylist() for name in ("modification_time", "path"))
@@ -164,8 +164,8 @@ def _write_again(
     Args:
         spark: an own session.
         address: the table as SQL names it.
-        columns: the columns that may order rows.
-        owed: the value of `_OWED`, left by maintenance that was killed.
+        columns: columns fit for ordering rows.
+        owed: the value of `_OWED`, left by killed maintenance.
         check: see `renewed`.
     """
 

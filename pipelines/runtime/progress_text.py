@@ -1,4 +1,4 @@
-"""What a run prints while it runs: lines for the terminal, from the reader's events and the cuts."""
+"""Progress lines of a run for the terminal, from the reader's events and the cuts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SAY_EVERY: Final = 5.0
 
 
 class ProgressReporter:
-    """Reports on standard error: each cut in a line, the reader's snapshot now and then."""
+    """Reports on standard error: a line for each cut, and the reader's snapshot now and then."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -25,7 +25,7 @@ class ProgressReporter:
         self._said = ""
 
     def cut(self, cut: Cut, runs: list[Run]) -> None:
-        """A layer has a new cut."""
+        """Report a new cut of a layer."""
         changes = sum(run.changes for run in runs)
         seconds = max((run.seconds for run in runs), default=0.0)
         if not changes and not any(run.mode == "full" for run in runs):
@@ -41,7 +41,7 @@ class ProgressReporter:
                 self._output.say(f"         {run.name}: built in full, because {run.reason}")
 
     def reader(self, event: dict[str, Any]) -> None:
-        """The reader says how far it is; passed on at most every few seconds, and only what is new."""
+        """Report the reader's progress, at most every few seconds, and only news."""
         if time.monotonic() - self._last < _SAY_EVERY:
             return
         text = reader_text(event)
@@ -51,7 +51,7 @@ class ProgressReporter:
 
 
 def reader_text(event: dict[str, Any]) -> str:
-    """The reader's progress in a few words."""
+    """Return the reader's progress in a few words."""
     if event["phase"] == "waiting":
         return f"waits: {event['said']}"
     if event["phase"] == "starting" and event["said"]:
@@ -66,7 +66,7 @@ def reader_text(event: dict[str, Any]) -> str:
 
 
 def snapshot_text(view: SnapshotView) -> str:
-    """How far the snapshots are, in a few words."""
+    """Return the progress of the snapshots in a few words."""
     left = "" if view.seconds_left is None else f", about {seconds_text(view.seconds_left)} left"
     return (
         f"snapshot: {view.rows:,} rows, {bytes_text(view.bytes)}, {view.fraction:.0%}{left}; "
@@ -75,7 +75,7 @@ def snapshot_text(view: SnapshotView) -> str:
 
 
 def maintenance_text(done: MaintenanceResult) -> str:
-    """Return what maintenance did to a table, in one line."""
+    """Return the work of maintenance on a table, in one line."""
     before, after = done.before, done.after
     work = ", ".join(done.done) or "nothing to do"
     return (

@@ -1,18 +1,19 @@
-"""The reader in its own process, without a JVM but while Spark copies large tables (`snapshot.engine`).
+"""The reader in its own process, without a JVM unless Spark copies large tables (`snapshot.engine`).
 
-`python -m pipelines.runtime.reader_process`. It loads the reader, and then takes its orders from its standard
-input, as one JSON line (`reader_spawn`): the pipeline file and its text, the log file, and where to end. If
-standard input ends before that, nobody needs it any longer, and it ends.
+`python -m deltasmelt.pipelines.runtime.reader_process` loads the reader, and then reads its orders from
+standard input, as one JSON line (`reader_supervision`): the pipeline file and its text, the log file, and the
+end. If standard input ends before any orders, the process ends: nobody needs the reader.
 
-What happens when
+Ends of the process:
 
-* the parent asks it to stop (SIGTERM, or Ctrl-C in a terminal): the reader ends after its current commit;
-* the parent dies, however: our standard input is a pipe that only the parent holds open. So it ends, and the
-  reader stops as if it had been asked to. If it hangs, it is ended after a grace period;
-* the reader fails: the error is sent to the parent as one JSON line, with its remedy, and the exit code is 1.
+* the parent requests an end (SIGTERM, or Ctrl-C in a terminal): the reader ends after its current commit;
+* the parent dies in any way: only the parent holds the pipe to the reader's standard input open. So standard
+  input ends, and the reader stops as after a request. A hung reader is ended after a grace period;
+* the reader fails: the process sends the error to the parent as one JSON line, with its remedy, and exits
+  with 1.
 
-Events are JSON lines on what was standard output. Standard output itself is first redirected to standard
-error (the log file), so that a stray print of any library cannot break the stream of events.
+Events are JSON lines on the original standard output. Standard output itself is first redirected to standard
+error (the log file), so a stray print of any library cannot break the stream of events.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
 def main() -> int:
-    """Run the reader until it is told to stop, its target is reached, or it fails."""
+    """Run the reader until a request to stop, its target, or a failure."""
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # before anything is loaded that may print
     load_pyarrow()
@@ -81,7 +82,7 @@ def main() -> int:
 
 
 def _orders() -> dict[str, Any] | None:
-    """What the parent wants; None if it ended, or wants nothing."""
+    """Return the parent's orders; None if the parent ended, or has none."""
     line = bytearray()
     while not line.endswith(b"\n"):  # not through sys.stdin, as below; nothing else ever comes that way
         if not (more := os.read(0, _BLOCK)):
@@ -92,7 +93,7 @@ def _orders() -> dict[str, Any] | None:
 
 
 def error_fields(error: SmeltError) -> dict[str, str | None]:
-    """An error as plain values that `reader_supervision` makes an error of again."""
+    """Return an error as plain values, from which `reader_supervision` makes an error again."""
     return {
         "kind": type(error).__name__,
         "message": without_secrets(error.message),

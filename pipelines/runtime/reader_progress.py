@@ -1,15 +1,16 @@
-"""How far the reader's snapshots are, for commands in other processes.
+"""Progress of the reader's snapshots, for commands in other processes.
 
-The reader process says it now and then while it copies tables, whole or not at all. For a local lake it is a
-small file beside the lake's locks, put in place by a rename. For a lake in an object store it is an object,
-``_control/progress.json``. Only the reader writes it, so it is put without a condition.
+The reader process writes its progress now and then while copying tables, whole or not at all. For a local
+lake the progress is a small file beside the lake's locks, put in place by a rename. For a lake in an object
+store the progress is an object, ``_control/progress.json``. Only the reader writes the object, so the put has
+no condition.
 
-A put may take as long as the store does, and the reader must not wait for it, or the server would hear
-nothing meanwhile. So a thread puts what is newest, at most once in some seconds. A put that fails is logged
-and left: the next one says more.
+A put may take as long as the store takes, and the reader must not wait for the put, or the server would hear
+nothing meanwhile. So a thread puts the newest progress, at most once in some seconds. A failed put is logged
+and dropped: the next put has newer progress.
 
-What is older than some seconds belongs to a reader that is gone and is not shown. In a store that is longer,
-as the clocks of two machines may differ.
+Progress older than some seconds belongs to a dead reader and is not shown. In a store the limit is longer, as
+the clocks of two machines may differ.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.progress import SnapshotView
 
 OBJECT: Final = "_control/progress.json"
-"""Below a lake in an object store."""
+"""Path of the object below a lake in an object store."""
 PUT_EVERY: Final = 5.0
 """Seconds between two puts."""
 _FRESH_SECONDS: Final = 10.0
@@ -44,7 +45,7 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
 def write_progress(lake: Lake, counters: dict[str, Any]) -> None:
-    """Say how far the snapshots are; nothing where there is no lake yet. In a store it is put soon."""
+    """Write the progress of the snapshots, in a store soon; nothing before the lake's first folder."""
     said = json.dumps({"at": time.time(), "snapshots": counters["snapshots"]})
     if lake.in_store:
         _stored(str(lake.path)).write(said.encode())
@@ -57,7 +58,7 @@ def write_progress(lake: Lake, counters: dict[str, Any]) -> None:
 
 
 def read_progress(lake: Lake) -> SnapshotView | None:
-    """How far the running reader's snapshots are; None where none is under way, or that is not known."""
+    """Return the progress of the running reader's snapshots; None without a snapshot, or if unknown."""
     fresh = _FRESH_IN_STORE if lake.in_store else _FRESH_SECONDS
     body = _read(lake)
     if body is None:
@@ -89,7 +90,7 @@ def _path(lake: Lake) -> Path | None:
 
 
 class StoredProgress:
-    """Puts what was said last, on a thread of its own; it ends with the process.
+    """Puts the newest progress, in a separate thread, which ends with the process.
 
     Args:
         root: location of the lake.
@@ -104,7 +105,7 @@ class StoredProgress:
         threading.Thread(target=self._put_newest, name="smelt-progress", daemon=True).start()
 
     def write(self, said: bytes) -> None:
-        """From now on this is the newest."""
+        """Set the newest progress."""
         self._newest = said
         self._told.set()
 

@@ -1,28 +1,26 @@
-"""The parent's side of the reader process: start it, read its events, start it again, stop it.
+"""The parent's side of the reader process: start, events, restart, stop.
 
-A definite error that the reader reports is raised here as the same error. Transient ones the reader retries
-itself. A reader that ends without an error message (killed, out of memory) is started again after growing
-pauses: it finds its position in bronze, so nothing is lost or duplicated. After a handful of such ends
-without any progress in between, the run stops instead of hiding the fault.
+A definite error of the reader is raised here as the same error. The reader itself retries transient errors. A
+reader that ends without an error message (killed, out of memory) is restarted after growing pauses: the
+reader finds its position in bronze, so nothing is lost or duplicated. After a handful of such ends without
+any progress in between, the run stops instead of hiding the fault.
 
-A reader's progress report is no progress: each reader reports as soon as it starts, also one that dies at the
-same transaction each time, while the slot retains WAL for it. Progress is that bronze holds more of the
-stream than it ever did. For a reader that died while it copied tables, progress is also that more rows of a
-table were copied than ever, or a table is complete: there the stream may advance while each copy ends the
-process. How long the process lived says nothing: a transaction that takes a quarter of an hour to read may
-end it each time.
+A reader's progress report is no progress: each reader reports at its start, also a reader that dies at the
+same transaction each time, while the slot retains WAL for the reader. Progress means that bronze holds more
+of the stream than ever before. For a reader that died while copying tables, progress also means that more
+rows of a table were copied than ever before, or that a table is complete: the stream may advance while each
+copy ends the process. The process's lifetime shows nothing: a transaction with a quarter of an hour of
+reading may end the process each time.
 
-Whatever fails while a report is heard ends the process and is raised by `check`. Otherwise nobody would read
-the pipe any more, and the reader would stand still at its next report, alive to all who look. For the same
-reason the thread that reads the pipe passes nothing on: a terminal that stands still (Ctrl-S, a pager, a pipe
-that is full) blocks whoever prints there. Another thread passes on the newest report, and only the newest.
+A failure in the handling of a report ends the process and is raised by `check`. Otherwise nobody would read
+the pipe any more, and the reader would block at its next report, alive to every observer. For the same reason
+the thread that reads the pipe passes nothing on: a stopped terminal (Ctrl-S, a pager, a full pipe) blocks
+every printing thread. Another thread passes on the newest report, and only the newest.
 
-The start of the reader's process, apart from what it is told to do.
-
-Loading the reader takes about a second of CPU, and so does what a command does before it knows what the
-reader has to do: the pipeline file, the documents, the server's WAL position. So a command starts the process
-as its first act (`reader_at_hand`), and gives it its orders when it has them: one JSON line on its standard
-input. The process waits for them with everything loaded. If standard input ends without any, it ends.
+Loading the reader takes about a second of CPU, and so do a command's steps before the orders are known: the
+pipeline file, the documents, the server's WAL position. So a command starts the process as its first act
+(`reader_at_hand`), and sends the orders later: one JSON line on the process's standard input. The process
+waits for the orders with everything loaded. If standard input ends without orders, the process ends.
 """
 
 from __future__ import annotations
@@ -53,11 +51,12 @@ if TYPE_CHECKING:
 
 
 def spawn(log: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
-    """A new process of the reader, without orders.
+    """Start a process of the reader, without orders.
 
     Args:
-        log: takes its standard error. Without one, what it says before it has its orders is lost: it has done
-            nothing then, and where it cannot be loaded the next one, which has a log, says the same.
+        log: receives the process's standard error. Without a log, messages before the orders are lost: the
+            process has done nothing then, and if the process cannot be loaded, the next process, with a log,
+            prints the same.
     """
     # -P: nothing in the working folder, such as a `json.py` of the user, is imported instead of ours.
     command = [sys.executable, "-P", "-m", "deltasmelt.pipelines.runtime.reader_process"]
@@ -81,21 +80,21 @@ def send_orders(
     until: Lsn | None,
     as_json: bool = False,
 ) -> None:
-    """Tell a process what to read; nothing if it has died, which whoever watches it will see.
+    """Send a process its orders; do nothing for a dead process, which the caller's watch will notice.
 
-    The text of the pipeline file goes with the orders. So a reader that is started again after the file
-    changed (a ConfigMap, an edit that is not finished) has the lake and the slot that its parent has locked.
+    The orders contain the text of the pipeline file. So a reader restarted after a change of the file (a
+    ConfigMap, an unfinished edit) has the lake and the slot locked by its parent.
 
-    Secrets of Databricks that the pipeline file names go with it. They can be asked for in the process that
-    Databricks started, and in no child of it. A pipe shows them to nobody else.
+    The orders also contain the secrets of Databricks in the pipeline file. Only the process started by
+    Databricks can read such secrets, and no child process can. A pipe shows them to nobody else.
 
     Args:
-        process: of the reader.
+        process: process of the reader.
         file: the pipeline file.
-        text: of the file when the command read it.
-        log: what takes its standard error and stray prints.
-        until: where it ends, if anywhere.
-        as_json: whether it logs lines of JSON.
+        text: text of the file when the command read it.
+        log: receives the process's standard error and stray prints.
+        until: LSN of the reader's end, if any.
+        as_json: write the log as lines of JSON.
     """
     end = None if until is None else str(until)
     orders = {"file": str(file), "text": text, "log": str(log), "until": end, "json": as_json}
@@ -108,7 +107,7 @@ def send_orders(
 
 @contextlib.contextmanager
 def reader_at_hand(*, wanted: bool) -> Iterator[subprocess.Popen[bytes] | None]:
-    """A process that loads the reader meanwhile; after the block it is gone, with orders or without."""
+    """Yield a process that loads the reader meanwhile; end the process after the block in any case."""
     if not wanted:
         yield None
         return
@@ -121,9 +120,9 @@ def reader_at_hand(*, wanted: bool) -> Iterator[subprocess.Popen[bytes] | None]:
 
 
 STOP_SECONDS: Final = 30.0
-"""For the commit under way, from the moment when the process is asked to end."""
+"""Time limit of the commit under way, from the request to end."""
 TOLD_SECONDS: Final = 2.0
-"""For the last words of a reader that has ended; who is told them may block for ever."""
+"""Time limit for the last reports of an ended reader; their receiver may block for ever."""
 _SILENT_ENDS: Final = 5
 _PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE: Final = 10.0
@@ -135,13 +134,13 @@ class ReaderProcess:
 
     Args:
         pipeline: the pipeline.
-        until: where the reader ends, if anywhere.
-        on_progress: is told what the reader reports.
-        at_hand: the process of the first start (`reader_spawn.reader_at_hand`).
+        until: LSN of the reader's end, if any.
+        on_progress: receives the reader's reports.
+        at_hand: process for the first start (`reader_at_hand`).
 
     Attributes:
-        finished: it reached its target and ended.
-        restarts: how often the process was started again.
+        finished: True after the reader reached its target and ended.
+        restarts: number of restarts.
     """
 
     def __init__(
@@ -174,17 +173,17 @@ class ReaderProcess:
 
     @property
     def pid(self) -> int | None:
-        """Process id, while it runs."""
+        """Process id of the running process."""
         return None if self._process is None else self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs, or has reached its target; not while it is to be started again."""
+        """True while the process runs, and after its target; False before a restart."""
         process = self._process
         return self.finished or (process is not None and process.poll() is None)
 
     def start(self) -> None:
-        """Start the process; its standard input is the pipe by which it notices our end."""
+        """Start the process; the pipe to its standard input shows the process the parent's end."""
         path = log_folder(self._pipeline.pipeline) / "smelt.log"
         process, self._at_hand = self._at_hand, None
         if process is None:
@@ -201,11 +200,11 @@ class ReaderProcess:
             self._teller.start()
 
     def check(self) -> None:
-        """Raise what the reader reported; start it again if it ended without an error.
+        """Raise the reader's reported error; restart a reader that ended without an error.
 
         Raises:
-            SmeltError: the reader's own error, or that it keeps ending.
-            Exception: what failed while a report was heard.
+            SmeltError: the reader's own error, or repeated ends without an error.
+            Exception: a failure in the handling of a report.
         """
         if self._start_again_at is not None:
             if time.monotonic() >= self._start_again_at:
@@ -248,10 +247,10 @@ class ReaderProcess:
         self._start_again_at = time.monotonic() + self._backoff.seconds()
 
     def ask_to_end(self, moment: float = 0.0) -> None:
-        """Ask the process to end after its current commit; `stop` waits for the end.
+        """Request the process's end after its current commit; `stop` waits for the end.
 
         Args:
-            moment: seconds to wait for it here, as most readers end at once.
+            moment: seconds to wait for the end here, as most readers end at once.
         """
         process, self._start_again_at = self._process, None
         if process is None or self._kill_at is not None:
@@ -265,9 +264,9 @@ class ReaderProcess:
             process.wait(moment)
 
     def stop(self) -> None:
-        """Ask the process to end, and wait; nothing if it does not run.
+        """Request the process's end, and wait; do nothing without a running process.
 
-        The process is killed `STOP_SECONDS` after it was asked first.
+        The process is killed `STOP_SECONDS` after the first request.
         """
         self.ask_to_end()
         process, self._process = self._process, None
@@ -286,12 +285,12 @@ class ReaderProcess:
             self._news.notify_all()
 
     def kill(self) -> None:
-        """End the process as a crash would; `check` starts it again."""
+        """End the process as a crash would; `check` restarts the process."""
         if self._process is not None:
             self._process.kill()
 
     def _hear_out(self) -> None:
-        """Wait, for a while, until all that an ended process reported is heard and passed on."""
+        """Wait, for a limited time, until all reports of an ended process are read and passed on."""
         if self._listener is not None:
             self._listener.join(TOLD_SECONDS)
         with self._news:
@@ -347,16 +346,16 @@ class ReaderProcess:
                     self._news.notify_all()
 
     def _progressed(self) -> bool:
-        """Whether the reader that has just ended did something that those before it had not."""
+        """Check whether the ended reader made more progress than every reader before."""
         return self._copied or (self._streamed and not self._copying)
 
 
 def _ignore(_: dict[str, Any]) -> None:
-    """Pass nothing on: nobody can be told any more."""
+    """Drop a report that no receiver needs any more."""
 
 
 def _error(fields: dict[str, Any], log: str) -> SmeltError:
-    """The error that the reader met, as the same kind of error."""
+    """Return the reader's error, as the same kind of error."""
     kinds = {kind.__name__: kind for kind in (ConfigurationError, TransientError, DefiniteError, SmeltError)}
     kind = kinds.get(fields["kind"], DefiniteError)
     if fields["kind"] == "unexpected":

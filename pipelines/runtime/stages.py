@@ -1,23 +1,23 @@
-"""Silver and gold over one Spark session: the loop that carries what bronze has through both.
+"""Silver and gold over one Spark session: the loop that carries bronze's changes through both.
 
-The loop may end anywhere. Each MERGE carries its position in its own commit, a cut is recorded after all its
-tables, and the next start continues from there. So stopping never waits for a long cycle to finish.
+The loop may end at any point. Each MERGE commits its position together with its rows, a cut is recorded after
+all its tables, and the next start continues from there. So a stop never waits for the end of a long cycle.
 
-A continuous run maintains the tables between two cycles, where it pays (`pipelines.runtime.maintenance`);
-nothing that fails there ends it.
+A continuous run maintains tables between two cycles, if this pays (`pipelines.runtime.maintenance`); no
+failure of maintenance ends the run.
 
-Long work holds nothing else. A large table is folded while cycles of the others pass
-(`silver.run.long_work`). Cycles also pass while gold builds for longer than some seconds: gold has a thread
-of its own, and reads silver at the versions of one cut. While either is at work, the run keeps the layer's
-lease and maintains no table; each end of such work lets maintenance have its turn. No pause between failures
-shrinks until such work has succeeded.
+Long work delays nothing else. A large table is folded while cycles of the other tables pass
+(`silver.run.long_work`). Cycles also pass while gold builds for more than some seconds: gold has a thread of
+its own, and reads silver at the versions of one cut. During long work, the run keeps the layer's lease and
+maintains no table; each end of long work gives maintenance a turn. No pause between failures shrinks before
+the success of such work.
 
-A lake that does not answer is waited for, wherever in a cycle that happens (`silver.spark.errors`): nothing
-is half-done that the next cycle does not see. A Spark that does not answer ends the loop.
+The loop waits for a lake without an answer, at any point of a cycle (`silver.spark.errors`): the next cycle
+sees all work done so far. A Spark without an answer ends the loop.
 
-New bronze commits are noticed by reading bronze's position (milliseconds; in an object store one request).
-Delta's logs say what they hold. Spark is started, and asked, only where there is something to fold or to
-build.
+The loop notices new bronze commits by reading bronze's position (milliseconds; in an object store one
+request), and reads the positions of tables from Delta's logs. The loop starts and calls Spark only with rows
+to fold or documents to build.
 """
 
 from __future__ import annotations
@@ -70,22 +70,22 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS: Final = 0.1
 POLL_SECONDS_IN_STORES: Final = 1.0
-"""A look that finds nothing new takes a request there."""
+"""Seconds between two polls in an object store, where each poll costs a request."""
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
 PATIENCE_SECONDS: Final = 600.0
-"""Seconds for which a run that must catch up retries after temporary failures."""
+"""Seconds of retries after temporary failures, in a run that must catch up."""
 _LOGGER = logging.getLogger("deltasmelt.stages")
 
 
 def record_definitions(
     control: ControlTables, defined: Iterable[str], wrong: Mapping[str, SmeltError] | None = None
 ) -> None:
-    """Record the errors of documents that cannot be read; close those of documents that are gone.
+    """Record the errors of unreadable documents; close the errors of removed documents.
 
     Args:
         control: the lake's control tables.
-        defined: names of the documents that can be built.
+        defined: names of the readable documents.
         wrong: errors of other documents, by name.
     """
     wrong = wrong or {}
@@ -103,18 +103,18 @@ class Stages:
     """Silver and gold of one pipeline.
 
     Args:
-        spark: a session; one that starts when needed is started by what needs it.
+        spark: a session; a lazy session is started at its first use.
         pipeline: the pipeline.
-        documents: gold's.
+        documents: gold's documents.
         layers: the stages to run.
-        observe: is told each cut with its runs.
-        maintain: whether to maintain the tables between cycles.
-        after_cycle: is given the session after each cycle, once silver has a cut; it returns at once.
-        wrong: errors of documents whose definitions cannot be read, by name.
+        observe: receives each cut with its runs.
+        maintain: maintain the tables between cycles.
+        after_cycle: receives the session after each cycle with a cut of silver; returns at once.
+        wrong: errors of unreadable documents, by name.
 
     Attributes:
-        silver_cut: the newest cut of silver that this process made or found.
-        gold_cut: likewise of gold.
+        silver_cut: the newest cut of silver made or found by this process.
+        gold_cut: the newest cut of gold made or found by this process.
     """
 
     def __init__(
@@ -164,21 +164,21 @@ class Stages:
         self._maintenance = maintenance(spark.get(), pipeline, self._control, layers) if maintain else None
 
     def catalog(self) -> dict[TableName, SilverTable]:
-        """Silver's tables as bronze's newest relations describe them."""
+        """Silver's tables as described by bronze's newest relations."""
         return silver_catalog(self._relations.read(), self._settings)
 
     def carry(
         self, target: Callable[[], Lsn | None], stop: threading.Event, *, patience: float = math.inf
     ) -> None:
-        """Run cycles until told to stop, or until both layers reached the target.
+        """Run cycles until a request to stop, or until both layers reach the target.
 
         Args:
-            target: the LSN that ends the loop, once it is known; None until then, or for ever.
-            stop: ends the loop.
-            patience: seconds for which temporary failures are retried.
+            target: the LSN at the end of the loop, once known; None until then, or for ever.
+            stop: event that ends the loop.
+            patience: seconds of retries after temporary failures.
 
         Raises:
-            SmeltError: a failure that no retry helps, or that lasted longer than `patience`.
+            SmeltError: a failure without hope for a retry, or longer than `patience`.
         """
         backoff, failing_since = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE), math.inf
         while not stop.is_set():
@@ -217,7 +217,7 @@ class Stages:
                 _LOGGER.info("%s", maintenance_text(done))
 
     def _look(self) -> None:
-        """Where the layers stand, once: a lake that does not answer at the start is waited for as later."""
+        """Read the layers' positions, once; wait at the start for a lake without an answer, as later."""
         if self._looked:
             return
         if self._defined is not None:
@@ -226,7 +226,7 @@ class Stages:
         self._looked = True
 
     def _waits_for(self, error: Exception) -> TransientError | None:
-        """A temporary failure as its error; None for any other, or if Spark no longer answers."""
+        """Return a temporary failure as its error; None for another failure, or a Spark without an answer."""
         if isinstance(error, TransientError):
             return error
         said = None if isinstance(error, SmeltError) else outage(error)
@@ -235,7 +235,7 @@ class Stages:
         )
 
     def cycle(self, *, at_once: bool = True) -> bool:
-        """Fold what is new into silver, then build gold from it; returns whether anything moved.
+        """Fold new changes into silver, then build gold; return whether any layer moved.
 
         Args:
             at_once: do not wait until silver's next cycle is due (``silver.every``).
@@ -265,9 +265,9 @@ class Stages:
         return moved
 
     def reached(self, goal: Lsn) -> bool:
-        """Whether every layer of this process has dealt with everything up to an LSN.
+        """Check whether every layer of this process has finished all work up to an LSN.
 
-        Tables and documents that an error has stopped do not hold this up.
+        Tables and documents stopped by an error do not count.
         """
         return (self._silver is None or (self._folded >= goal and self._lease is None)) and (
             self._gold is None
@@ -276,12 +276,12 @@ class Stages:
         )
 
     def _build(self, gold: Gold, *, leaves: bool) -> bool:
-        """Build gold from silver's newest cut; returns whether there is a new cut of gold.
+        """Build gold from silver's newest cut; return whether gold has a new cut.
 
         Args:
             gold: the documents.
-            leaves: return after some seconds, and let a later call take the result; else build on until gold
-                has dealt with silver's newest cut.
+            leaves: return after some seconds, and leave the result to a later call; otherwise build until
+                gold has finished silver's newest cut.
         """
         moved, seconds = False, 0.0
         while True:
@@ -308,7 +308,7 @@ class Stages:
 
     @contextmanager
     def _writing(self, silver: Silver) -> Iterator[None]:
-        """Hold silver's lease for a cycle, and on until the cycle's long work has ended."""
+        """Hold silver's lease for a cycle, and further until the end of the cycle's long work."""
         if self._lease is not None and not self._holds():
             self._lease.close()
             self._lease = None
@@ -323,7 +323,7 @@ class Stages:
                 lease.close()
 
     def _holds(self) -> bool:
-        """Check whether silver's lease still holds; of one that was lost nothing is to be hoped for."""
+        """Check whether this process still holds silver's lease; a lost lease makes long work worthless."""
         try:
             still_writing(self._lake, "silver")
         except TransientError:
@@ -331,12 +331,12 @@ class Stages:
         return True
 
     def _may_take(self, *, at_once: bool) -> bool:
-        """Check whether silver has the result of long work to take, or must wait for it."""
+        """Check whether long work of silver has a result, or must be waited for."""
         long = None if self._silver is None else self._silver.long_work
         return long is not None and bool(long.has_ended or (at_once and long.tables))
 
     def end(self) -> None:
-        """Wait for long work and give its leases back; a stop of Spark's session ends such work."""
+        """Wait for long work and release its leases; a stop of Spark's session ends such work."""
         self._builder.shutdown(wait=True, cancel_futures=True)
         if self._silver is not None and self._lease is not None:
             self._silver.long_work.close()
@@ -348,7 +348,7 @@ class Stages:
         return every is None or time.monotonic() - self._begun >= every
 
     def _nothing_to_build(self) -> bool:
-        """Silver has no cut at all: not one table could be folded."""
+        """Check whether silver has no cut at all: no table could be folded."""
         return self._silver is not None and self.silver_cut is None
 
     def _tell(self, cut: Cut, runs: Sequence[Run]) -> None:
@@ -369,14 +369,14 @@ def maintenance(
     layers: Sequence[Layer],
     documents: Sequence[Document] | None = None,
 ) -> Maintenance:
-    """The maintenance of a pipeline's tables.
+    """Return the maintenance of a pipeline's tables.
 
     Args:
         spark: a session.
-        pipeline: whose.
-        control: its control tables.
-        layers: whose tables.
-        documents: cluster silver's tables by what they join by; None: as they are.
+        pipeline: the pipeline.
+        control: control tables of the lake.
+        layers: layers of the tables.
+        documents: cluster silver's tables by the joins of these documents; None keeps the present order.
     """
     from deltasmelt.pipelines.runtime.maintenance import Maintenance  # noqa: PLC0415 - loads Spark
 

@@ -1,24 +1,23 @@
-"""A running pipeline: the reader beside us, silver and gold in a thread, this thread free for the user.
+"""A running pipeline: the reader in a process, silver and gold in a thread, the main thread for the user.
 
-Who does what, and why nothing hangs:
+The parts, and why none hangs:
 
 * the reader is a child process without a JVM (`reader_supervision`);
-* silver and gold run in a worker thread. Spark starts when they first need it, which a job that finds nothing
-  to do never does. A continuous run starts it at once, and a job as soon as it is sure to be needed: the
-  JVM then starts while the reader takes its snapshot, or writes what it received.
-  Signals reach Python's main thread only, and that one never waits inside Spark, so Ctrl-C acts at once;
-* `wait` watches both and raises what either of them met;
-* leaving the block asks the reader to end, which gets a moment, and so does a running cycle. Then Spark is
-  stopped under the cycle, while a reader that is slow ends. Together they take `END_SECONDS` at most; job
-  definitions give that much. Every commit is atomic and carries its own position, so an interrupted cycle is
-  repeated.
+* silver and gold run in a worker thread. Spark starts at their first use; a job without work never starts
+  Spark. A continuous run starts Spark at once, and a job as soon as work is certain: the JVM then starts
+  while the reader takes its snapshot, or writes received changes. Signals reach Python's main thread alone,
+  and the main thread never waits inside Spark, so Ctrl-C acts at once;
+* `wait` watches both and raises the error of either;
+* the end of the block requests the reader's end and allows the reader and a running cycle a moment. Then
+  Spark is stopped under the cycle, while a slow reader ends. Together they take `END_SECONDS` at most; job
+  definitions allow this time. Every commit is atomic and contains its own position, so an interrupted cycle
+  is repeated.
 
-Whether a job has little to carry: then the JVM compiles quickly and does not optimise.
-
-Most of what a short job costs is compiling code that runs a few times. A JVM with its quick compiler alone
-needs a fifth less CPU for it (`docs/performance.md`). Over some million rows its code would be slower. So
-what counts is the size of all that could be read: the lake, the database, and the log that the slot holds
-back. Where one of them cannot be had, the job counts as a large one.
+`is_little` decides whether a job has little to carry: the JVM then compiles quickly and does not optimise.
+Most of a short job's cost is compiling code with few runs. A JVM with its quick compiler alone needs a fifth
+less CPU for such a job (`docs/performance.md`). Over some million rows the unoptimised code would be slower.
+So the size of all readable data counts: the lake, the database, and the log held back by the slot. With an
+unknown size, the job counts as large.
 """
 
 from __future__ import annotations
@@ -61,9 +60,9 @@ if TYPE_CHECKING:
     from deltasmelt.pipelines.settings import Pipeline
 
 LITTLE: Final = 64 * 2**20
-"""Bytes of a lake, and of a database with what its slot holds back."""
+"""Largest bytes of a little lake, and of a database with the WAL held back by its slot."""
 _FILES: Final = 5_000
-"""Files of a lake that are looked at; more of them are a large lake."""
+"""Largest number of counted files; a lake with more files is large."""
 _BYTES: Final = """
 SELECT pg_database_size(current_database()) + coalesce(max(pg_wal_lsn_diff(
   CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END,
@@ -73,9 +72,9 @@ FROM pg_replication_slots WHERE slot_name = %s
 
 
 def is_little(pipeline: Pipeline, layers: Collection[Layer]) -> bool:
-    """Whether neither the lake nor, where it is read, the source holds more than `LITTLE`.
+    """Check whether neither the lake nor, for a run with a reader, the source holds more than `LITTLE`.
 
-    Of a lake in an object store, and of a server that does not answer, that is not known: then not.
+    The size of a lake in an object store, or of a server without an answer, is unknown: then return False.
     """
     path = pipeline.lake_address().path
     folder = None if path is None else local_folder(path)
@@ -88,7 +87,7 @@ def is_little(pipeline: Pipeline, layers: Collection[Layer]) -> bool:
 
 
 def _exceeds(folder: Path) -> bool:
-    """Whether the files of a folder are more than `LITTLE`; the rest is not looked at."""
+    """Check whether the files of a folder exceed `LITTLE`; stop counting then."""
     total = 0
     for number, size in enumerate(_sizes(folder), start=1):
         total += size
@@ -107,9 +106,9 @@ def _sizes(folder: Path) -> Iterator[int]:
 
 
 def _to_read(source: SourceSettings) -> float:
-    """Bytes of the database and of the log after its slot; infinity where the server does not say.
+    """Return the bytes of the database and of the log after its slot; infinity if the server is silent.
 
-    The reader will report why.
+    The reader will report the reason.
     """
     from deltasmelt.bronze.postgres.connection import (  # noqa: PLC0415 - silver and gold need no server
         connect,
@@ -133,27 +132,27 @@ _CYCLE_SECONDS: Final = 3.0
 _WORKER_SECONDS: Final = 20.0
 _STAGES_SECONDS: Final = 2 * _CYCLE_SECONDS + SPARK_STOP_SECONDS + _WORKER_SECONDS
 END_SECONDS: Final = max(STOP_SECONDS, _STAGES_SECONDS) + 2 * TOLD_SECONDS
-"""For the end of reader, silver and gold; then the lake's locks are released."""
+"""Time limit for the end of reader, silver and gold; afterwards the lake's locks are released."""
 _ENDED: Final = "the run was ended while Spark started"
 _LOGGER = logging.getLogger("deltasmelt.run")
 
 
 class Supervisor:
-    """Runs some stages of a pipeline until they reach a target or the block is left.
+    """Runs some stages of a pipeline until their target or the end of the block.
 
     Args:
         pipeline: the pipeline.
         documents: gold's documents, read and checked beforehand.
         layers: the stages to run.
-        until: with ``bronze``: the server's WAL position at the start, that the reader must carry. Without:
-            the LSN that the later stages must reach.
-        command: who we are, for the lake's lock.
-        observe: is told each cut with its runs.
-        progress: is told the reader's progress.
-        announce: is told what takes long, in a few words.
-        at_hand: a process of the reader that has loaded already (`reader_spawn`).
-        after_cycle: is given the session after each cycle of a run that goes on; it returns at once.
-        wrong: as of `Stages`.
+        until: with ``bronze``: the server's WAL position at the start, for the reader to reach. Without: the
+            LSN for the later stages to reach.
+        command: name of the command for the lake's lock.
+        observe: receives each cut with its runs.
+        progress: receives the reader's progress.
+        announce: receives slow activities, in a few words.
+        at_hand: an already loaded process of the reader (`reader_at_hand`).
+        after_cycle: receives the session after each cycle of a continuous run; returns at once.
+        wrong: as in `Stages`.
     """
 
     def __init__(
@@ -229,10 +228,10 @@ class Supervisor:
             raise failure
 
     def wait(self, seconds: float) -> bool:
-        """Wait a while; returns whether all stages reached their target.
+        """Wait a while; return whether all stages reached their target.
 
         Raises:
-            SmeltError: a stage's failure that no retry helps; another process has taken over a stage.
+            SmeltError: a stage's failure without hope for a retry, or a stage taken over by another process.
         """
         self._done.wait(seconds)
         still_holding(self._pipeline.lake_address(), self._layers)
@@ -247,7 +246,7 @@ class Supervisor:
         return self._done.is_set()
 
     def alive(self) -> dict[str, bool]:
-        """Each stage, and whether it runs or has reached its target; any thread may ask."""
+        """For each stage, True while the stage runs or after its target; for any thread."""
         worker = self._worker is not None and (self._worker.is_alive() or self._done.is_set())
         reader = self.reader is not None and self.reader.alive
         return {
@@ -255,11 +254,11 @@ class Supervisor:
         }
 
     def restarts(self) -> int | None:
-        """How often the reader was started again; None without one; any thread may ask."""
+        """Number of the reader's restarts; None without a reader; for any thread."""
         return None if self.reader is None else self.reader.restarts
 
     def finish(self) -> None:
-        """Stop reader and loop, but keep the Spark session for what the caller still does in this block."""
+        """Stop reader and loop, and keep the Spark session for the rest of the caller's block."""
         self._stop.set()
         if self.reader is not None:
             self.reader.stop()
@@ -269,7 +268,7 @@ class Supervisor:
             raise self._failure
 
     def _session(self) -> LazySession:
-        """The session that is there already, as something else's; else our own, when it is needed."""
+        """Return the existing session as borrowed; otherwise an owned session, started at its first use."""
         given = active_session()
         if given is None:
             return LazySession(self._start_spark, meaning=meaning(self._pipeline.spark))
@@ -296,7 +295,7 @@ class Supervisor:
         raise InterruptedError(_ENDED)
 
     def _hear(self, event: dict[str, Any]) -> None:
-        """What the reader says: passed on, and whether silver will need Spark for it."""
+        """Pass on the reader's report, and notice whether silver will need Spark."""
         brings = event["changes"] or event["snapshots"]
         if brings and self._lazy is not None and not self._stop.is_set():
             self._lazy.prepare()
@@ -342,7 +341,7 @@ class Supervisor:
                 self.stages.end()
 
     def _goal(self) -> Lsn | None:
-        """What silver and gold have to reach: with a reader, bronze's frontier once the reader is through."""
+        """Return the goal of silver and gold: beside a reader, bronze's frontier after the reader's end."""
         if self._until is None:
             return None
         if self.reader is None:

@@ -1,11 +1,10 @@
-"""The files of a table, and whether writing them again pays.
+"""The files of a table, and whether a rewrite pays.
 
-Tables of a lake without a path that no cut names: bronze's, the control tables, those of quality.
-
-At a path their writers join small files and remove old ones by themselves (`bronze.lake.compaction`,
-`bronze.lake.compaction`). In a catalog that is Spark's work, and a reader's session should not be kept by it.
-OPTIMIZE changes no row, so it goes beside whatever is appended; a control table's change that meets it is
-refused, and tried again.
+The module also finds tables outside every cut in a lake without a path: bronze's, the control tables, those
+of quality. At a path their writers compact small files and remove old files themselves
+(`bronze.lake.compaction`). In a catalog this is Spark's work, and would occupy a reader's session. OPTIMIZE
+changes no row, so it can run beside any append; Delta refuses a concurrent change of a control table, and the
+change is retried.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger("deltasmelt.maintenance")
 _HOURS: Final = re.compile(r"interval (\d+) (hour|day)s?")
 _A_WEEK: Final = 7 * 24
-"""Hours that a table keeps files which left it, unless it says another time."""
+"""Default hours for which a table keeps removed files."""
 OTHERS: Final[tuple[Layer, ...]] = ("bronze", "control", "quality")
 
 
 def others_of(spark: SparkSession, lake: Lake, told: set[str]) -> list[tuple[Layer, str]]:
-    """Layer and name of each such table that the pipeline made.
+    """Return layer and name of each such table made by the pipeline.
 
-    What cannot be opened, as somebody's view in our schema, is passed over, and logged once.
+    An unreadable name, such as somebody's view in the schema, is skipped and logged once.
 
     Args:
         spark: a session.
-        lake: in a catalog.
-        told: locations of what was logged; it grows.
+        lake: a lake in a catalog.
+        told: locations already logged; grows.
 
     Raises:
         DefiniteError: ``spark-died``.
@@ -78,7 +77,7 @@ def others_of(spark: SparkSession, lake: Lake, told: set[str]) -> list[tuple[Lay
 
 
 def is_young(table: DeltaTable) -> bool:
-    """Whether a table was made so short a time ago that VACUUM, which takes a while, would find nothing."""
+    """Check whether a table is too new for VACUUM, which takes a while, to find a file."""
     said = table.metadata()
     kept = _HOURS.fullmatch(said.configuration.get("delta.deletedFileRetentionDuration", ""))
     hours = _A_WEEK if kept is None else int(kept[1]) * (24 if kept[2] == "day" else 1)
@@ -89,9 +88,9 @@ FILE_BYTES: Final = 64 * 2**20
 """Size of compacted files. A MERGE of neighbouring keys reads whole files: less than Delta's 1 GiB."""
 SMALL: Final = FILE_BYTES // 2
 _MANY: Final = 24
-"""Small files of one table from which compacting them pays."""
+"""Number of a table's small files at which compaction pays."""
 _DELETED_SHARE: Final = 0.2
-"""Share of deleted rows from which writing the others again pays."""
+"""Share of deleted rows at which a rewrite of the other rows pays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +98,11 @@ class Files:
     """The files of a table at one version.
 
     Attributes:
-        count: all of them.
-        small: how many are less than half as large as they should be.
-        size: bytes.
-        rows: in them, deleted ones included.
-        deleted_rows: rows that deletion vectors mark as deleted.
+        count: number of all files.
+        small: number of files below half of the target size.
+        size: bytes of all files.
+        rows: number of rows, including deleted rows.
+        deleted_rows: number of rows deleted by deletion vectors.
     """
 
     count: int = 0
@@ -114,21 +113,21 @@ class Files:
 
     @property
     def many_small(self) -> bool:
-        """Whether compacting the small ones pays."""
+        """True if compaction of the small files pays."""
         return self.small >= _MANY
 
     @property
     def many_deleted_rows(self) -> bool:
-        """Whether writing the other rows again pays."""
+        """True if a rewrite of the remaining rows pays."""
         return self.deleted_rows > _DELETED_SHARE * self.rows
 
 
 def files_of(spark: SparkSession, table: DeltaTable, address: str) -> Files:
-    """The files of a table now. Delta answers the count from statistics, without reading them.
+    """Return the present files of a table. Delta answers the count from statistics, without reading them.
 
     Args:
         spark: a session.
-        table: its log, which is read on.
+        table: the table's log, which is refreshed.
         address: the table as SQL names it.
     """
     delta.refresh(table)

@@ -1,7 +1,7 @@
-"""Having bronze reach an LSN, whoever its reader is.
+"""Waiting until bronze reaches an LSN, with any reader.
 
-A running reader gets there by itself, at the latest with its next heartbeat. A message in the log lets it
-commit at once. Where none runs, this process is the reader until then.
+A running reader reaches the LSN by itself, at the latest with its next heartbeat. A message in the log makes
+the reader commit at once. Without a running reader, this process is the reader until then.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _SAY_SECONDS: Final = 10.0
 
 
 def reach(pipeline: Pipeline, lsn: Lsn, output: Output, command: str, stop: threading.Event) -> None:
-    """Return when bronze holds every transaction up to an LSN, or it is no longer wanted.
+    """Wait until bronze holds every transaction up to an LSN, or until `stop`.
 
     Args:
         pipeline: the pipeline.
-        lsn: where the source is.
+        lsn: the source's position.
         output: takes progress.
-        command: who we are, for the lake's lock.
-        stop: set where it is no longer wanted; a reader of ours then ends.
+        command: name of the command for the lake's lock.
+        stop: event for an end of the wait; this process's own reader then ends.
 
     Raises:
-        SmeltError: what stops the reader, where this process is it.
+        SmeltError: the error of this process's own reader.
     """
     said, pushed, watch = time.monotonic(), False, PositionWatch(pipeline.lake_address())
     while ((frontier := _frontier(watch)) is None or frontier < lsn) and not stop.is_set():
@@ -57,10 +57,10 @@ def reach(pipeline: Pipeline, lsn: Lsn, output: Output, command: str, stop: thre
 def read_until(
     pipeline: Pipeline, lsn: Lsn, output: Output, command: str, stop: threading.Event | None = None
 ) -> bool:
-    """Be the reader until bronze is caught up, or `stop` is set; False where another process was first.
+    """Be the reader until bronze is caught up, or until `stop`; return False if another process was first.
 
     Raises:
-        SmeltError: what stopped it.
+        SmeltError: the error of the reader.
     """
     try:
         with Supervisor(
@@ -82,7 +82,7 @@ def read_until(
 
 
 def reader_runs(pipeline: Pipeline) -> bool:
-    """Whether somebody reads the slot; a reader that is between two connections holds the lake's lock."""
+    """Check whether a process reads the slot; a reader between two connections holds the lake's lock."""
     source = pipeline.source
     with connect(source) as connection, translated(source):
         slot = read_slot(connection, source.slot)
@@ -95,6 +95,6 @@ def _frontier(watch: PositionWatch) -> Lsn | None:
 
 
 def _push(pipeline: Pipeline) -> None:
-    """A message of our own in the log; it leaves nothing at the server."""
+    """Write a message of deltasmelt to the log; nothing stays at the server."""
     with connect(pipeline.source) as connection, translated(pipeline.source):
         write_heartbeat(connection, "verify")
