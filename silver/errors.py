@@ -5,7 +5,7 @@ and writes nothing, so the table keeps its last version. The marker's code finds
 module.
 
 Any other failure of a table's statement is a failure of the table too, as long as Spark still answers.
-`failure` reports this failure with Spark's own message.
+`failure` reports the failure with Spark's own message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SUFFIX: Final = ":deltasmelt"
 _MARKER: Final = re.compile(rf"\[USER_RAISED_EXCEPTION\] {_PREFIX}([a-z-]+):(.*?){_SUFFIX}", re.DOTALL)
 """The marker in the form of `raise_error`.
 
-A message that quotes the statement or its plan contains the marker too.
+A message that quotes the statement or the plan contains the marker too.
 """
 _NAME_REFUSED: Final = re.compile(
     r"\[(?:INVALID_SCHEMA_OR_RELATION_NAME|INVALID_TABLE_NAME|UC_INVALID_NAME)[\].]"
@@ -86,7 +86,7 @@ CODES: Final = frozenset(
         "table-put-back",
     )
 )
-"""Codes of the errors that silver records."""
+"""Codes of all errors recorded by silver."""
 
 
 def marker(code: str, *details: str) -> str:
@@ -99,7 +99,7 @@ def marker(code: str, *details: str) -> str:
 
 
 def table_error(table: TableName, message: str) -> TableError | None:
-    """Return the error that a failed statement's message carries; None if the message carries no error."""
+    """Return the error carried by a failed statement's message; None without an error."""
     found = _MARKER.search(message)
     if found is None:
         return name_refused(table, f"silver.{table.silver_name}") if _NAME_REFUSED.search(message) else None

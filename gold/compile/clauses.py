@@ -1,17 +1,7 @@
 """Build the pieces of SQL text for the queries of documents. Pure.
 
-**Aggregates.** Sums of floating-point values depend on the order of their terms. So the query adds sorted
-values, and a rebuild gives equal results to the last bit. Sums of integers and decimals are exact in any
-order.
-
-**Empty tables.** A relation without a table behind it stands for a table of silver: a query over the relation
-reads nothing, and Spark finds the query's types.
-
-**Elements.** ``collect_list`` has no order. So a window over exactly the grouping columns, under their names,
-numbers the rows (a single shuffle and sort serve window and grouping), and the query sorts the collected
-structs by number. So elements can have every type and direction that ORDER BY knows, and may contain types
-without an order (maps). The query places NULLs explicitly, never by Spark's defaults. An order by keys alone,
-ascending and never NULL, needs no numbers: the query sorts the structs themselves.
+In order: aggregates (`measured`), a relation without rows (`empty_table`), statements and conditions, and the
+elements of arrays and maps in their order (`place_of`, `collected`).
 """
 
 from __future__ import annotations
@@ -37,7 +27,7 @@ if TYPE_CHECKING:
 def measured(node: Aggregate, *, common: bool) -> list[str]:
     """Return the measures of a node as the columns ``m0, m1 …``, over the node's rows as ``t``.
 
-    With `common`, all measures have an equal `where`, and the rows have passed this `where`.
+    With `common`, all measures have an equal filter, and the rows have passed this filter.
     """
     output = []
     for index, measure in enumerate(node.measures):
@@ -57,6 +47,8 @@ def _measure(function: str, value: str, only: str, ddl: str) -> str:
     if function == "count_distinct":
         return f"count(DISTINCT {value}){only}"
     if function in {"sum", "avg"} and types.is_floating(ddl):
+        # The sum depends on the order of the terms, so the query adds sorted values: a rebuild gives an equal
+        # result to the last bit. Sums of integers and decimals are exact in any order.
         terms = f"array_sort(collect_list(CAST({value} AS DOUBLE)){only})"
         # As PostgreSQL adds up: a sum of nothing but -0 is -0.
         total = f"aggregate({terms}, -0D, (total, term) -> total + term)"
@@ -70,7 +62,10 @@ def _measure(function: str, value: str, only: str, ddl: str) -> str:
 
 
 def empty_table(tree: Tree, name: TableName) -> str:
-    """Return a relation with the columns of a table that the document reads, without rows from the table."""
+    """Return a relation with the columns of a table that the document reads, without rows from the table.
+
+    A query over the relation reads nothing, and Spark still finds the query's types.
+    """
     table = tree.tables()[name]
     derived = [column for column in table.columns if isinstance(column, Derived)]
     read = {origin(table, column) for column in tree.reads(name) | set(table.key)}
@@ -201,14 +196,21 @@ def named(order: RowOrder) -> list[str]:
 
 
 def place_of(names: Sequence[str], order: RowOrder) -> str:
-    """Return the number of a row among rows with equal `names`, over the columns of `named`."""
+    """Return the number of a row among rows with equal `names`, over the columns of `named`.
+
+    ``collect_list`` has no order, so the query sorts the collected structs by this number. The window
+    partitions by exactly the grouping columns, under their names: a single shuffle and sort serve window and
+    grouping. Elements can have every type and direction that ORDER BY knows, and may contain types without an
+    order (maps). The query places NULLs explicitly, never by Spark's defaults.
+    """
     return row_number(names, [ordered(wanted, f"o{index}") for index, (wanted, _) in enumerate(order)])
 
 
 def is_by_key(node: Many | Collect) -> bool:
     """Check whether the elements of an array are in the order of keys alone, and Spark can compare them.
 
-    The query then sorts the elements as structs, which begin with the key.
+    Keys are ascending and never NULL, so the query then sorts the structs themselves, which begin with the
+    key.
     """
     if node.most_elements is not None:
         return False

@@ -1,20 +1,14 @@
 """Compile a document to one Spark SQL query. Pure: a tree in, text out.
 
-Each node becomes one common table expression: the node's rows, joined with the node's children, grouped by
-the columns by which the parent finds the rows (``k0, k1 …``). So the parent joins the node by LEFT JOIN on
-unique keys, and the join never changes the number of the parent's rows. The query has no correlated subquery.
-Each table has its own alias, so names of columns cannot clash.
+Each node becomes one common table expression: the node's rows, joined with the node's children. The rows are
+grouped by the columns by which the parent finds them (``k0, k1 …``). So the parent joins the node by LEFT
+JOIN on unique keys, and the join never changes the number of the parent's rows. The query has no correlated
+subquery. Each table has its own alias, so names of columns cannot clash.
 
-*Order.* ``collect_list`` has no order: the query numbers rows, or sorts rows by key (`gold.compile.clauses`).
+With `roots`, semi joins first reduce the rows of each table, from the roots outwards. The reduced rows are
+separate steps, because several nodes read them: the table's own node and the nodes below.
 
-*No rows found.* A missing partner of a LEFT JOIN is NULL; `many` and `collect` convert NULL to an empty
-array, counts convert NULL to 0.
-
-*Restricted to some roots.* With `roots`, semi joins first reduce the rows of each table, from the roots
-outwards. The reduced rows are separate steps, because several nodes read them: the table's own node and the
-nodes below.
-
-*Deterministic.* A rebuild gives equal results to the last bit: `gold.compile.clauses`.
+A rebuild gives equal results to the last bit: `gold.compile.clauses`.
 """
 
 from __future__ import annotations
@@ -371,7 +365,11 @@ class Compiler:
 
 
 def _or_nothing(field: TreeField, found: str) -> str:
-    """Return a field's value, or its default if no row was found."""
+    """Return a field's value, or its default if no row was found.
+
+    A missing partner of a LEFT JOIN is NULL. `many` and `collect` convert NULL to an empty array, counts
+    convert NULL to 0.
+    """
     if isinstance(field, Flattened):
         return _or_nothing(field.field, found)
     if not isinstance(field, Child):

@@ -1,10 +1,10 @@
 """Join a table to itself, level by level, as steps of a document's query. Pure.
 
 *Down.* The first step builds each row's own fields once. Then one relation grows. Each row of the relation is
-a path down from the parent, with the row of every level (``r1, r2 …``) and the keys of all rows (``p1, p2
-…``). A row whose key is already on the path would close a cycle: the step marks the row (``a2, a3 …``), and
-the row goes no further and is no element. If the parent is a row of the recursive table, the parent's key
-begins the path.
+a path down from the parent: the row of every level (``r1, r2 …``) and the keys of all rows (``p1, p2 …``). A
+row whose key is already on the path would close a cycle. The step marks the row (``a2, a3 …``); a marked row
+goes no further and is no element. If the parent is a row of the recursive table, the parent's key begins the
+path.
 
 *Up.* From the last level to the first, paths equal up to the level above form a group. The rows of the level
 become the elements of the row above. The keys identify a path, not the last row. So for a row on several

@@ -1,6 +1,6 @@
 """Write a drafted document as YAML in the style of a person, with comments on each choice.
 
-Any name of PostgreSQL works: the writer quotes a name that is not a plain word in every version of YAML, and
+Any name of PostgreSQL works. The writer quotes a name that is not a plain word in every version of YAML, and
 replaces characters that a comment must not contain.
 """
 

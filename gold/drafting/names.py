@@ -1,6 +1,6 @@
 """Name drafted fields and documents: English plurals, names from foreign keys, clashes.
 
-The rules of plurals are the rules of common schemas and need not be right: an odd name is still a legal name,
+The rules of plurals are the rules of common schemas and need not be right. An odd name is still a legal name,
 and the user may change the name.
 """
 

@@ -4,16 +4,16 @@ A foreign key has a direction, and the direction gives the verb. Seen from the c
 `one`. Seen from the parent, the referencing rows are a `many`, or a `one` if the key is unique among the
 rows. A document joins through a *link* table, a table with two foreign keys and few further columns.
 
-A draft shows a value that a join makes equal on both sides only once, on the side nearer the root: an order
-has `customer_id` and a `customer` without `id`; a customer has `orders` without `customer_id`. No value is
-lost, even if a key was declared NOT VALID and references no row.
+A draft shows a value that a join makes equal on both sides only once, on the side nearer the root. For
+example, an order has `customer_id` and a `customer` without `id`; a customer has `orders` without
+`customer_id`. No value is lost, even if a key was declared NOT VALID and references no row.
 
 Limits keep a draft finite and readable. No table occurs twice on a join path, except a table joined to
 itself at the end of the path. A `many` never follows a `one`: a country's customers are no part of an order.
 Depth and number of joins are limited. The drafter adds joins breadth first, so joins near the root have
 priority. The draft lists the omitted joins.
 
-Two rules keep documents small: a draft only counts rows if they are very many (`_why_counted`), and omits
+Two rules keep documents small. A draft only counts rows if they are very many (`_why_counted`). A draft omits
 columns of bytes and columns whose names suggest secrets.
 """
 

@@ -3,7 +3,7 @@
 If Spark converts a constant text to a date or a moment, ``now``, ``today``, ``tomorrow`` and ``yesterday``
 mean the clock. Spark does so in ``timestamp 'now'``, in a cast, in ``to_date('today')``, and implicitly in
 ``placed_at > 'today'``. A text with only a time gets today's date. So an expression may contain such a text
-only if the text surely stays a text: compared with text, as a pattern, or with other texts in a CASE.
+only if the text surely stays a text. Examples are a comparison with text, a pattern, and a CASE of texts.
 
 The types of columns do not decide this for elements of arrays, fields, and results of functions. The parser
 records such a case as a `Meeting`, and the types that Spark finds decide (`gold.expressions.coercions`).

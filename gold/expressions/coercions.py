@@ -12,8 +12,8 @@ Numbers need such a check too: only Spark knows the type of an element, a field 
 may round a number to coerce two numbers to one type, or divide differently from PostgreSQL
 (`gold.expressions.compared`).
 
-A third check covers texts that Spark makes of values without a text: as keys of a map in JSON, or printed by
-a format string in Java's way, such a text would be a memory address.
+A third check covers texts that Spark makes of values without a text, as keys of a map in JSON or by a format
+string. Java then writes the value's memory address.
 """
 
 from __future__ import annotations

@@ -11,10 +11,6 @@ reading and Spark's reading equal:
   meaning.
 * Before a build of a document, Spark analyses the document over tables with only the columns read
   (`gold.compile.column_types`).
-
-A general SQL parser does not help: the authors tried sqlglot. sqlglot silently accepts forbidden parts
-(aliases, hints, lambdas). sqlglot also writes some of Spark's functions as others, which differ for NULL or
-times: ``array_size`` as ``size``, ``datediff`` as a difference of days of clock time.
 """
 
 from __future__ import annotations
@@ -77,6 +73,9 @@ _WITH_UNIT: Final = frozenset(
 )
 
 
+# A general SQL parser does not help. sqlglot silently accepts forbidden parts (aliases, hints, lambdas).
+# sqlglot also writes some of Spark's functions as functions with another result for NULL or times:
+# ``array_size`` as ``size``, ``datediff`` as a difference of days of clock time.
 class ExpressionParser(Operators):
     """Parser of one expression."""
 

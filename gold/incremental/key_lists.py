@@ -1,23 +1,9 @@
 """Find the rows of few keys in large tables: by lists of literals, or by a bitmap in a MERGE's condition.
 
-**Lists.** A join finds rows only after reading them. The reader of a Parquet file instead uses a list of
-literals to read only pages whose smallest and largest value allow a value of the list (`column index`_). So
-gold finds the rows of a hundred roots among a million in some hundred pages. Two properties keep the number
-of pages low: rows in the order of the key, or of the foreign key, and short pages (`FINE_PAGES`).
-
-A list is text that Spark parses and analyses value by value, so a list only pays for few roots. For more
-roots, a MERGE filters rows by a bitmap, which skips no page.
+A list (`lists_query`) is text that Spark parses and analyses value by value, so a list only pays for few
+roots. For more roots, a MERGE filters rows by a `bitmap`, which skips no page.
 
 A list restricts nothing: the query also has a join on the listed keys. So a list never changes the result.
-
-**Bitmaps.** A MERGE that may insert uses an outer join from its source, and Spark shuffles and sorts the
-whole target, three times. A condition on the target alone drops most of the target's rows while reading them.
-The keys' hashes set bits in a bitmap, and a row of the target passes if its own bit is set. By chance one in
-thirty further rows passes too, until the join drops the row. (A Bloom filter of one hash.) The bitmap is a
-literal of the statement and no part of Spark's generated code. So Spark compiles the code once, for all
-windows.
-
-.. _column index: https://parquet.apache.org/docs/file-format/pageindex/
 """
 
 from __future__ import annotations
@@ -37,6 +23,14 @@ MOST_KEYS: Final = 50_000
 
 def bitmap(columns: Sequence[str], relation: str, keys: int) -> str:
     """Return a query for the bitmap of a relation's keys, as text in one row: computed outside the driver.
+
+    A MERGE that may insert uses an outer join from its source, and Spark shuffles and sorts the whole target,
+    three times. A condition on the target alone drops most of the target's rows while reading them. The keys'
+    hashes set bits in the bitmap, and a row of the target passes if its own bit is set. By chance one in
+    thirty further rows passes too, until the join drops the row. (A Bloom filter of one hash.)
+
+    The bitmap is a literal of the statement and no part of Spark's generated code. So Spark compiles the code
+    once, for all windows.
 
     Args:
         columns: the columns of the key.
@@ -96,6 +90,14 @@ LOOKED_UP: Final = {
 
 def lists_query(types: Sequence[str], relation: str) -> str | None:
     """Return a query for one row: for each listable column of a key, its values as text.
+
+    A join finds rows only after reading them. The reader of a Parquet file instead skips pages by a list of
+    literals (`column index`_). The reader reads only pages whose smallest and largest value allow a listed
+    value. So gold finds the rows of a hundred roots among a million in some hundred pages. Two properties
+    keep the number of pages low: rows in the order of the key, or of the foreign key, and short pages
+    (`FINE_PAGES`).
+
+    .. _column index: https://parquet.apache.org/docs/file-format/pageindex/
 
     Args:
         types: the Spark types of the key, whose columns are ``k0, k1 …`` in the relation.

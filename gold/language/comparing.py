@@ -6,8 +6,7 @@ this module decides whether equality and order of the held value are PostgreSQL'
 * *unchanged*: numbers, dates, timestamps, booleans, bytea; also text whose form gives the type's own order:
   uuid, time, macaddr, bit strings.
 * *by an expression* over the value, if the expression is short and certain: citext without case, enums by
-  their labels, pg_lsn, arrays and composites (PostgreSQL puts a NULL inside an array or composite after all
-  values, Spark before).
+  their labels, pg_lsn, arrays and composites.
 * *refused* with a remedy for every other type.
 
 Text has the order of its code points, as ``COLLATE "C"`` in PostgreSQL. Equality of text is equality of bytes
@@ -314,7 +313,10 @@ def _enum(type_: PgType) -> Comparison:
 
 
 def _array(element: Comparison) -> Comparison:
-    """Return the comparison of arrays: by elements, NULL after all values, then by the number of elements."""
+    """Return the comparison of arrays: by elements, NULL after all values, then by the number of elements.
+
+    Spark instead places a NULL inside an array before all values.
+    """
     name = f"{element.name}[]"
     equality, order = element.equality, element.order
     if equality.key is not None:

@@ -4,10 +4,10 @@ Filters are Spark SQL. If `gold.reference.conditions` cannot translate a filter,
 for a filter of the root, both omit the whole document. The caller gets each omitted field with the reason, so
 that no caller reports an uncompared field as equal.
 
-The comparison also omits a column that PostgreSQL orders or compares by a different rule than documents: a
-type changed by `silver.types`, texts within composites, the largest of texts that differ only in case. Fields
-with `sql` need no translation: the server sends the columns, and Spark computes the expression
-(`gold.reference.reading`).
+The comparison also omits a column that PostgreSQL orders or compares by a different rule than documents.
+Examples are a type changed by `silver.types`, texts within composites, and the largest of texts that differ
+only in case. Fields with `sql` need no translation: the server sends the columns, and Spark computes the
+expression (`gold.reference.reading`).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 An answer contains PostgreSQL's texts. Silver's own expressions convert the texts to values. So a difference
 between the server's document and gold's is a difference of rows, order or arithmetic, and never of rendering.
 
-The reader walks an answer twice. The first walk records every text with its `Conversion`; Spark then converts
-all distinct texts of many answers in one query; the second walk puts the values in their places. Fields with
+The reader walks an answer twice. The first walk records every text with its `Conversion`. Spark then converts
+all distinct texts of many answers in one query. The second walk puts the values in their places. Fields with
 `sql` are conversions of several columns' texts: Spark defines their meaning.
 """
 

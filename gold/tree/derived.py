@@ -1,6 +1,6 @@
 """Derive further columns for a document, next to silver's columns: keys of comparisons, lost values. Pure.
 
-If Spark does not compare a column like PostgreSQL (`gold.language.comparing`), the tree names a derived
+Spark may not compare a column like PostgreSQL (`gold.language.comparing`). The tree then names a derived
 column instead: in a join pair, a term of an order, or a measure. Gold computes a derived column while reading
 the rows of the table (`with_derived`). So all code that works by column names needs no further rule: the
 compiler, the walk from changes to roots, and the images of roots. Gold reads a table without a derived column

@@ -1,7 +1,7 @@
 """Compare documents computed by PostgreSQL with documents that gold's own compiler builds from silver's rows.
 
 `gold.verify.verify` compares a gold table with a full build. A full build and an increment share a compiler,
-so a fault of the compiler (an order by text, a join unlike the source's) makes both equally wrong. Here the
+so a fault of the compiler (an order by text, a join unlike the source's) escapes that comparison. Here the
 second side is the server's answer to `gold.reference.query` in a snapshot, and silver's rows are as of the
 snapshot's LSN.
 
@@ -154,9 +154,9 @@ def lost_values(spark: SparkSession, tree: Tree, relation: TableSql) -> dict[str
 def lost_roots(spark: SparkSession, tree: Tree, answers: Sequence[str], relation: TableSql) -> set[str]:
     """Return the keys, as JSON, of the answered roots whose documents read a lost value.
 
-    The query walks rows with lost values up to their roots like changed rows, and ignores filters: the server
-    filters by the value that gold lacks. If a join depends on the lost value, the walk finds no root, and the
-    documents of this row stay different.
+    The query walks rows with lost values up to their roots like changed rows. The query ignores filters,
+    because the server filters by the value that gold lacks. If a join depends on the lost value, the walk
+    finds no root, and the documents of this row stay different.
     """
     complete = with_derived(tree, relation)
 

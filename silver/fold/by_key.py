@@ -17,9 +17,6 @@ arrival with all later changes (`folded`).
 
 In the last case the counts do not determine whether the target had a row, and MERGE itself decides
 (`action`).
-
-The fold fills **unchanged TOAST** (`silver.fold.toast`) forward *before* the reduction to one row: for each
-such column the fold keeps the newest value sent and the newest image.
 """
 
 from __future__ import annotations
@@ -87,7 +84,7 @@ def folded(
     With `each_commit`, return one row per key and transaction.
 
     The fold counts events and never reads a sequence: inside a transaction a deferred constraint lets a key
-    hold two rows for a while. ``UPDATE t SET id = CASE …`` swaps 1 and 2 by "1 becomes 2", "2 becomes 1": the
+    hold two rows for a while. ``UPDATE t SET id = CASE …`` swaps 1 and 2 by "1 becomes 2", "2 becomes 1". The
     arrival then precedes the older row's leave. A deferrable key cannot be a replica identity, so such tables
     have REPLICA IDENTITY FULL. `silver.fold.by_content` folds such tables and also knows to which of the two
     rows an event belongs.
@@ -101,6 +98,8 @@ def folded(
         "max(struct(commit_lsn, seq, commit_ts)) FILTER (WHERE kind <> 'leave') AS last_event",
         f"max_by(image, {place}) FILTER (WHERE kind <> 'leave') AS image",
     ]
+    # Unchanged TOAST is filled forward before the reduction to one row: for each such column the fold keeps
+    # the newest value sent next to the newest image.
     columns += newest_sent(table, unchanged_toast, place)
     groups = [*keys.values(), *(["commit_lsn"] if each_commit else [])]
     return f"SELECT {comma(columns, 2)}\nFROM events\nGROUP BY {', '.join(groups)}"

@@ -7,10 +7,6 @@
   also loads a table without rows, because INSERT keeps the columns by which the table is clustered.
 * `merge`: every other window. Literal key ranges of the window prune the target, because MERGE skips files by
   predicates on the target alone.
-
-A window that only changes existing rows needs no WHEN NOT MATCHED. Without the clause Delta uses inner joins,
-so Spark broadcasts a small fold to the target's rows. With the clause, Delta uses an outer join from the
-fold, and Spark shuffles and sorts the target's rows.
 """
 
 from __future__ import annotations
@@ -140,6 +136,9 @@ def merge(
         tuple(conditions),
         updates=((None, updates),),
         inserts=inserts,
+        # A window that only changes existing rows needs no WHEN NOT MATCHED. Without the clause Delta uses
+        # inner joins, so Spark broadcasts a small fold to the target's rows. With the clause, Delta uses an
+        # outer join from the fold, and Spark shuffles and sorts the target's rows.
         inserted=None if known else "s.action = 'upsert'",
         deleted="s.action = 'delete'",
         independent=not known and not leaves and not fold.kept_by_target,

@@ -2,17 +2,14 @@
 
 Such an update means "the row at the old key is now at the new key". The value is with the row at the old key:
 in an earlier change of this window, or in the target. A row may move several times, so the moves form a
-chain. Under deferred constraints two rows may be at the old key, and the older row leaves (see
-`silver.fold.by_key`).
+chain of *links* (`links`), which `shortened` follows to the end. The target's row at the *home* key has the
+values that the end of the chain lacks.
 
-Each such *link* finds the row that left by number. With *before* rows in the target at this key, the n-th
-leave takes the (n - before)-th arrival; number 0 is the target's row. The row's values are the values sent
-between this arrival and the leave. The parent link, the arrival itself, has the values still missing.
-
-Pointer doubling shortens the chains, one small statement a round, until no link has a parent: a row that
-moved n times needs log2(n) rounds. A table keeps the links between rounds, because a query that contains
-itself twice grows exponentially. The target's row at the *home* key has the values that the end of the chain
-lacks.
+Under deferred constraints two rows may be at the old key, and the older row leaves (see
+`silver.fold.by_key`). So each link finds the row that left by number. With *before* rows in the target at
+this key, the n-th leave takes the (n - before)-th arrival; number 0 is the target's row. The row's values are
+the values sent between this arrival and the leave. The parent link, the arrival itself, has the values still
+missing.
 
 These statements run only in windows with an update that has both an old tuple and unchanged TOAST. They read
 only events at the keys of such updates.
@@ -118,7 +115,12 @@ def links(
 
 
 def shortened(columns: list[int], origins: str) -> str:
-    """Return one round of pointer doubling over the table `origins`: a link inherits its parent's values."""
+    """Return one round of pointer doubling over the table `origins`: a link inherits its parent's values.
+
+    The caller repeats rounds until no link has a parent: a row that moved n times needs log2(n) rounds of one
+    small statement. A table keeps the links between rounds, because a query that contains itself twice grows
+    exponentially.
+    """
     inherited = [
         f"coalesce(o.toast_{position}, p.toast_{position}) AS toast_{position}" for position in columns
     ]

@@ -6,17 +6,9 @@ each version's end: the next transaction that changed or deleted the key. States
 never visible and are no versions. The end of a version is exclusive: as of LSN L a row is the version with
 ``_valid_from_lsn <= L < _valid_to_lsn``.
 
-**A snapshot** at the begin of a window (`silver.plan.history_steps`) ends each standing row that the snapshot
-lacks or has with different values. A standing row with equal values in the snapshot stays valid, and the
-snapshot's row begins no version (`_compared`).
-
-**A TRUNCATE** ends every valid version, and no later row follows an earlier row. So each transaction has the
-number of TRUNCATEs up to its LSN (``emptied``; standing rows have 0), and the order is per key *and* number.
-A version ends at the next transaction with equal key and number, else at the first TRUNCATE with a higher
-number. A window with any number of TRUNCATEs thus takes one statement.
-
-`_filled` fills unchanged TOAST. Both kinds of tables follow from these versions, each in one MERGE:
-`merge_history` and `merge_soft`.
+A window may begin with a snapshot (`_compared`), may contain TRUNCATEs (`_ends`), and may have unchanged
+TOAST (`_filled`). Both kinds of tables follow from these versions, each in one MERGE: `merge_history` and
+`merge_soft`.
 """
 
 from __future__ import annotations
@@ -69,9 +61,13 @@ def versions(
 ) -> str:
     """Return the versions that a window ends or begins.
 
-    Columns: the keys and values of `commits`; ``standing``, whether the table has the version; ``place``, the
-    version's first LSN, 0 if standing; ``commit_lsn`` and ``commit_ts`` of the first transaction;
-    ``valid_to_lsn``, ``valid_to``; ``lost``.
+    Columns:
+
+    * the keys and values of `commits`;
+    * ``standing``: whether the table has the version;
+    * ``place``: the version's first LSN, 0 if standing;
+    * ``commit_lsn`` and ``commit_ts`` of the first transaction;
+    * ``valid_to_lsn``, ``valid_to`` and ``lost``.
 
     Args:
         table: the table in the shape of the window.
@@ -210,7 +206,12 @@ def _filled(table: SilverTable, window: Window, commits: Fold) -> str:
 
 
 def _compared(table: SilverTable, window: Window, commits: Fold, partition: str) -> str:
-    """Mark snapshot rows that equal standing rows (``same``), and standing rows that stay (``kept``)."""
+    """Mark snapshot rows that equal standing rows (``same``), and standing rows that stay (``kept``).
+
+    A snapshot at the begin of a window (`silver.plan.history_steps`) ends each standing row that the snapshot
+    lacks or has with different values. A standing row with equal values in the snapshot stays valid, and the
+    snapshot's row begins no version.
+    """
     if window.snapshot is None:
         return "SELECT *, false AS same, false AS kept\nFROM filled"
     compared = [
@@ -242,7 +243,13 @@ def _comparable(value: str, spark_type: str) -> str:
 
 
 def _ends(window: Window) -> dict[str, str]:
-    """Return the end of a version of ``ended``, as LSN and time."""
+    """Return the end of a version of ``ended``, as LSN and time.
+
+    A TRUNCATE ends every valid version, and no later row follows an earlier row. So ``emptied`` counts the
+    TRUNCATEs up to each transaction (0 for standing rows), and the order is per key *and* count. A version
+    ends at the next transaction with equal key and count, else at the first TRUNCATE with a higher count. So
+    a window with any number of TRUNCATEs takes one statement.
+    """
     lsn, time = "next_lsn", "next_ts"
     if window.truncates:
         lsns = numbers(one.commit_lsn for one in window.truncates)
@@ -293,8 +300,8 @@ def merge_soft(
 ) -> Upsert:
     """Return the upsert of each key's last version, marked as deleted if the version has an end.
 
-    So a row that arrived and left between two cycles is in the table as deleted, as if a cycle had run in
-    between: the table does not depend on when cycles ran.
+    So the table does not depend on when cycles ran: a row that arrived and left between two cycles is in the
+    table as deleted.
 
     The upsert finds rows by the table's key, because only this key identifies deleted rows. The window may be
     folded by different columns. For the arguments see `merge_history`.

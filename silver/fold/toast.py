@@ -11,8 +11,9 @@ For each such column (`unchanged_toast`) of a row, the value is the first of:
    (`newest_sent`). Under REPLICA IDENTITY FULL the old tuple is the whole row and counts as sent
    (`sent_tuple`). Under any other identity, NULL in the old tuple means "not part of the identity" and gives
    no value.
-2. **The value at the key from which the row moved**, if an update changed the key: sent at an earlier key in
-   this window, or held by the target at the first of these keys (`silver.fold.moved_rows`, `resolved_text`).
+2. **The value at the key from which the row moved**, if an update changed the key. The value was sent at an
+   earlier key in this window, or the target holds the value at the first of these keys
+   (`silver.fold.moved_rows`, `resolved_text`).
 3. **The target's own value**, if the row has been at its key since before the window (`kept_by_target`).
    MERGE keeps the value (`updated`); a table of versions uses the version before
    (`silver.fold.row_versions`).

@@ -7,9 +7,9 @@ upsert has two forms:
 * `rows_after`: a query for the rows that the table would have; the query writes nothing. Readers use this
   form to read a table at the log's head, before the next cycle (`silver.fresh`).
 
-Both follow the SQL standard's MERGE as implemented by Delta: a row of the table matches at most one row of
-the source, and of several clauses the first with a true condition counts. A column that an update does not
-name keeps its value, and a column that an insert does not name is NULL.
+Both follow the SQL standard's MERGE as implemented by Delta. A row of the table matches at most one row of
+the source. Of several clauses the first with a true condition counts. A column that an update does not name
+keeps its value, and a column that an insert does not name is NULL.
 """
 
 from __future__ import annotations

@@ -250,7 +250,7 @@ def key_texts(table: SilverTable, window: Window, keys: Mapping[int, str]) -> di
     """Return the text of each key column, by position, at which a change leaves or finds its row.
 
     The new tuple has the key, and NULL in the new tuple is a NULL. The old tuple has the key of a deleted
-    row, and of an update that left the key column as unchanged TOAST: PostgreSQL then logs the column in the
+    row, and of an update that left the key column as unchanged TOAST. PostgreSQL then logs the column in the
     old tuple alone.
     """
     toast = set(unchanged_toast(window.shapes, window.facts.unchanged_toast, ()))

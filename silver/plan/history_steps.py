@@ -6,11 +6,10 @@ window right before every snapshot, and right before every change of shape. Each
 and one mark. A part begins either with the table's own rows, or empty, and may contain any number of
 TRUNCATEs (`silver.fold.row_versions`).
 
-**Where bronze lacks changes.** The state before a gap is known; the states between the gap and the snapshot
-that heals the gap are not. The plan omits changes between the two, and the last known rows stay until the
-snapshot. The plan also omits changes before a snapshot that silver cannot fold (`Step.optional`): the
-snapshot is the remedy of every such error. The omitted part never exceeds the changes between two TRUNCATEs,
-because the state at each TRUNCATE is known: silver repeats a failed step in halves (`halves`).
+**Where bronze lacks changes.** The states between a gap and the snapshot that heals the gap are unknown. The
+plan omits all changes between the two, and the last known rows stay until the snapshot. The plan also omits
+changes before a snapshot that silver cannot fold (`Step.optional`): the snapshot is the remedy of every such
+error.
 """
 
 from __future__ import annotations
@@ -100,8 +99,9 @@ def _steps(table: SilverTable, window: Window, activity: Activity, *, fresh: boo
 def halves(step: Step) -> list[Step]:
     """Return the steps before and after the middle TRUNCATE of a step; none if the step is not optional.
 
-    Both steps together give the result of the whole step. Repeated halving ends at steps whose only TRUNCATE
-    is at the beginning.
+    Silver repeats a failed optional step in halves. The state at each TRUNCATE is known, so the omitted part
+    never exceeds the changes between two TRUNCATEs. Both steps together give the result of the whole step.
+    Repeated halving ends at steps whose only TRUNCATE is at the beginning.
     """
     window = step.window
     inner = [one for one in window.truncates if one.commit_lsn - 1 > window.start]

@@ -13,7 +13,6 @@ statement and one Delta commit with its own mark:
   and silver reads each row by the shape at the row's own position in the log. Names cannot identify the
   shape: a transaction may drop a column and add another column with the old name.
 * In every step the table has the name of its newest version: former names mean this table too.
-* Silver loads a snapshot much larger than the later changes without a shuffle, and then merges the changes.
 """
 
 from __future__ import annotations
@@ -137,7 +136,7 @@ def distinct_shapes(versions: Sequence[Relation]) -> list[Relation]:
 def splits(distinct: Sequence[Relation]) -> list[Lsn]:
     """Return LSNs right before which the plan splits a window, ascending.
 
-    With full rows as old tuples, a transaction with rows of several shapes is a separate window: silver
+    With full rows as old tuples, a transaction with rows of several shapes is a separate window. Silver
     cannot identify the rows of such a window by their content (`silver.fold.by_content`).
     """
     found = {version.from_lsn for version in distinct}
@@ -212,6 +211,8 @@ def _steps(table: SilverTable, window: Window, activity: Activity) -> list[Step]
     if snapshot is None:
         return [Step(table, window, "load", folded=not inserts_only)]
     quiet = activity.last_change <= snapshot
+    # A snapshot much larger than the later changes is loaded without a shuffle; a merge of the changes
+    # follows.
     if not quiet and not inserts_only and counts["snapshot"] > max(_SPLIT_ABOVE, _SPLIT_RATIO * stream):
         rows = replace(window, end=snapshot)
         rest = replace(window, start=snapshot, snapshot=None)

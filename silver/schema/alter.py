@@ -1,12 +1,7 @@
 """Build the ALTERs that bring a silver table from any state to the wanted shape. Pure text.
 
-The steps follow from the table's own columns alone (`silver.schema.fields`): after a crash between two ALTERs
-the next cycle continues after the last ALTER that succeeded.
-
-A new column may have a value for older rows. Silver adds such a column with the value in the comment, then
-writes the value into all rows, then reduces the comment to the attnum. After a kill in between, the next
-cycle reads the value from the comment. No row with the new column enters the table before the last of these
-steps.
+The steps follow from the table's own columns alone (`silver.schema.fields`). So after a crash between two
+ALTERs the next cycle continues after the last ALTER that succeeded.
 """
 
 from __future__ import annotations
@@ -120,6 +115,10 @@ def steps(
             continue
         actions = _retyped(table, field, column, names, types=types, others=others, emptied=emptied)
         sql += [f"{alter} {action}" for action in actions]
+    # A new column may have a value for older rows. Silver adds such a column with the value in the comment,
+    # then writes the value into all rows, then reduces the comment to the attnum. After a kill in between,
+    # the next cycle reads the value from the comment. No row with the new column enters the table before the
+    # last step.
     unfilled = {
         attnum: field.missing
         for attnum, field in known.items()

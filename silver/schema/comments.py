@@ -1,7 +1,7 @@
 """Build the statements that give a silver table the comments of its source. Pure text.
 
 The statements follow from the table's state and bronze's knowledge alone. So the time of a comment's change,
-silver's lag and a kill have no effect: the next cycle finds the remaining statements, and none if all are
+silver's lag and a kill have no effect. The next cycle finds the remaining statements, and none if all are
 done. Silver finds a column by its attnum, whatever the column's name at the time. So a comment may arrive
 before or after the rename that the log announces. Rows and marks stay unchanged: a comment is a separate
 version with the rows of the version before.

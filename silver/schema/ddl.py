@@ -1,31 +1,8 @@
 """Build the statement that creates a silver table: explicit DDL, never automatic schema merging. Pure text.
 
-Delta's MERGE cannot write the change feed of a table with a backtick in a column name, because Delta does not
-escape the name. Such a table has no feed, and gold then rebuilds.
-
-**Features.** A table begins with deletion vectors (small MERGEs on large files), change data feed (gold) and
-clustering by key. Every reader of a Delta table must know all of the table's reader features. Delta and
-Databricks know all features in use. delta-rs and Polars know deletion vectors, but reject a table that may
-have widened types; Polars also rejects mapped columns (`docs/readers.md`). So silver enables further features
-only when first needed:
-
-* column mapping with the first rename or drop, or with a name that Parquet's files cannot contain;
-* type widening with the first type widened in place;
-* local timestamps with a column added later; for the columns of CREATE TABLE Delta itself adds the feature.
-
-A second request for a feature does no harm: after a kill the next cycle repeats the request.
-Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#table-features.
-
-**The relation** whose rows a silver table holds: a property of the table has the relation's id. A name may
-pass to another relation: a user dropped and recreated the table, or two tables swapped names. Rows of a
-relation and changes of another must never mix, so a cycle compares ids (`silver.cycle`). Only a snapshot of
-the new relation replaces the old relation's rows. Silver writes the property before the rows. After a kill in
-between, or a failed load, the snapshot is still after the table's mark, and silver loads the snapshot next.
-
-History and soft-deleted rows survive their source table, but attnums do not: another table's column 3 is
-another column. For another relation, silver treats columns of equal name and type as equal. A column of
-another type makes room for the new column; all remaining columns are no longer the source's. Names and types
-decide, so the statements may stop anywhere, and silver derives the statements again; the property comes last.
+A table begins with deletion vectors (small MERGEs on large files), change data feed (gold) and clustering by
+key. `with_features` enables further table features, `feedable` decides about the change feed. A property of
+the table names the relation whose rows the table holds (`adopted`).
 """
 
 from __future__ import annotations
@@ -88,6 +65,19 @@ def enabled(target: str, name: str, value: str) -> str:
 def with_features(target: str, statements: Sequence[str], *, mapped: bool = False) -> list[str]:
     """Return ALTERs, preceded by the statements that enable the features needed.
 
+    Every reader of a Delta table must know all of the table's reader features. Delta and Databricks know all
+    features in use. delta-rs and Polars know deletion vectors, but reject a table that may have widened
+    types. Polars also rejects mapped columns (`docs/readers.md`). So silver enables further features only
+    when first needed:
+
+    * column mapping with the first rename or drop, or with a name that Parquet's files cannot contain;
+    * type widening with the first type widened in place;
+    * local timestamps with a column added later; for the columns of CREATE TABLE Delta itself adds the
+      feature.
+
+    A second request for a feature does no harm: after a kill the next cycle repeats the request.
+    Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#table-features.
+
     Args:
         target: the table as Spark SQL.
         statements: the ALTERs of the table, in order.
@@ -129,9 +119,6 @@ RELATION_PROPERTY: Final = "deltasmelt.relation"
 def create(target: str, table: SilverTable, *, checkpoints: int | None = None) -> list[str]:
     """Return CREATE TABLE for a missing table; a property names the relation whose rows the table holds.
 
-    Delta cuts CLUSTER BY out of the text by positions in characters, but Java counts a character beyond
-    U+FFFF as two. If such a character precedes the clause's end, a separate statement clusters the table.
-
     Args:
         target: the name of the table in SQL.
         table: the table with its columns and key.
@@ -161,6 +148,8 @@ CREATE TABLE IF NOT EXISTS {target} (
   {comma(columns, 2)}
 ) USING DELTA
 COMMENT {literal(description_of(table))}"""
+    # Delta cuts CLUSTER BY out of the text by positions in characters, but Java counts a character beyond
+    # U+FFFF as two. If such a character precedes the clause's end, a separate statement clusters the table.
     later = []
     if max(f"{head}{cluster}") > "\uffff" and clustering:
         cluster, later = "", [f"ALTER TABLE {target} {cluster_by(clustering)}"]
@@ -178,7 +167,11 @@ def feed_again(target: str, table: SilverTable, names: Iterable[str]) -> list[st
 
 
 def feedable(table: SilverTable) -> bool:
-    """Check whether Delta can write the change feed of the table."""
+    """Check whether Delta can write the change feed of the table.
+
+    Delta's MERGE does not escape a backtick in a column name, and so cannot write the change feed of such a
+    table. The table then has no feed, and gold rebuilds in full.
+    """
     return not any("`" in column.name for column in table.columns)
 
 
@@ -186,6 +179,18 @@ def adopted(
     target: str, table: SilverTable, actual: Sequence[DeltaColumn], relation: str | None
 ) -> tuple[list[str], list[DeltaColumn]]:
     """Return statements that assign a table's columns to another relation, and the columns afterwards.
+
+    A name may pass to another relation: a user dropped and recreated the table, or two tables swapped names.
+    Rows of a relation and changes of another must never mix, so a cycle compares ids (`silver.cycle`). Only a
+    snapshot of the new relation replaces the old relation's rows, and silver writes the property before the
+    rows. After a kill in between, or a failed load, the snapshot is still after the table's mark, and silver
+    loads the snapshot next.
+
+    History and soft-deleted rows survive their source table, but attnums do not: another table's column 3 is
+    another column. For another relation, silver treats columns of equal name and type as equal. A column of
+    another type makes room for the new column; all remaining columns are no longer the source's. Names and
+    types decide, so the statements may stop anywhere, and silver derives the statements again; the property
+    comes last.
 
     Args:
         target: the table as Spark SQL.

@@ -5,14 +5,10 @@ deleted row and a live row, may be equal. A MERGE by the new key would match bot
 the live row.
 
 A table with soft deletes therefore records in a property by which columns its rows are unique. If the
-property names other columns, a statement removes deleted rows whose new key another row has: the live row
+property names other columns, a statement removes deleted rows whose new key another row has. The live row
 stays, else the row deleted last. Silver then sets the property, before the next MERGE. If the process dies in
 between, the next cycle repeats the statement, which then finds no row. Deleted rows with NULL in the new key
 match no row of the source and stay.
-
-A table made by an earlier version of deltasmelt has no property, and mostly no such rows. The keys alone show
-whether some key has several rows. The statement ranks only the rows of these keys; without such keys silver
-omits the statement.
 """
 
 from __future__ import annotations
@@ -67,6 +63,9 @@ def merged(
     key = [quote(names[attnum]) for attnum in _attnums(table) if attnum in names]
     soft = any(field.attnum is None and field.name == DELETED for field in actual)
     statements = []
+    # A table made by an earlier version of deltasmelt has no property, and mostly no rows with equal new
+    # keys. The keys alone show whether some key has several rows; only the rows of such keys are ranked.
+    # Without such keys the statement is omitted.
     found = soft and len(key) == len(table.key)
     if found and (finds is None or finds(_doubled(target, key))):
         statements.append(_removed(target, key, [quote(field.name) for field in actual]))

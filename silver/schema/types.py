@@ -6,7 +6,7 @@ cannot hold the value**. So "not representable" needs no separate predicate: the
 does not. A container checks its elements by this rule and is NULL as a whole if an element is lost.
 
 The expressions use only built-in functions, and under ANSI mode only functions that give NULL instead of
-failing (``try_cast``). Text in a form that PostgreSQL does not write also gives NULL, never a guess: the
+failing (``try_cast``). Text in a form that PostgreSQL does not write also gives NULL, never a guess. So the
 pieces of a container must join to exactly the original text.
 
 Session settings of the source fix the text: ISO dates in UTC, ``\x`` bytea, ISO 8601 intervals, shortest

@@ -1,19 +1,15 @@
-"""Build queries that compare a silver table with the source's rows at one LSN. Pure text, no Spark.
+"""Build queries that compare a silver table with the source's rows at an LSN. Pure text, no Spark.
 
 Both sides are typed rows: the source's rows passed through the value path of a snapshot (`silver.fold.fold`).
 So the queries compare a value, and its text in ``_unrepresentable``, in silver's own form.
 
-**Digests first.** Each key falls into one of `RANGES` ranges by its hash. For each range both sides count
-their rows and add up the hashes of their rows. No row leaves its task, and memory is the memory of `RANGES`
-sums. Only ranges with different sums are compared row by row. Equal sums could hide a difference only if the
-64-bit hashes of different rows cancelled out.
+**Digests first.** Each key falls into one of `RANGES` ranges by a hash. For each range both sides count their
+rows and add up the hashes of their rows. No row leaves its task, and memory is the memory of `RANGES` sums.
+Only ranges with different sums are compared row by row. Equal sums could hide a difference only if the 64-bit
+hashes of different rows cancelled out.
 
-**The input of the hash.** Spark's hash ignores NULLs, also within arrays, and treats 0.0 and -0.0 as equal.
-So each value is followed by a flag for NULL, floating-point numbers are hashed as text, and nested values as
-JSON.
-
-**Versions.** For a table that keeps deleted rows, or versions, the queries compare the live rows.
-`doubled_query` and `versions_query` check the table's further promises.
+For a table that keeps deleted rows, or versions, the digests compare the live rows. `doubled_query` and
+`versions_query` check the table's further promises.
 """
 
 from __future__ import annotations
@@ -180,6 +176,8 @@ def _part(table: SilverTable) -> str:
 
 
 def _digest(table: SilverTable) -> str:
+    # Spark's hash ignores NULLs, also within arrays, and treats 0.0 and -0.0 as equal. So each value is
+    # followed by a flag for NULL, floating-point numbers are hashed as text, and nested values as JSON.
     hashed = [part for column in table.columns for part in _hash_input(quote(column.name), column.spark_type)]
     # A column that the source has dropped may have left an entry.
     names = ", ".join(literal(column.name) for column in table.columns)

@@ -1,7 +1,7 @@
 """Read the source's rows of a snapshot in silver's form: the fold's own expressions convert text to values.
 
 A snapshot without later changes needs no fold if the source allows only one row per key
-(`silver.fold.fold.unfolded`), and no query about the window before. So this module does only the last part of
+(`silver.fold.fold.unfolded`), and no query about the window before. So this module runs only the last part of
 a first load, in a third of the time of a read at the log's head.
 """
 
