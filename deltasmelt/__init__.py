@@ -3,14 +3,14 @@
 >>> import deltasmelt                                                             # doctest: +SKIP
 >>> with deltasmelt.open("pipeline.yml") as lake:                                 # doctest: +SKIP
 ...     lake.sql("SELECT status, count(*) FROM silver.orders GROUP BY status").show()
-...     now = lake.at()                         # one moment, for as many tables as are wanted
+...     now = lake.at()                         # one moment, for any number of tables
 ...     orders, customers = now.table("silver.orders"), now.table("gold.customer")
 
-It gives values: DataFrames, findings, dataclasses. Nothing is printed, and no call ends the process. What
-goes wrong is a `SmeltError` with a code, a place and a remedy, as on the command line. What Spark finds only
-when a DataFrame is run is Spark's own error.
+The functions return values: DataFrames, findings, dataclasses. They print nothing, and no call ends the
+process. An error is a `SmeltError` with a code, a place and a remedy, as on the command line. Errors found by
+Spark at the execution of a DataFrame are Spark's own.
 
-This import takes some milliseconds: neither Spark nor Delta is loaded before it is needed.
+The import takes some milliseconds: Spark and Delta are loaded at their first use.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def open(file: str | Path) -> OpenLake:  # noqa: A001 - as `tarfile.open` and `g
     """Open the lake of a pipeline file.
 
     Args:
-        file: the pipeline file; paths in it are relative to its folder.
+        file: the pipeline file; relative paths in the file begin at its folder.
 
     Raises:
-        ConfigurationError: the file is not there, or wrong; file and line are named.
-        DefiniteError: the lake was written by another version of deltasmelt, or by another pipeline.
+        ConfigurationError: the file is missing or wrong; the message names file and line.
+        DefiniteError: another version of deltasmelt or another pipeline wrote the lake.
     """
     from deltasmelt.lake import open_lake  # noqa: PLC0415 - loads Delta
 

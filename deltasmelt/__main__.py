@@ -1,10 +1,10 @@
 """`smelt` and ``python -m deltasmelt``: the command from its first moment on.
 
-Loading the command line's modules takes a fraction of a second. Until then nothing can handle an
-interruption: Ctrl-C would print a traceback. So it just ends the process meanwhile, as by default.
+Loading the command line's modules takes a fraction of a second. Meanwhile nothing can handle an interruption:
+Ctrl-C would print a traceback. So an interruption just ends the process meanwhile, as by default.
 
-The first process of a container has no defaults: the kernel drops a signal that it does not handle. Without
-a handler of ours, a container that is stopped in its first second would run until it is killed.
+The first process of a container has no default handlers: the kernel drops an unhandled signal. Without a
+handler, a container stopped in its first second would run until SIGKILL.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def _end(number: int, _: object) -> None:
-    """What the default does to any other process."""
+    """End the process, as the default handler does in any other process."""
     os._exit(128 + number)
 
 

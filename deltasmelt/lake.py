@@ -1,6 +1,6 @@
-"""A lake that a program has open: what the commands do, as methods that return values.
+"""An open lake for programs: the commands, as methods that return values.
 
-There is no logic here. Each method calls what its command calls.
+The methods contain no logic. Each method calls the functions of its command.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def open_lake(file: str | Path) -> OpenLake:
-    """See `deltasmelt.open`."""
+    """Open a lake; see `deltasmelt.open`."""
     lake = OpenLake(load_pipeline(file))
     try:
         with lake._looking():  # noqa: SLF001 - our own class
@@ -57,21 +57,21 @@ def open_lake(file: str | Path) -> OpenLake:
 class OpenLake:
     """The lake of one pipeline; made by `deltasmelt.open`.
 
-    Spark is needed by `at`, `sql`, `table`, `preview`, `verify` and `quality`, and only then started; of a
-    lake in a catalog by everything, from `deltasmelt.open` on. A session that this process has already (a
-    notebook's, Databricks') is used, and never stopped. A session of our own is stopped by `close`, and its
-    DataFrames end with it.
+    The methods `at`, `sql`, `table`, `preview`, `verify` and `quality` need Spark and start Spark at the
+    first call; a lake in a catalog needs Spark from `deltasmelt.open` on. An existing session of the process
+    (a notebook's, Databricks') is borrowed and never stopped. `close` stops an owned session, and its
+    DataFrames end with the session.
 
-    **When the pipeline goes on.** `sql` and `table` show what is newest when they are called: of tables of
-    silver alone silver's newest cut, otherwise the newest that gold has too. Two calls may see two moments.
-    What is to be compared or joined comes from one `at`. A DataFrame keeps showing the moment that it was
-    made at, whatever the pipeline writes meanwhile, for as long as `lake.retention` keeps its files.
+    **While the pipeline runs.** `sql` and `table` read the newest state at the call: silver's newest cut for
+    tables of silver alone, otherwise the newest cut of gold. Two calls may read two moments. Compare or join
+    tables of one `at`. A DataFrame keeps the moment of its creation, whatever the pipeline writes meanwhile,
+    as long as `lake.retention` keeps the files.
 
     Args:
-        pipeline: a pipeline file, as loaded.
+        pipeline: the loaded pipeline file.
 
     Attributes:
-        pipeline: likewise.
+        pipeline: the loaded pipeline file.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -93,22 +93,22 @@ class OpenLake:
         return f"<lake of pipeline {self.pipeline.pipeline} in {self.pipeline.path}>"
 
     def close(self) -> None:
-        """Stop a Spark session that was started for this lake; leave any other as it was.
+        """Stop a Spark session started for this lake; leave any other session unchanged.
 
-        At a Spark Connect server, DataFrames that this lake's `sql` gave end then, too: their views go.
+        At a Spark Connect server, DataFrames from this lake's `sql` end too, because their views are dropped.
         """
         self._held.close()
 
     def at(self, as_of: str | datetime | int | None = None) -> Moment:
-        """All layers as of one commit.
+        """Return all layers as of one commit.
 
         Args:
-            as_of: an LSN (``"0/16B3748"`` or a number), or a time (UTC where it names no zone). The moment is
-                the newest cut at or before it; None: the newest cut there is.
+            as_of: an LSN (``"0/16B3748"`` or a number), or a time (UTC without a zone). The moment is the
+                newest cut at or before; None means the newest cut.
 
         Raises:
-            ConfigurationError: ``as-of``, it is neither.
-            DefiniteError: ``layer-empty`` or ``no-cut``, the lake has none, or none that old.
+            ConfigurationError: ``as-of``: neither an LSN nor a time.
+            DefiniteError: ``layer-empty`` or ``no-cut``: the lake has no cut, or none old enough.
         """
         return self._moment(as_of)
 
@@ -122,29 +122,29 @@ class OpenLake:
             as_of: as for `at`.
 
         Raises:
-            DefiniteError: ``sql-table`` or ``sql``, Spark refuses the statement; ``spark-died``, its session
-                has ended, and the next call gets another one; or as `at`.
+            DefiniteError: ``sql-table`` or ``sql``: Spark refuses the statement; ``spark-died``: the session
+                has ended, and the next call starts another; or as `at`.
             ConfigurationError: as `at`.
         """
         return self._moment(as_of, query).sql(query)
 
     def table(self, name: str, as_of: str | datetime | int | None = None) -> DataFrame:
-        """One table: ``silver.orders``, ``gold.customer``, ``bronze.changes``.
+        """Return one table: ``silver.orders``, ``gold.customer``, ``bronze.changes``.
 
         Args:
-            name: layer and table, as they stand in SQL but without quotes.
+            name: layer and table, as in SQL but without quotes.
             as_of: as for `at`.
 
         Raises:
-            DefiniteError: ``sql-table``, there is none of that name; ``spark-died``; or as `at`.
+            DefiniteError: ``sql-table``: no table has the name; ``spark-died``; or as `at`.
             ConfigurationError: as `at`.
         """
         return self._moment(as_of, name).table(name)
 
     def status(self) -> Status:
-        """Lag of each stage, slot, tables, documents and open errors.
+        """Return the lag of each stage, slot, tables, documents and open errors.
 
-        It needs no Spark but for a lake in a catalog, and works while the server is down.
+        Only a lake in a catalog needs Spark. The status also works without an answer of the server.
 
         >>> [error.code for error in lake.status().errors]                        # doctest: +SKIP
         []
@@ -156,10 +156,10 @@ class OpenLake:
             return read_status(self.pipeline)
 
     def check(self, *, offline: bool = False) -> list[Finding]:
-        """Everything that would stop or degrade the pipeline, errors first; changes nothing.
+        """Return everything that would stop or degrade the pipeline, errors first; change nothing.
 
         Args:
-            offline: look at files and lake alone.
+            offline: check files and lake alone.
         """
         with self._looking():
             return run_check(self.pipeline, offline=offline)
@@ -167,18 +167,18 @@ class OpenLake:
     def preview(
         self, document: str, key: str | float | Sequence[str | float], *, fresh: bool = False
     ) -> dict[str, Any]:
-        """One document as it would be now, built from silver's newest cut.
+        """Return one document as built now from silver's newest cut.
 
         Args:
-            document: its name.
-            key: of the root; of a composite key its values in order.
-            fresh: build it from rows at the log's head.
+            document: name of the document.
+            key: key of the root; for a composite key its values in order.
+            fresh: build the document from rows at the log's head.
 
         Returns:
             The document; numbers with a fraction as `Decimal`, with every digit.
 
         Raises:
-            DefiniteError: ``document-not-found``, ``document-key``, or what the document is refused for.
+            DefiniteError: ``document-not-found``, ``document-key``, or the reason against the document.
             ConfigurationError: ``document-unknown``, or a file is wrong.
         """
         documents_named(self.pipeline, document)
@@ -204,14 +204,14 @@ class OpenLake:
         True
 
         Args:
-            tables: names or patterns; with them, documents are compared only where one is named.
-            document: name or pattern; with it, tables are compared only where some are named.
-            sample: the fraction of keys that is compared, above 0 and up to 1; None: all.
-            max_connections: to the server at once, up to 64; None: as many as snapshots have.
-            rate: bytes of text a second that the server sends at most; None: as fast as it sends.
+            tables: names or patterns; with tables, documents are compared only by name.
+            document: name or pattern; with a document, tables are compared only by name.
+            sample: compared fraction of keys, above 0 and up to 1; None for all keys.
+            max_connections: parallel connections to the server, up to 64; None: as many as for snapshots.
+            rate: largest bytes of text per second from the server; None for no limit.
 
         Raises:
-            ConfigurationError: ``argument-invalid``, a number is out of its bounds; ``table-unknown`` or
+            ConfigurationError: ``argument-invalid``: a number is out of its bounds; ``table-unknown`` or
                 ``document-unknown``.
             SmeltError: the server or the lake cannot be reached.
         """
@@ -229,15 +229,15 @@ class OpenLake:
             )
 
     def quality(self, report: str | Path | None = None) -> QualityResult:
-        """Check what the data promises: the source's constraints, the lake's own rules, your suites.
+        """Check the data's promises: the source's constraints, the lake's own rules, your suites.
 
         >>> lake.quality().summary()                                              # doctest: +SKIP
 
         Args:
-            report: a file for the HTML report; None: none is written.
+            report: file for the HTML report; None for no report.
 
         Raises:
-            ConfigurationError: ``quality-missing``, Great Expectations is not installed;
+            ConfigurationError: ``quality-missing``: Great Expectations is not installed;
                 ``report-unwritable``; or a file is wrong.
         """
         from deltasmelt.pipelines.quality.run import run_quality  # noqa: PLC0415 - loads what derives expectations
@@ -251,7 +251,7 @@ class OpenLake:
             return run_quality(spark, self.pipeline, report=file)
 
     def _looking(self) -> AbstractContextManager[None]:
-        """A block that looks at the lake: one in a catalog through Spark, any other without."""
+        """Yield access to the lake: through Spark for a lake in a catalog, otherwise without Spark."""
         return nullcontext() if self.pipeline.lake.path is not None else self._held.told()
 
     def _require_lake(self) -> None:
@@ -269,7 +269,7 @@ class OpenLake:
 
 
 class Moment:
-    """The lake as of one commit; made by `OpenLake.at`. Everything that it gives is of that commit."""
+    """The lake as of one commit; made by `OpenLake.at`. Everything returned is of this commit."""
 
     def __init__(self, sql: GuestSql, held: HeldSession) -> None:
         self._sql = sql
@@ -280,25 +280,25 @@ class Moment:
 
     @property
     def commit_lsn(self) -> Lsn:
-        """The last commit that is shown; prints as PostgreSQL writes it."""
+        """LSN of the last visible commit; prints in PostgreSQL's notation."""
         return self._sql.cut.commit_lsn
 
     @property
     def commit_ts(self) -> datetime | None:
-        """When that was committed at the source."""
+        """Time of this commit at the source."""
         return self._sql.cut.commit_ts
 
     @property
     def tables(self) -> list[str]:
-        """The names that `table` takes; ``control.*`` and ``quality.*`` are shown as they are now."""
+        """Names for `table`; ``control.*`` and ``quality.*`` have their present state."""
         return self._sql.tables
 
     def sql(self, query: str) -> DataFrame:
-        """As `OpenLake.sql`, at this moment."""
+        """Run Spark SQL as `OpenLake.sql` does, at this moment."""
         with self._held.told(self._sql.session):
             return self._sql.query(query)
 
     def table(self, name: str) -> DataFrame:
-        """As `OpenLake.table`, at this moment."""
+        """Return a table as `OpenLake.table` does, at this moment."""
         with self._held.told(self._sql.session):
             return self._sql.table(name)
