@@ -9,16 +9,16 @@ Invariants, however the messages are cut into batches:
   (`bronze.pgoutput.transactions`). `commit_lsn` is the final LSN of Begin; Commit must repeat the same LSN.
 * **`seq` has no holes** over the rows in the output: unselected tables and deltasmelt's own heartbeats take
   no number. The counter of an open transaction outlives the batch.
-* **`end_of_tx`** is known only after the next row or the Commit. So the decoder holds back the last row of
-  an open transaction until then (`_give_out`).
-* **Shapes change in the middle of a batch**: the last Relation message before a row defines the row's
-  columns (`_announce`).
+* **`end_of_tx`** is known only after the next row or the Commit. So the decoder holds back the last row of an
+  open transaction until then (`_give_out`).
+* **Shapes change in the middle of a batch**: the last Relation message before a row defines the row's columns
+  (`_announce`).
 * **A partition is announced right after its root**; only this order names the partition
   (`bronze.pgoutput.partitions`).
-* **No change of a known table is dropped silently.** An unforeseen error in one table's shape affects
-  this table alone (`_announce`).
-* **Malformed input is refused** with the LSN, before any row of the slice is returned. Afterwards the
-  decoder is unusable.
+* **No change of a known table is dropped silently.** An unforeseen error in one table's shape affects this
+  table alone (`_announce`).
+* **Malformed input is refused** with the LSN, before any row of the slice is returned. Afterwards the decoder
+  is unusable.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-logical-replication.html and
 https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html.
@@ -284,7 +284,7 @@ class StreamDecoder:
         has no LSN. A shape that begins inside its transaction begins after the last change before the message
         (`Relation.after_lsn`).
 
-        **A known table under an unselected name** is reported with the LSN (`Decoded.left_out`): the table
+        **A known table under an unselected name** is reported with the LSN (`Decoded.left_out`). The table
         may get its former name back before the next catalog poll. PostgreSQL announces a table again before
         the first change after each rename, and in each session; TRUNCATE counts as a change. So the report
         precedes every such change.

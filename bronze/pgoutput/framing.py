@@ -1,13 +1,13 @@
 """Hold messages of the replication stream in one buffer and read numbers from many positions at once.
 
 Each message is an XLogData message of the streaming replication protocol: ``w``, start LSN, end LSN, server
-clock (three big-endian int64), then one pgoutput message that begins with its type byte. Sources: PostgreSQL
-docs, "Streaming Replication Protocol" and "Logical Replication Message Formats".
+clock (three big-endian int64). One pgoutput message follows, beginning with its type byte. Sources:
+PostgreSQL docs, "Streaming Replication Protocol" and "Logical Replication Message Formats".
 
 Numbers are read through views of the buffer with a stride of one byte: item i of a view is the number that
 begins at byte i. Indexing such a view with an array of positions reads one number per position in one numpy
-call: 7 ns each, against 15 ns for four gathers of single bytes. The buffer ends in eight spare bytes, so a
-read at the last byte stays inside the buffer.
+call. A number costs 7 ns, against 15 ns for four gathers of single bytes. The buffer ends in eight spare
+bytes, so a read at the last byte stays inside the buffer.
 """
 
 from __future__ import annotations

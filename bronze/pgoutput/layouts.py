@@ -1,7 +1,7 @@
 """Assign column names to the cells of each row, by the Relation message before the row.
 
 A `TupleLayout` belongs to one Relation message. The rows of one batch may have many layouts. The name lists
-are built for all rows at once: the names of a layout are one blob of bytes, Arrow takes one blob per row, and
+are built for all rows at once. The names of a layout are one blob of bytes. Arrow takes one blob per row, and
 numpy computes the offsets of the names.
 """
 

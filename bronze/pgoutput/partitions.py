@@ -9,8 +9,7 @@ Two consecutive Relation messages are such a pair if the next message is a row c
 Tables truncated together are also announced consecutively, but a Truncate message follows.
 
 A partition is returned with the Commit of its transaction, and so before the position can pass the
-transaction. By then the decoder knows the transaction's other changes under the root:
-`StreamedPart.inserts`.
+transaction. By then the decoder knows the transaction's other changes under the root: `StreamedPart.inserts`.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def relation_version(
     """Return the shape that the message announces, completed from the catalog and the last known version.
 
     Args:
-        announced: the Relation message.
+        announced: the parsed Relation message to complete.
         from_lsn: commit LSN of the transaction that contains the message.
         catalog: the relation in the current catalog; None if the relation was dropped.
         known: the newest version known before the message.
@@ -101,7 +101,7 @@ def breaks_with(before: Sequence[Relation], relation: Relation) -> bool:
 
     Args:
         before: shapes that earlier rows may have, oldest first (`bronze.store.relations.ShapeLog.before`).
-        relation: the shape that follows.
+        relation: the shape of the rows that follow.
     """
     if before and {before[-1].replica_identity, relation.replica_identity} == {"f", BY_KEY}:
         return True
@@ -145,11 +145,11 @@ def _attnums(
 
     * One set is left and all of its columns still exist: this set, whatever the current column names.
     * Some sets have the names and types of the message. Attnums on which these sets differ are in doubt.
-    * The attnums by name alone, if they form a possible set, if no known version exists, or if the message
-      has exactly the columns of the catalog or of the known version. The last case covers too many sets to
-      try.
+    * The attnums by name alone, under one of three conditions: the attnums form a possible set; no known
+      version exists; the message has exactly the columns of the catalog or of the known version. The last
+      condition covers too many sets to try.
 
-    So a column can only be mistaken for a column of its kind, and one of the two columns was dropped:
+    So a column can only be mistaken for a column of its kind, and one of both columns was dropped.
     `bronze.drift.storage.columns_in_doubt` checks exactly this case.
     """
     before, now = _by_attnum(known), _by_attnum(catalog)

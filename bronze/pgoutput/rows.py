@@ -66,7 +66,6 @@ class SliceRows:
     Attributes:
         message: index of each row's message; a Truncate of several relations has several rows.
         relation_id: oid of each row's relation, or NO_RELATION.
-        layouts: the layouts in use.
         layout: index in `layouts` of each row.
     """
 

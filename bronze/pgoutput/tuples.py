@@ -50,7 +50,6 @@ class Tuples:
         bounds: start and end of each cell in the buffer, tuple after tuple; int32, shape (cells, 2).
         absent: whether each cell has no text (NULL or not sent); None if all cells have text.
         unchanged: indexes of the cells not sent because an out-of-line value did not change, ascending.
-        after: position after each tuple.
     """
 
     widths: Positions

@@ -1,11 +1,11 @@
 """Determine which tables are selected, which the stream carries, and which need a snapshot.
 
-A selected table without a problem needs a snapshot if bronze has no mark of a complete snapshot, or has a
-later mark that requests a new one (`bronze.store.gaps`). A *catalog poll* (`look`) finds such tables: the
-poll reads the catalog, records problems, and extends the publication. The next poll finds tables that appear
-under the patterns later. Such tables join the publication first and are copied afterwards, so the stream has
-every change after the snapshot's LSN. An older server might skip some of these changes; then the stream
-restarts in between (`bronze.drift.joining`).
+A selected table without a problem needs a snapshot in two cases: bronze has no mark of a complete snapshot,
+or a later mark requests a new snapshot (`bronze.store.gaps`). A *catalog poll* (`look`) finds such tables:
+the poll reads the catalog, records problems, and extends the publication. The next poll finds tables that
+appear under the patterns later. Such tables join the publication first and are copied afterwards, so the
+stream has every change after the snapshot's LSN. An older server might skip some of these changes; then the
+stream restarts in between (`bronze.drift.joining`).
 
 The stream leaves out a table with a problem, too. After the problem is gone the table is carried again, but
 the decoder of the running session still leaves the table out. So a new session begins first, and the table's
@@ -112,7 +112,6 @@ class CarriedTables:
 
     Args:
         source: settings of the server and the selected tables.
-        landing: destination of the rows.
         errors: recorded errors of the tables.
         wait: called while tables wait for transactions.
 

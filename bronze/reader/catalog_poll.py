@@ -25,7 +25,6 @@ class CatalogPoll:
         waiting: tables that need a snapshot, but wait for foreign transactions or for a session that begins
             after these (`bronze.drift.joining`).
         rejoining: tables that are carried again and wait for a session that reads them.
-        requests: resnapshot marks of `members`.
         unknown: versions with columns in doubt (`bronze.store.relations.ShapeLog.unknown_columns`).
         asked: number of the stream's requests for tables when the poll began.
         oids: OIDs of the selected tables and their partitions.

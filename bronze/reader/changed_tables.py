@@ -52,7 +52,6 @@ class UnderWay(NamedTuple):
     """The state of a table in the poll before the running copy; the copy has the same state.
 
     Attributes:
-        storage: storage of the table.
         unknown: the table's version with columns in doubt that the stream had met by then; zero without one.
     """
 

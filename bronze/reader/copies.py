@@ -66,8 +66,6 @@ class SnapshotThread:
 
     Args:
         source: settings of the server and the selected tables.
-        settings: settings of the snapshots.
-        landing: destination of the rows.
         control: record of the tables' errors.
         errors: record of the pipeline's errors, for failures of whole rounds.
         executors: prepares the executors that copy large tables; None: the reader's own workers copy.
@@ -234,7 +232,7 @@ class SnapshotThread:
         """Update the reported wait, and whether all tables are copied.
 
         Not all tables are copied if a table waits, if the poll was cut short, or if the watch has polled
-        since: that poll may have found a table unknown to this round.
+        since. The watch's poll may have found a table unknown to this round.
         """
         newest = self.tables.newest
         if not self.tables.waits_for_transactions:

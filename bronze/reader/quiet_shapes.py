@@ -21,7 +21,7 @@ for another lock. `Timing.shape_lock` bounds the block. The server itself ends t
 host vanishes (`idle_in_transaction_session_timeout`, `statement_timeout`).
 
 **Tables go in groups.** A group costs one query of the catalog, one message and one commit to the lake. The
-locks of a group are taken only if free, so the reader never waits while holding a lock, and never takes part
+locks of a group are taken only if free. So the reader never waits while holding a lock, and never takes part
 in a deadlock. A table that was not free is tried alone afterwards. The wait for one lock ends after
 `Timing.member_lock`, and for all locks of a poll together after `Timing.members_lock`. The next poll then
 retries.
@@ -93,14 +93,14 @@ def record_shapes(
 
     A version begins at the byte before the end of the log, after the commit of the statement that made the
     shape. A message in the log follows. A server whose files are restored to a state before the statement
-    lacks the message, and is refused once the stream has read the message (`bronze.stream.same_log`). Before
-    that, `bronze.reader.session_start` requests the table.
+    lacks the message. The reader refuses such a server once the stream has read the message
+    (`bronze.stream.same_log`). Earlier, `bronze.reader.session_start` requests the table.
 
     Args:
         source: settings of server, keys and publication.
         shapes: the log that records shapes.
         relations: shapes from a poll, one per table.
-        stop: cancels statements when set.
+        stop: cancels the running statement when set.
 
     Raises:
         SmeltError: the server does not answer, or the lake cannot be written.
@@ -136,7 +136,7 @@ class _Recorder:
     """A recorder of groups of shapes.
 
     Attributes:
-        connection: in autocommit mode.
+        connection: a connection in autocommit mode.
         source: settings of server, keys and publication.
         shapes: the log that records shapes.
         stop: makes the server cancel statements when set.
@@ -151,7 +151,7 @@ class _Recorder:
         """Record a group; return the recorded tables, an LSN after their place, and the locked tables.
 
         Args:
-            group: the tables to record.
+            group: shapes of the tables to record.
             wait: seconds to wait for the lock of a single table; None: do not wait for a lock.
         """
         busy: list[Relation] = []

@@ -9,7 +9,7 @@ the snapshot replaces all rows of silver, including rows deleted in between. So:
 3. **One commit** on `bronze.changes` moves bronze's place to (C - 1, C). The same commit marks every table of
    bronze that still exists in the source with a gap and a request at C - 1 (`bronze.store.gaps`).
 
-**Killed before the commit**: bronze keeps its old place, the slot is missing or begins later, and the next
+**Killed before the commit**: bronze keeps its old place, and the slot is missing or begins later. The next
 start stops with the former error (``slot-lost``, ``slot-gap``). A repeated request uses a slot created
 meanwhile unchanged.
 
@@ -117,7 +117,7 @@ def start_over(
     Args:
         source: settings of server, slot, publication and tables.
         lake: the lake that holds bronze.
-        pipeline: name of the pipeline.
+        pipeline: name of the pipeline that owns the lake.
         anew: give up the slot even if its position is right, because the slot cannot be decoded (the
             publication was missing for a while). The decision is durable before the slot is dropped. A
             recorded undecodable change has the same effect.

@@ -3,18 +3,18 @@
 1. **A server with another log is refused first**, before the catalog poll and before any write
    (`bronze.stream.timeline`, `bronze.stream.same_log`).
 2. **The slot is created only while bronze has no place.** The slot's first point P becomes bronze's first
-   place (P - 1, P). A kill in between leaves a slot at P and no place; the next start takes the slot's point
+   place (P - 1, P). A kill in between leaves a slot at P and no place. The next start takes the slot's point
    again, because nothing was confirmed in between. The lake's name is recorded at the server before the slot
    is created, and checked again before the place is committed (`bronze.setup.slot_mark`).
 3. **Bronze's place is read once the slot is free.** The former reader may have been killed while its child
-   process ends in order: the child commits and confirms until its walsender ends. So until step 5 a moved
+   process ends in order. The child commits and confirms until its walsender ends. So until step 5 a moved
    place is accepted, and a session that began at the former place restarts.
 4. **The stream starts at bronze's own mark**, never at the slot's position. Then the reader reads the slot
    again, while no other client can move the slot, and compares (`bronze.stream.continuity`).
 5. **The lake is claimed last**: the reader that holds the slot is the lake's only reader. All earlier writes
-   are valid for any reader of this slot: errors, gaps and resnapshot marks of the first catalog poll, the
-   first place, and the followed server. The claim may take as long as a listing of the lake; meanwhile the
-   receiver sends feedback to the server.
+   are valid for any reader of this slot: errors, gaps and resnapshot marks of the first poll, the first
+   place, and the followed server. The claim may take as long as a listing of the lake; meanwhile the receiver
+   sends feedback to the server.
 """
 
 from __future__ import annotations
@@ -72,7 +72,6 @@ class SessionStart:
     """The start of each session of one reader.
 
     Attributes:
-        pipeline: name of the pipeline.
         source: settings of server, slot and publication.
         lake: the lake that holds bronze.
         application_name: name of the stream's connection in pg_stat_activity.
@@ -154,7 +153,7 @@ class SessionStart:
             connection: an idle connection that outlives the comparison.
             position: bronze's position in the stream.
             slot: the slot, free of readers.
-            timeline: the server's current timeline.
+            timeline: number of the server's current timeline.
             confirm: whether to move the slot to bronze's position afterwards; the next stream then decodes
                 less.
 
@@ -241,7 +240,7 @@ class SessionStart:
 
         The comparison of logs covers a snapshot, or the shape of a quiet table, once the stream has received
         the message that follows in the log. Before, nothing proves that this server's log includes the LSN of
-        the snapshot, the shape or the poll: the server's files may be of an older state.
+        the snapshot, the shape or the poll. The server's files may be of an older state.
 
         A dropped or unselected table gets no request, because no snapshot would meet the request. The reader
         copies a returning table (`bronze.store.gaps`).

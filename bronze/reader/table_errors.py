@@ -2,12 +2,12 @@
 
 Catalog polls find problems of tables (`bronze.reader.carried_tables`), and copies fail
 (`bronze.reader.copies`). An error is recorded once. The first poll without a problem closes the problem's
-error. The error of a copy is closed once any process has copied the table: polls do not find such an error,
+error. The error of a copy is closed once any process has copied the table. Polls do not find such an error,
 and neither a retry nor a restart proves its end.
 
-A repeated failure of a copy is recorded again only after a newer request for the table, because the requester
-must see that this attempt failed, too. All errors that one poll opens are one commit, and so are all errors
-that the poll closes.
+A repeated failure of a copy is recorded again only after a newer request for the table. The requester must
+see that this attempt failed, too. All errors that one poll opens are one commit, and so are all errors that
+the poll closes.
 
 **Unreadable tables.** The stream cannot read the changes of such a table, because of an unforeseen error. The
 session leaves the table out and records a table error; all other tables continue. After a growing pause a new
@@ -165,7 +165,6 @@ class TableErrors:
     would close the new error.
 
     Args:
-        control: record of the errors.
         timing: source of the lengths of the pauses after a failure.
         strays: selects the open pipeline errors of other processes; polls close these errors.
     """

@@ -57,8 +57,6 @@ class PipelineErrors:
 
     Args:
         lake: the lake that records the errors.
-        pipeline: name of the pipeline.
-        control: the lake's control tables.
 
     Attributes:
         of_this_pipeline: whether the lake is known to be this pipeline's.

@@ -14,9 +14,9 @@ writes ``\t`` and ``\n`` instead, and doubles a backslash. NULL is ``\N``, a tex
 positions of all tabs and line feeds are the ends of all cells in row order, exactly as bronze stores a row's
 values. The text in between is the value, except for escapes.
 
-**Escapes.** In a run of backslashes the first, third, fifth … are escapes, because an escape precedes its
-byte, and the byte before the run is no escape. So position alone decides. numpy removes the escapes in blocks
-with backslashes other than NULLs.
+**Escapes.** In a run of backslashes the first, third, fifth … are escapes: an escape precedes its byte, and
+the byte before the run is no escape. So position alone decides. numpy removes the escapes in blocks with
+backslashes other than NULLs.
 
 **UTF-8.** A PostgreSQL sends valid UTF-8; the parser checks each whole block nevertheless. Values end at
 ASCII bytes and lose only ASCII bytes, so a valid block has valid values only.

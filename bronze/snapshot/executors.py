@@ -91,8 +91,8 @@ def run_fit(executors: Executors, work: Callable[[], str]) -> str:
     """Run a function; an executor whose Python cannot start the function is unfit without a retry.
 
     Raises:
-        DefiniteError: ``executors-unfit``.
-        TransientError: as `Executors.run`.
+        DefiniteError: ``executors-unfit``: Python cannot start the function.
+        TransientError: any other failure, as `Executors.run` raises.
     """
     try:
         return executors.run(work)

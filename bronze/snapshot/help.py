@@ -46,7 +46,6 @@ class Help:
         at_hand: prepares executors; None without executors.
         source: the server, as the pipeline file configures it.
         settings: size of ranges and number of concurrent jobs.
-        landing: destination of the rows.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class Help:
             fail: called with the error of each table that cannot be copied without executors.
 
         Raises:
-            TransientError: executors are unavailable now.
+            TransientError: executors are unavailable now, but may start later.
         """
         try:
             return stack.enter_context(self._ready(watcher, stop))

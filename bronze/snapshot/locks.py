@@ -176,7 +176,7 @@ class Worker:
         """Lock a table until the end, before the transaction has a snapshot.
 
         Args:
-            table: the table to lock.
+            table: the table to lock with its worker.
             seconds: longest wait for the lock.
             whole: whether to lock the partitions too; inheritance children are separate tables.
 

@@ -71,7 +71,7 @@ class Place:
     """Destination of files.
 
     Attributes:
-        uri: location of `bronze.changes`.
+        uri: location of the Delta table `bronze.changes`.
         options: options of the lake's store; may hold keys.
         lease: duration of a lease of the lake, in seconds.
     """
@@ -108,7 +108,6 @@ class RangeTask:
         taken_at: the server's clock when the snapshot was taken.
         condition: SQL condition on the rows to copy; empty: all rows.
         ranges: the ranges to copy, each with its table or partition.
-        place: destination of the files.
         round: name of the round; part of the file names, after the table's OID.
         versions: the reader's versions, from `bronze.snapshot.fitness.versions`.
     """
@@ -139,7 +138,6 @@ class RangeResult:
         status: ``copied``; ``locked``: left to the session that holds the table; ``failed``: the table has an
             error; ``renamed``: a table or schema was renamed; ``gone``: the snapshot is lost; ``unfit``: this
             executor cannot copy.
-        rows: number of copied rows.
         size: bytes of text that COPY sent.
         parts: files, as fields of `AddAction`.
         error: message of the server or of the task; for ``failed`` and ``unfit`` the fields of an error.

@@ -26,7 +26,6 @@ class SnapshotRows:
     """A builder of the rows of one table's snapshot.
 
     Args:
-        relation: shape of the table.
         lsn: S, the LSN of every row.
         taken_at: the server's clock when the snapshot was taken.
     """

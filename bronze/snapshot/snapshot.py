@@ -14,8 +14,8 @@ Invariants:
 * **A table locked by other sessions waits alone** (`_lock`). The reader names the sessions that the slot
   waits for (`_say`).
 * **Each snapshot leaves a trace in the log**, a heartbeat message after S. A server whose files are restored
-  to a state before S lacks the message and is refused (`bronze.stream.same_log`), even if no row of a
-  published table reveals the restore.
+  to a state before S lacks the message. The reader refuses such a server (`bronze.stream.same_log`), even if
+  no row of a published table reveals the restore.
 * **Large tables wait alone for unavailable executors** (`bronze.snapshot.help`); all other tables are copied.
 * **No partial table is visible.** Rows go to parquet files that no version names. One commit per table names
   its files, with the `snapshot_end` row and the mark `snapshot_app(table)`. A crash before the commit leaves
@@ -94,7 +94,6 @@ class Snapshot:
     Args:
         source: settings of the server's connection.
         settings: number of workers and size of chunks.
-        landing: destination of the rows.
         application_name: name of the connections in pg_stat_activity.
         wait: called while the creation of the slot waits for transactions.
         executors: prepares the executors that copy large tables; None: the workers copy all tables.
@@ -147,7 +146,7 @@ class Snapshot:
           of the table.
 
         Args:
-            tables: the tables to copy.
+            tables: the tables to copy, in order.
             stop: cancels between blocks and during waits.
             outcome: filled and returned; lists the taken tables even after an error.
 

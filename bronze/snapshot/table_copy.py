@@ -28,8 +28,6 @@ class TableCopy:
         chunks: all chunks of the table.
         condition: SQL condition on the rows; empty: all rows.
         storage: the table's storage in the catalog before the lock.
-        finished: number of written chunks.
-        parts: files written so far.
         error: definite error that fails the copy.
         interrupted: transient error that ended the copy this time.
         done: whether the table is committed.

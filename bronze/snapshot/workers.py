@@ -1,9 +1,9 @@
 """Run the workers of a snapshot: chunks in, files out, one commit per table after its last chunk.
 
-The snapshot's end row is in the file of the chunk that finishes last. A chunk counts as finished only
-when its file is on disk. So a failed write leaves a table without its end row and without a commit. Files of
-an uncommitted table are removed: by their writer, or after all workers have ended. The sink removes the files
-of a tried commit, because the commit may have succeeded.
+The snapshot's end row is in the file of the chunk that finishes last. A chunk counts as finished only when
+its file is on disk. So a failed write leaves a table without its end row and without a commit. Files of an
+uncommitted table are removed: by their writer, or after all workers have ended. The sink removes the files of
+a tried commit, because the commit may have succeeded.
 
 A worker locks every leaf before reading (`bronze.snapshot.locks`).
 
@@ -81,7 +81,7 @@ class SnapshotCopy:
         """Copy all tables; return when all are done or failed, or when `stop` is set.
 
         Args:
-            copies: the tables to copy.
+            copies: the tables to copy, with their chunks.
             leaves: tables and partitions that the chunks read.
             workers: workers with the locks that they hold.
             elsewhere: copies ranges of large tables on executors; then one worker has locked all tables.

@@ -8,8 +8,8 @@ these changes by the publication of their time. So one walsender sends T, and th
 Newer minor releases (`bronze.drift.joining`) apply the publication's change inside T at the change's own
 place, so T's changes before this place are sent as before.
 
-**Changes that count.** Bronze relies on the stream for a table if three conditions hold: the table's snapshot
-is older than bronze's newest transaction; no newer snapshot is requested; the publication carries the table
+**Changes that count.** Bronze relies on the stream for a table if three conditions hold. The table's snapshot
+is older than bronze's newest transaction. No newer snapshot is requested. The publication carries the table
 as in the last catalog poll (`bronze.drift.membership`). All changes of such tables count. For every other
 table, the reader copies the table again, or does not read the table, or took the snapshot after T's end. (A
 snapshot waits for the transactions that run when the snapshot begins.) So bronze keeps no row of T, however T
@@ -63,7 +63,7 @@ def counting_relations(
     Args:
         connection: idle and in autocommit mode.
         publication: name of the source's publication.
-        changes: the Delta table `bronze.changes`.
+        changes: handle of the Delta table `bronze.changes`.
         relations: all versions of shapes, oldest first.
         sent: the newest transaction that bronze received.
     """
@@ -85,7 +85,7 @@ def newest_counting(
     """Return the newest transaction of bronze, from the slot's place on, that proves bronze's log.
 
     Args:
-        changes: the Delta table `bronze.changes`.
+        changes: handle of the Delta table `bronze.changes`.
         counts: snapshots of the tables whose changes count, by OID.
         sent: bronze's newest transaction; a message, if bronze keeps no row of the transaction.
         confirmed: the slot's place; the log before needs no proof.

@@ -9,10 +9,10 @@ input is read, so a few bytes never wait longer.
 **TLS.** Bytes may wait inside the TLS library while the socket has none. Therefore each `poll` follows
 several attempts that brought nothing, and a `poll` under TLS is short.
 
-**The peer may not be a PostgreSQL.** libpq itself gives up a connection on a length below the length field's
-size, and on a length above 30,000 for a kind of message that is never long. COPY data may be long: libpq
-accepts up to 2 GiB and requests the memory at once, but uses memory only as the bytes arrive.
-`read_keepalive` and `bronze.pgoutput` refuse messages of a valid length with impossible content.
+**The peer may not be a PostgreSQL.** libpq itself gives up a connection on two lengths: below the length
+field's size, and above 30,000 for a kind of message that is never long. COPY data may be long: libpq accepts
+up to 2 GiB and requests the memory at once, but uses memory only as the bytes arrive. `read_keepalive` and
+`bronze.pgoutput` refuse messages of a valid length with impossible content.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-replication.html.
 """
@@ -163,7 +163,7 @@ class ReplicationStream:
         """Sleep until a batch has arrived, a few bytes have waited long enough, or the time is over.
 
         Args:
-            seconds: longest time to sleep.
+            seconds: longest time to sleep in all.
             wake: a file descriptor that ends the sleep when it becomes readable.
         """
         poll = select.poll()
@@ -239,7 +239,7 @@ class ReplicationStream:
         """Send a status update: `received` as written; `durable` as flushed, the LSN to which the slot moves.
 
         Raises:
-            SmeltError: the connection broke.
+            SmeltError: the stream ended or the connection broke.
         """
         if self._ended is not None:
             raise self._ended

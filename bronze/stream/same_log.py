@@ -11,8 +11,8 @@ a crashed server leaves the slot behind bronze, too, but then the log after the 
 sends that range again on request.
 
 **The comparison.** Bronze records the newest transaction that the server sent (`Position.sent`). A log grows
-at its end alone. So a log with this transaction, at the same LSN and with the same commit time to the
-microsecond, equals bronze's log up to the transaction. Between the transaction and bronze's frontier the
+at its end alone. So a log with this transaction, at an equal LSN and with an equal commit time (to the
+microsecond), equals bronze's log up to the transaction. Between the transaction and bronze's frontier the
 server sent nothing, so any transaction in between is a difference. Three cases:
 
 * *The newest transaction lies after the slot*: the stream starts at the transaction, which must come first.
@@ -27,7 +27,7 @@ publication. So after a difference the log is compared again, by conclusive tran
 (`bronze.stream.evidence`).
 
 **The evidence lasts.** During the comparison the feedback confirms the slot's own `confirmed_flush` and no
-more. A refused start writes neither to the lake nor to the slot, so each later start finds the difference
+more. A refused start writes neither to the lake nor to the slot. So each later start finds the difference
 again, until a person heals the pipeline (`bronze.reader.recovery`).
 
 **The result holds for the next stream.** One SQL connection reads both walsenders from
@@ -75,7 +75,6 @@ class LogComparison:
 
     Attributes:
         start: LSN at which the stream must start.
-        end: bronze's position.
         reached: LSN up to which the log was compared.
         complete: whether the log was compared up to bronze's position.
     """

@@ -1,6 +1,6 @@
 """Run one replication session from its start to its end: decode messages, write rows, commit, confirm.
 
-**Stages.** Three stages run in parallel: the receiver's thread reads messages off the connection, the calling
+**Stages.** Three stages run in parallel. The receiver's thread reads messages off the connection, the calling
 thread decodes, and a writer thread writes parquet files and commits. Each hand-over is bounded, so a slow
 stage slows the stages before, down to the server.
 
@@ -124,7 +124,6 @@ class Stream:
         decoder: the decoder of this session.
         position: the position that the sink holds.
         landing: the destination of the rows.
-        settings: pace of the commits.
         ask: called with the tables that got a gap; a run that waits for all tables then waits for the tables'
             snapshots.
     """

@@ -42,8 +42,8 @@ def check_timeline(
 
     Args:
         source: settings of the server's connection.
-        uri: location of `bronze.changes`.
-        timeline: the server's current timeline.
+        uri: location of the Delta table `bronze.changes`.
+        timeline: number of the server's current timeline.
         position: bronze's position in the stream.
         application_name: name of the connection that reads the history.
 
