@@ -70,7 +70,7 @@ class TableName:
         return cls(*parts)
 
     def __str__(self) -> str:
-        """Return ``schema.table``; a schema with a point or a quote is quoted: all texts differ."""
+        """Return ``schema.table``; quotes around a schema with a point or quote keep all texts distinct."""
         plain = not {".", '"'} & set(self.schema)
         return f"{self.schema if plain else quote_identifier(self.schema)}.{self.name}"
 

@@ -17,7 +17,7 @@ class Lsn(int):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse PostgreSQL's spelling ``X/Y`` (hexadecimal), or a decimal number as the Delta tables hold.
+        """Parse PostgreSQL's spelling ``X/Y`` (hexadecimal), or a decimal number as in the Delta tables.
 
         Raises:
             ValueError: the text has neither spelling.

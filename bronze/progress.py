@@ -96,7 +96,7 @@ def snapshot_view(snapshots: Mapping[str, Mapping[str, Any]], now: float) -> Sna
     waiting = tuple(sorted(name for name, state in snapshots.items() if is_under_way(state)))
     if not waiting:
         return None
-    # Those that were complete before the first of these began say nothing about these.
+    # Snapshots that ended before the first running snapshot began belong to an earlier round of copies.
     begun = min(snapshots[name]["started"] for name in waiting)
     states = [one for one in snapshots.values() if one["started"] >= begun - 1 and not one.get("failed")]
     weights = [max(state["rows_estimate"], state["rows"], 1) for state in states]

@@ -341,9 +341,9 @@ def _uncovered(
 def _partial(table: TableName, key: Sequence[str], leaves: Sequence[TableName]) -> TableError:
     """Return the error that only the content identifies rows, but some leaves do not log the content.
 
-    The leaf's replica identity decides the logged columns of an old row. The root's replica identity decides
-    how the stream describes the old row ('K' or 'O', the flags of the columns), because changes are published
-    under the root's name. An 'O' of a root with REPLICA IDENTITY FULL may therefore contain the key among
+    The leaf's replica identity decides the logged columns of an old row. Changes are published under the
+    root's name. So the root's replica identity decides how the stream describes the old row ('K' or 'O', the
+    flags of the columns). An 'O' of a root with REPLICA IDENTITY FULL may therefore contain the key among
     NULLs for unlogged columns, and no change names the leaf.
 
     With a unique index of the root over the key (`KeyChoice.guarded`) the NULLs do no harm. No two rows ever

@@ -1,7 +1,6 @@
 """Count the digits of values in numeric columns: one query for each table, within bounds.
 
-The query reads at most a fixed number of rows. A larger table is sampled by blocks, so that new rows count
-like old rows. The server cancels the query after some seconds; then nothing is known of the values.
+A query reads at most `MOST_ROWS` rows, for at most three seconds.
 """
 
 from __future__ import annotations
@@ -79,6 +78,7 @@ def count_values(
         table: the table whose rows are read.
         decimals: precision and scale of the decimal that each column becomes.
     """
+    # A larger table is sampled by blocks, so that new rows count like old rows.
     estimate = table.rows_estimate or 0
     share = min(100.0, 100.0 * MOST_ROWS / estimate) if estimate > MOST_ROWS else None
     try:

@@ -64,7 +64,7 @@ def one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[None]:
 
 def may_be_damage(error: psycopg.DatabaseError) -> bool:
     """Check whether a catalog query may have failed at a single table's description. Pure."""
-    if isinstance(error, psycopg.errors.SerializationFailure):  # as `one_snapshot` raises what vanished
+    if isinstance(error, psycopg.errors.SerializationFailure):  # `one_snapshot`: an object was dropped
         return True
     return error.sqlstate is not None and not error.sqlstate.startswith(_OF_SESSION)
 
@@ -106,14 +106,14 @@ def in_parts(
         read: the function that reads some of the rows.
     """
     try:
-        with connection.transaction():  # a savepoint: what fails leaves the snapshot as it was
+        with connection.transaction():  # a savepoint: a failure keeps the snapshot usable
             return read(rows), []
     except psycopg.DatabaseError as error:
         if not may_be_damage(error):
             raise
         if len(rows) < 2:
             if rows:
-                read(rows[:0])  # what fails without any row is no row's fault, and is raised
+                read(rows[:0])  # a failure without any row is no row's fault: raise it
             return [], [(row, _words(error)) for row in rows]
     half = len(rows) // 2
     parts = [in_parts(connection, some, read) for some in (rows[:half], rows[half:])]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 RESERVED_COLUMNS: Final = frozenset(
     {
         "_commit_lsn", "_commit_ts", "_unrepresentable",  # silver's own
-        "_change_type", "_commit_version", "_commit_timestamp",  # Delta refuses them beside a change feed
+        "_change_type", "_commit_version", "_commit_timestamp",  # Delta refuses these with a change feed
     }
 )  # fmt: skip
 """Column names that a source table may not have, in lower case."""
@@ -177,7 +177,7 @@ def _privileges(facts: TableFacts) -> Iterator[TableError]:
 
 def _partition_privileges(facts: TableFacts) -> Iterator[TableError]:
     closed = {each.table.schema for each in facts.partitions if not each.schema_usable}
-    closed -= {facts.relation.table.schema}  # the root's own is told already
+    closed -= {facts.relation.table.schema}  # `_privileges` reports the root's schema
     unreadable = [each.table for each in facts.partitions if not each.selectable]
     if not closed and not unreadable:
         return
@@ -258,7 +258,7 @@ def _unpublished(facts: TableFacts, publication: Publication | None) -> Iterator
         else:
             return
     elif publication is None:
-        return  # there is none at all: one error of the pipeline, not of each table
+        return  # a missing publication is an error of the pipeline, not of each table
     else:
         why = "source.manage is false"
     add = f"ALTER PUBLICATION {quote_identifier(facts.publication)} ADD TABLE ONLY {table.quoted};"

@@ -1,15 +1,6 @@
-r"""Queries of pg_catalog about tables: one query for each kind of fact, one row type for each query.
+"""Queries of pg_catalog about tables: one query for each kind of fact, one row type for each query.
 
-The queries decide nothing; `bronze.catalog.select` combines the facts.
-
-One query reads the comments of all tables and columns from pg_description. A character that UTF-8 lacks, or
-bytes that are no text, must not fail the whole query. The query therefore returns comments as bytes in the
-database's own encoding. For a comment that cannot be converted, bronze writes the bytes as ``\xNN``.
-
-The server validates even these bytes. A single comment in a foreign encoding, as a template database may
-bring, makes the server refuse the query. Comments hold up no rows, so the reader continues without comments.
-
-Two queries for all tables together read the facts that `bronze.drift.storage` compares.
+The queries decide nothing; `bronze.catalog.select` combines the facts. Each query reads all tables together.
 """
 
 from __future__ import annotations
@@ -33,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
 
+# The query returns bytes in the database's own encoding: a character that UTF-8 lacks, or bytes that are no
+# text, must not fail the whole query. `_texts` writes the bytes of an inconvertible comment as \xNN.
 _QUERY: Final = """
     SELECT d.objoid, d.objsubid, convert_to(left(d.description, %(longest)s), getdatabaseencoding())
     FROM pg_description d
@@ -54,9 +47,11 @@ def comments_of(
     """
     wanted = {"oids": list(columns), "longest": LONGEST + 1}
     try:
-        with connection.transaction():  # a caller inside of one goes on after a refusal
+        with connection.transaction():  # a savepoint: a refusal leaves the caller's transaction usable
             rows = connection.execute(_QUERY, wanted).fetchall()
     except psycopg.DataError as error:
+        # The server validates the bytes, too: one comment in a foreign encoding, as a template database may
+        # bring, fails the query. Comments hold up no rows, so the reader continues without comments.
         level = logging.DEBUG if connection.info.dsn in _REFUSED else logging.WARNING
         _REFUSED.add(connection.info.dsn)
         _LOGGER.log(level, "comments of the source's tables are left out, PostgreSQL refuses them: %s", error)

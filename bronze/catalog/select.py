@@ -5,9 +5,9 @@ so that the facts are consistent. The columns are the columns that pgoutput anno
 and unpublished generated columns, after column lists, ordered by attnum.
 
 A partitioned table is a single table, the root: the stream names the root (``publish_via_partition_root``).
-But each leaf's own replica identity decides the contents of an old tuple, and ``ALTER TABLE … REPLICA
-IDENTITY`` on the root does not change the leaves. The leaves are therefore checked too. A child of table
-inheritance is a separate table.
+But each leaf's own replica identity decides the contents of an old tuple. ``ALTER TABLE … REPLICA IDENTITY``
+on the root does not change the leaves, so the leaves are checked too. A child of table inheritance is a
+separate table.
 
 A problem stops a single table (`SourceTable.problem`); no function raises for the state of a single table.
 """
@@ -119,7 +119,7 @@ def select_tables(
     try:
         return _selected(connection, source, lambda rows: (read(rows), []))[0]
     except psycopg.DatabaseError as error:
-        if not is_idle(connection) or not may_be_damage(error):  # no newer snapshot is the caller's
+        if not is_idle(connection) or not may_be_damage(error):  # the caller's snapshot stays as old
             raise
         before = _selected(connection, source, lambda rows: in_parts(connection, rows, read))[1]
     tables, failed = _selected(connection, source, lambda rows: in_parts(connection, rows, read))
@@ -362,7 +362,7 @@ def _source_table(row: RelationRow, context: _Context, size: Size) -> SourceTabl
         partitions=partitions,
         refuses_updates=refuses_updates(row.table, identity, leaves, generated),
     )
-    # Where the reader sets the operations, those that are carried a moment later count.
+    # The reader sets the operations of its own publication a moment later; these operations count.
     carried = publication is not None and (
         publication.carries_updates or (context.manage and publication.ours)
     )

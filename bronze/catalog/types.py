@@ -3,14 +3,10 @@
 One recursive query follows the requested types to elements, base types, subtypes and attributes; a table with
 forty types costs one round trip. `TypeTrees` then builds the trees in memory.
 
-Four facts are easily mistaken:
-
-* A true array is a type whose input function is ``array_in``. ``int2vector`` and ``oidvector`` also have an
-  element type and the array category, but print without braces: both are base types.
-* A column's typmod belongs to the innermost type: the typmod of ``numeric(10,2)[]`` to the element, the
-  typmod of a domain to the base type. So does a collation.
-* The row type of a table is an ordinary composite; the text of a value does not contain dropped attributes.
-* Types change in place, and no log entry reports the change. `TypeTrees.written` returns the traces.
+A true array is a type whose input function is ``array_in``. ``int2vector`` and ``oidvector`` also have an
+element type and the array category, but print without braces: both are base types. The row type of a table is
+an ordinary composite; the text of a value does not contain dropped attributes. Types change in place, and no
+log entry reports the change. `TypeTrees.written` returns the traces.
 """
 
 from __future__ import annotations
@@ -145,6 +141,8 @@ class TypeTrees:
         if row is None:
             return PgType(kind="pseudo", name="", oid=oid, typmod=typmod)
         element: PgType | None = None
+        # Typmod and collation of a column belong to the innermost type: those of numeric(10,2)[] to the
+        # element, those of a domain to the base type.
         if row.is_array:
             element = self.tree(row.element, typmod, collation)
         elif row.typtype == "d":

@@ -63,7 +63,7 @@ def _conditions(root: str, name: str) -> Iterator[Finding]:
     body = uuid.uuid4().hex.encode()
     try:
         put = objects.put(root, name, body, over=None)
-        if put is None:  # the answer was lost, and it was put again
+        if put is None:  # the first answer was lost, and the put was repeated
             put = objects.read(root, name)
         if put is None or objects.put(root, name, b"as a new one", over=None) is not None:
             yield _unsafe(root, "it lets an object be put as a new one where one is")

@@ -126,7 +126,7 @@ def server_findings(server: Server, version: int, slot: SlotState | None) -> lis
 
 
 def role_findings(server: Server, source: SourceSettings) -> Iterator[Finding]:
-    """Yield findings if the role cannot replicate; if a walsender is free, open a replication connection.
+    """Check whether the role may replicate, by a replication connection if a walsender is free.
 
     Only this trial shows the effect of pg_hba.conf, of a pooler, or of a managed service's own rules.
     """
@@ -140,7 +140,7 @@ def role_findings(server: Server, source: SourceSettings) -> Iterator[Finding]:
         except psycopg.Error as error:
             refused = translate(error, source)
         else:
-            return  # whatever the catalog says
+            return  # the trial counts, not the catalog
     if not claims:
         yield Finding(
             level="error",

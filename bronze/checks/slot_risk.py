@@ -1,8 +1,8 @@
 """The danger that ``max_slot_wal_keep_size`` invalidates a slot, or that a slot fills the disk. Pure.
 
-Without this limit (PostgreSQL's default) a slot is never lost, but holds back WAL until the disk is full, and
-a full disk stops the server itself. PostgreSQL does not report free disk space, so without a limit an
-absolute amount counts.
+Without this limit (PostgreSQL's default) a slot is never lost, but holds back WAL until the disk is full. A
+full disk stops the server itself. PostgreSQL does not report free disk space, so without a limit an absolute
+amount counts.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/view-pg-replication-slots.html (wal_status).
 """

@@ -55,7 +55,7 @@ def table_findings(
     for table in tables:
         for problem in table.problems:
             if problem.code == "table-not-published":
-                continue  # told at once for all tables, with the publication
+                continue  # one finding of the publication reports all such tables
             same = alike.get((problem.code, table.table.schema), [])
             if len(same) < _ONE_BY_ONE:
                 yield Finding.of(problem, str(table.table))

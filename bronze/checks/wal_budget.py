@@ -75,7 +75,7 @@ class WalBudget:
 
     @property
     def tiny(self) -> bool:
-        """Whether the limit is so small that a slot exceeds the limit in ordinary operation."""
+        """Whether a slot exceeds the limit in ordinary operation, at every segment or two."""
         return self.limit is not None and self.limit < NOTABLE_BYTES
 
     @property
@@ -127,7 +127,7 @@ def read_budget(
         return None
     row = connection.execute(_LIMIT_QUERY).fetchone()
     slots, always = (-1, 0) if row is None else row
-    # The server keeps that much anyway, so a smaller limit of slots means this one.
+    # The server keeps wal_keep_size anyway, so a smaller limit for slots has no effect.
     limit = None if slots == -1 else max(slots, always) << 20
     held = max(head - slot.restart, 0) if slot.restart > ZERO else 0
     unread = min(max(head - slot.confirmed_flush, 0), held)

@@ -10,9 +10,9 @@ No message contains a value from the environment or from a secret store: if a va
 the message contains ``${…}`` instead. One error reports all problems of a file (up to `MAX_PROBLEMS`), as a
 compiler does.
 
-A file may have a hostile author. No tag has an effect: a tag outside the core schema is refused, even a tag
-that would create a Python object. Size, depth and the multiplication by aliases are bounded. A file beyond a
-bound is refused with one message, before any value is built from the file.
+A file may have a hostile author. No tag has an effect: a tag outside the core schema is refused. Size, depth
+and the multiplication by aliases are bounded. A file beyond a bound is refused with one message, before any
+value is built from the file.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class _BoundedComposer(Composer):
 
     def __init__(self, loader: Any = None) -> None:
         super().__init__(loader=loader)
-        self.warn_double_anchors = False  # YAML allows them; a warning would be printed amid our output
+        self.warn_double_anchors = False  # YAML allows duplicate anchors
         self._depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -352,7 +352,7 @@ class _Builder:
 
     def _secret(self, name: str, line: int) -> str:
         assert self._secrets is not None  # noqa: S101 - asked before
-        if self.withheld:  # asking again would take as long, and say the same
+        if self.withheld:  # a second attempt would take as long, and fail alike
             return ""
         try:
             return self._secrets(name)

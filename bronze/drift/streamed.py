@@ -5,7 +5,7 @@ the log and without a difference between two polls:
 
 * **The partition came and went between two polls**: created and filled, then dropped or detached.
 * **One transaction created the partition, filled the partition and truncated the partition.** TRUNCATE keeps
-  the file that TRUNCATE's own transaction created, so the file seems untouched (`bronze.drift.storage`).
+  a file of the same transaction, so the file seems untouched (`bronze.drift.storage`).
 
 The stream names each partition before the partition's first change (`bronze.pgoutput.partitions`). If no poll
 had seen a named partition before the partition's transaction, the reader records the partition, with the

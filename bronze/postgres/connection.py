@@ -264,7 +264,8 @@ def set_up_session(connection: SourceConnection, client_check: float) -> None:
     result = connection.command("; ".join(statements))
     if result.status != psycopg.pq.ExecStatus.COMMAND_OK:
         raise psycopg.errors.error_from_result(result)
-    # Refused by a server whose system cannot tell; there one goes without. A backend may end here, too.
+    # A server refuses the setting if its operating system lacks the check; the session works without it.
+    # An ended backend (FATAL) is an error.
     checked = connection.command(f"SET client_connection_check_interval = {int(1000 * client_check)}")
     if checked.status != psycopg.pq.ExecStatus.COMMAND_OK:
         error = psycopg.errors.error_from_result(checked)

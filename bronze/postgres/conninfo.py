@@ -2,16 +2,12 @@
 
 Snapshot and stream must print equal values of a row equally, despite ``ALTER DATABASE … SET`` or ``ALTER ROLE
 … SET``. The settings therefore travel in the start-up packet's ``options``. PostgreSQL applies the options
-after the settings of database and role (source ``PGC_S_CLIENT``). Two things can still override or drop the
-options: the variables PGTZ and PGDATESTYLE (libpq sends both as separate parameters), and a connection
-pooler. For these cases `bronze.postgres.connection.set_up_session` repeats the settings on the open session.
+after the settings of database and role (source ``PGC_S_CLIENT``). A user's own ``options`` (from DSN, service
+file or PGOPTIONS) come before deltasmelt's.
 
-A user's own ``options`` come before deltasmelt's, from whichever source libpq would read: DSN, service file
-or PGOPTIONS. Passing `options` hides the options of a service file from libpq. This module therefore first
-reads libpq's effective values.
-
-``row_security=off`` is pinned too: a query that a policy would filter then fails instead of returning fewer
-rows.
+Two things can still override or drop the options: the variables PGTZ and PGDATESTYLE (libpq sends both as
+separate parameters), and a connection pooler. For these cases `bronze.postgres.connection.set_up_session`
+repeats the settings on the open session.
 
 A connection string contains the password and never appears in a message; messages use `address_of`.
 `address_of` shows only names that `bronze.postgres.dsn` has checked.
@@ -43,7 +39,7 @@ SESSION_SETTINGS: Final = {
     "lc_monetary": "C",
     "xmloption": "content",
     "standard_conforming_strings": "on",
-    "row_security": "off",
+    "row_security": "off",  # a query that a policy would filter fails instead of returning fewer rows
     "search_path": "pg_catalog",
     "statement_timeout": "0",
     "lock_timeout": "0",
@@ -53,11 +49,11 @@ SESSION_SETTINGS: Final = {
 
 _DEFAULTS: Final = {
     "connect_timeout": "10",
-    # A peer that vanished without a word is noticed within a minute instead of two hours.
+    # Keepalives detect a vanished peer within a minute instead of two hours.
     "keepalives_idle": "30",
     "keepalives_interval": "10",
     "keepalives_count": "3",
-    # The same where something of ours waits to be acknowledged, which suspends keepalives.
+    # Unacknowledged data suspends keepalives; this timeout detects a vanished peer meanwhile.
     "tcp_user_timeout": "60000",
 }
 
@@ -74,7 +70,7 @@ _OWN: Final = frozenset(
 )  # fmt: skip
 """Keywords that `pinned` leaves out: already resolved, or specific to one connection."""
 
-# libpq looks these up, then refuses the mode before it opens anything; there is no password file to read.
+# libpq resolves all values, then refuses this sslmode before opening a connection or a password file.
 _NEVER: Final = {"sslmode": "-", "passfile": "/dev/null/none"}
 
 
@@ -92,6 +88,7 @@ def conninfo(source: SourceSettings, **extra: str) -> str:
     for keyword, value in _DEFAULTS.items():
         if keyword not in values and keyword not in effective:
             values[keyword] = value
+    # Passing `options` hides the options of a service file from libpq: read the effective options first.
     own = values.get("options") or effective.get("options") or ""
     pinned = " ".join(f"-c {name}={value}" for name, value in SESSION_SETTINGS.items())
     values["options"] = f"{own} {pinned}".strip()
@@ -138,7 +135,7 @@ def address_of(source: SourceSettings) -> str:
     except ConfigurationError:
         return "source.dsn"
     service = values.get("service")
-    if service and "user" not in values:  # libpq always has one, unless it does not know the service
+    if service and "user" not in values:  # libpq sets a user, unless the service is unknown
         return f"service {service}"
     user = values.get("user", "?")
     host = values.get("host") or values.get("hostaddr") or "local socket"
@@ -166,8 +163,8 @@ def without_passwords(text: str, source: SourceSettings) -> str:
     except ConfigurationError:
         values = {}
     secrets = {values.get("password"), values.get("sslpassword"), os.environ.get("PGPASSWORD")}
-    # A password that equals a plain name of the connection cannot be told from it; blotting would only
-    # garble the message.
+    # A password equal to a plain name of the connection is indistinguishable from the name; a replacement
+    # would only garble the message.
     plain = {values.get(keyword) for keyword in ("user", "dbname", "host", "port")}
     for secret in sorted((each for each in secrets - plain if each), key=len, reverse=True):
         text = text.replace(secret, "****")

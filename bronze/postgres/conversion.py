@@ -38,7 +38,7 @@ def to_utf8(connection: psycopg.Connection[Any], encoding: str, texts: Sequence[
     if len(texts) > 1 and sum(map(len, texts)) > _ASKED_BYTES:
         return _by_halves(connection, encoding, texts)
     try:
-        with connection.transaction():  # a caller inside of one goes on after a refusal
+        with connection.transaction():  # a savepoint: a refusal leaves the caller's transaction usable
             rows = connection.execute(_CONVERT, [encoding, list(texts)]).fetchall()
     except (errors.CharacterNotInRepertoire, errors.UntranslatableCharacter):
         return [None] if len(texts) == 1 else _by_halves(connection, encoding, texts)

@@ -3,15 +3,7 @@
 libpq is generous. A ``/`` or ``@`` in a password that is not percent-encoded makes a different URI that libpq
 accepts: in ``postgresql://me:Pa55/Word@host/db`` the host is ``me``, the port ``Pa55``, the database
 ``Word@host/db``. Messages show the names of host, port, database and user. The string must therefore be
-refused before any part counts as a name. Three checks detect the danger:
-
-* In a URI an unencoded ``@`` ends user and password. A URI therefore has at most one ``@``, before the first
-  ``/``. Any further ``@`` may be the intended end of a password. A user encodes a literal ``@``.
-* A port is a number up to 65535, in each form.
-* No name contains ``://``: a whole connection string in the place of a name. No host contains an ``@``.
-
-libpq quotes the strings that libpq itself refuses, sometimes with the tail of a password that was cut at a
-quote or a space. So no message repeats libpq's text.
+refused before any part counts as a name. Comments at the checks give the reasons.
 
 A well-formed string with another meaning cannot be detected: ``postgresql://me:12/Word`` has the port 12.
 """
@@ -44,6 +36,8 @@ def read_dsn(dsn: str) -> dict[str, str]:
     uri = _URI.match(dsn)
     if uri is not None:
         authority, _, path = uri["rest"].partition("/")
+        # An unencoded @ ends user and password, so a URI has at most one @, before the first /. A further @
+        # may be the intended end of a password; a user encodes a literal @.
         if "@" in path or authority.count("@") > 1:
             raise _unreadable("an @ or / in user or password is not percent-encoded")
     try:
@@ -51,7 +45,8 @@ def read_dsn(dsn: str) -> dict[str, str]:
             keyword: str(value) for keyword, value in conninfo_to_dict(dsn).items() if value is not None
         }
     except (psycopg.Error, UnicodeDecodeError):  # %91 is no UTF-8
-        # libpq's own words may hold the tail of a password; see above.
+        # libpq quotes the refused string, sometimes with the tail of a password that was cut at a quote or a
+        # space. So the message never repeats libpq's text.
         reason = "libpq cannot read it as a URI" if uri else "libpq cannot read it as a list of keyword=value"
         raise _unreadable(reason) from None
     require_plain_names(values, "source.dsn")
@@ -69,7 +64,7 @@ def require_plain_names(values: Mapping[str, str], where: str) -> None:
         ConfigurationError: ``dsn-invalid``; the message contains no part of the values.
     """
     for keyword in _NAMES:
-        if "://" in values.get(keyword, ""):
+        if "://" in values.get(keyword, ""):  # a whole connection string in the place of a name
             raise _unreadable(f"{keyword} holds another connection string", where)
     if "@" in values.get("host", "") or "@" in values.get("hostaddr", ""):
         raise _unreadable("an @ in user or password is not percent-encoded", where)

@@ -69,8 +69,8 @@ _BY_CLASS: Final = {
 _OF_CONNECTION: Final = ("08", "28", "3D", "57")
 """Classes of SQLSTATE that concern the session, whatever statement the session ran."""
 
-# First match wins. Where several addresses were tried, what a server answered says more than that another
-# did not.
+# First match wins. After attempts at several addresses, a server's answer is more informative than the
+# silence of another server.
 _BY_TEXT: Final = [
     (r"[Cc]ertificate authentication failed|valid client certificate", rules.CLIENT_CERTIFICATE),
     (r"([Pp]eer|[Ii]dent) authentication failed", rules.PEER),
@@ -223,7 +223,7 @@ def _by_sqlstate(sqlstate: str, said: str, source: SourceSettings, detail: str |
 def _missing_privilege(said: str) -> Rule:
     if "row-level security" in said or "row_security" in said:
         return rules.ROW_SECURITY
-    if said.startswith("permission denied for "):  # a table; its name may be anything
+    if said.startswith("permission denied for "):  # of a table with any name
         return rules.PERMISSION
     return (
         rules.REPLICATION_DENIED
@@ -289,7 +289,7 @@ def _said(error: psycopg.Error, source: SourceSettings) -> str:
         text = re.sub(r"^(connection failed|connection is bad): ", "", text)
         text = re.sub(r"^connection to server (at|on) .*? failed: ", "", text)
         text = re.sub(r"^(FATAL|ERROR|PANIC):\s+", "", text)
-        text = re.sub(r"\n\tIs the server running .*", "", text)  # the remedy says it
+        text = re.sub(r"\n\tIs the server running .*", "", text)  # part of the remedy
     return without_passwords(" ".join(text.split()), source)
 
 

@@ -65,7 +65,7 @@ class ReplicationConnection:
         self, source: SourceSettings, *, application_name: str, stop: threading.Event | None = None
     ) -> None:
         self._source = source
-        # Connecting is psycopg's own, which waits without holding up other threads.
+        # psycopg connects, because its wait does not block other threads.
         self._connection = connect(source, application_name=application_name, replication="database")
         self._connection.stop = stop
         self.pgconn = self._connection.pgconn
@@ -117,9 +117,9 @@ class ReplicationConnection:
             SmeltError: the server refused, or the connection broke.
         """
         line = CopyLine(self._source, self._connection)
-        # The spelling of version 14, which later ones still take.
+        # Version 14's spelling, which later versions still accept.
         sql = f"CREATE_REPLICATION_SLOT {quote_identifier(slot)} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT"
-        self.query("SELECT")  # begins the server's looks: a command of the protocol does not, but keeps them
+        self.query("SELECT")  # starts client_check; a protocol command alone would not
         try:
             perform(Effect.EXPORT_SNAPSHOT, self.where, lambda: self.pgconn.send_query(sql.encode()))
             while self.pgconn.is_busy():

@@ -1,4 +1,11 @@
-"""Create the replication slot, or take over the existing slot from a reader that no longer reads."""
+"""Create the replication slot, or take over the existing slot from a reader that no longer reads.
+
+The creation of a logical slot waits until every running transaction has ended: PostgreSQL needs a position
+with each later transaction entirely in the log. An idle session with an open transaction can delay the
+creation for hours, and the waiting statement reports nothing. The statement therefore runs in a separate
+thread, while the caller's thread finds and reports the blocking sessions. After `Timing.slot_transactions`
+the caller gives up.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +80,7 @@ def ensure_slot(
             if slot.active_pid is None:
                 return _kept(slot, source)
             deadline = started + timing.slot_release
-            # It is still being made, by another start or by hand, or a comparison that ends by itself.
+            # Another start, or a person, is still creating the slot; or a comparison of logs holds the slot.
             if slot.confirmed_flush == ZERO or is_comparing(connection, slot.active_pid):
                 deadline = started + timing.slot_transactions
             elif ours is not None:
@@ -128,7 +135,7 @@ class _Silence:
         if before != (backend_pid, reply):
             self._seen, self._since = (backend_pid, reply), now
             if before is not None and before[0] == backend_pid:
-                return 0.0  # it answers
+                return 0.0  # the reader answers
         if reply is None:
             return self._since + float(timeout) + self._timing.walsender_end if timeout else 0.0
         if now - self._since >= self._timing.reader_silence:

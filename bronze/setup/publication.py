@@ -9,13 +9,6 @@ refuses the application's own UPDATEs and DELETEs. The table returns, with a new
 replica identity. A publication that deltasmelt did not create keeps its tables, because another subscriber
 may read the publication.
 
-**Two concurrent starts** are serialized by an advisory lock of the transaction. A change by any other session
-appears as "already exists", and the reader reads the publication again.
-
-**Ownership.** A publication created here gets a comment with the creator in the same transaction (`is_ours`).
-An earlier publication, or a publication that someone recreates, lacks the comment; deltasmelt never drops a
-publication without the comment.
-
 **Locks.** Adding a table takes a lock on the table. VACUUM, CREATE INDEX CONCURRENTLY and similar commands
 may delay this lock for hours. A table without a lock does not delay the rest of the tables (`_add_in_parts`).
 
@@ -139,7 +132,7 @@ def ensure_publication(
     except TransientError as error:
         if locked is None or not isinstance(error.__cause__, _LOCKED):
             raise
-    # The publication itself first: its lock keeps all waiting.
+    # First the publication's own settings: every statement on the publication waits for its lock.
     executed += _repeated(connection, source, (), timing.publication_lock)
     return executed + _add_in_parts(connection, source, tables, locked)
 
@@ -228,7 +221,7 @@ def _repeated(
         try:
             return _change(connection, source, tables, seconds)
         except (psycopg.errors.DuplicateObject, psycopg.errors.UniqueViolation) as error:
-            # Another session was first; what is there now decides.
+            # Another session was first; the next attempt reads its result.
             if attempt == _ATTEMPTS - 1:
                 raise translate(error, source) from error
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
@@ -244,12 +237,14 @@ def _change(
 ) -> list[str]:
     name = source.publication
     publication = read_publication(connection, name)
-    # Where it may not be changed, partitioned tables that need it have an error of their own.
+    # If the reader may not change the publication, each partitioned table has an error of its own.
     via_root = source.manage and (publication is None or publication.owned)
     if not publication_statements(publication, name, tables, via_root=via_root):
         return []
     with connection.transaction():
         connection.execute(lock_timeout(seconds).encode())
+        # Serializes concurrent starts. A change by any other session raises "already exists", and `_repeated`
+        # reads the publication again.
         connection.execute(
             "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"deltasmelt publication {name}"]
         )
@@ -262,6 +257,8 @@ def _change(
                 connection.execute(statement.encode())
             except psycopg.errors.InsufficientPrivilege as error:
                 raise _not_permitted(error, source, statements) from error
+        # In the same transaction as CREATE: deltasmelt never drops a publication without this mark, as an
+        # earlier publication, or a publication that someone recreates.
         if publication is None and statements:
             mark = f"COMMENT ON PUBLICATION {quote_identifier(name)} IS {quote_literal(MADE)}"
             connection.execute(mark.encode())

@@ -1,13 +1,8 @@
 """The replication slot: PostgreSQL's record of the position up to which the pipeline has read.
 
-The reader finds or creates the slot. A slot of another plugin, database or kind, a slot with another reader,
-or a slot without its log is refused with a remedy. No function here moves or drops a slot.
-
-The creation of a logical slot waits until every running transaction has ended, because PostgreSQL needs a
-position with each later transaction entirely in the log. An idle session with an open transaction can delay
-the creation for hours, and the waiting statement reports nothing. The statement therefore runs in a separate
-thread, while the caller's thread finds and reports the blocking sessions. After `Timing.slot_transactions`
-the caller gives up (`bronze.setup.create_slot`).
+The reader finds or creates the slot (`bronze.setup.create_slot`). A slot of another plugin, database or kind,
+a slot with another reader, or a slot without its log is refused with a remedy. No function here moves or
+drops a slot.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/logicaldecoding-explanation.html and
 https://www.postgresql.org/docs/current/view-pg-replication-slots.html.

@@ -13,8 +13,8 @@ order of the writes makes this log correct:
 
 * A copy first records the poll from *before* it took its locks, then commits its rows. A crash in between
   leaves a table that still needs its copy.
-* A poll that finds a reason for a new snapshot makes the resnapshot mark durable and records nothing, so that
-  the reason remains until the copy.
+* A poll with a reason for a new snapshot makes the resnapshot mark durable and records nothing. The reason
+  therefore remains until the copy.
 * A poll that finds a harmless difference records the difference.
 
 So a record is never newer than the rows.
@@ -133,7 +133,7 @@ class CatalogLog(Generic[_Seen]):
                     },
                 )
             now = datetime.now(UTC)
-            if self.recorded_at is not None:  # a clock that was put back must not hide the newer record
+            if self.recorded_at is not None:  # a clock set back must not hide the newer record
                 now = max(now, self.recorded_at + _TICK)
             rows = [
                 {

@@ -3,29 +3,18 @@
 **A single reader.** Two readers on the same lake cannot interleave. Both write equal application ids, and
 Delta refuses a commit if its application id was written since the writer's version. A reader becomes the only
 reader by a mark in each of its commits (`bronze.store.sink.DeltaSink.claim`). An earlier, replaced reader
-fails at the next refresh or commit. Between `adopt` and `claim` the reader that holds the slot accepts new
-commits in the table, because an earlier reader may still have a commit to make.
+fails at the next refresh or commit. Between `adopt` and `claim` the reader with the slot accepts new commits
+in the table: an earlier reader may still have a commit to make.
 
 **Lost answers.** A commit that fails may still have succeeded, with only the answer lost. The next refresh
 shows this: the position of the attempted commit is as good as the position before. The commit may even
 succeed later, during the next attempt. Delta then refuses the next attempt, and the stream continues from the
 late commit. All attempted positions therefore count until a later commit of this reader succeeds. The threads
 share the handle, so the next commit may come from another thread. This thread refreshes first; otherwise
-Delta would refuse the commit because of this reader's own commit. The files of a failed commit are removed
-only after a later commit of this reader, because the later commit has the version number that the lost commit
-could still have taken. Only files that no version names are removed.
+Delta would refuse the commit because of this reader's own commit.
 
-**Leftovers.** A process that is killed during a write leaves files of `bronze.changes` that no version names:
-up to the whole of a table that was being copied. Only the lake's new reader removes these files, because
-vacuum cannot distinguish them from files that a later commit names (`bronze.lake.compaction`). The removal is
-safe, because it runs right after the reader's claim (`bronze.store.sink`), before the reader itself writes.
-From the claim on no commit of an earlier reader succeeds, so an unnamed file stays unnamed. The log names
-compacted files as removed; they stay until `bronze.lake.compaction` removes them, because a process may be
-reading an older version. Only files with the reader's own prefixes are removed.
-
-**Commits.** A commit to `bronze.changes` has the files of rows, if any, and the marks, at once. Delta allows
-a commit with only marks in parallel with commits of stream and snapshots, from any process, if the ids differ
-from theirs (`bronze.store.gaps`, `bronze.stream.timeline`).
+The files of a failed commit are removed only after a later commit of this reader: then the version number
+that the lost commit could have taken is in use. Only files that no version names are removed.
 """
 
 from __future__ import annotations
@@ -65,6 +54,15 @@ PREFIXES: Final = ("stream-", "snapshot-")
 def remove_leftovers(changes: DeltaTable) -> int:
     """Remove files that no version names; return the number of removed files.
 
+    A process that is killed during a write leaves such files: up to the whole of a table that was being
+    copied. Only the lake's new reader removes the files, because vacuum cannot distinguish them from files
+    that a later commit names (`bronze.lake.compaction`).
+
+    The removal is safe, because it runs right after the reader's claim (`bronze.store.sink`), before the
+    reader itself writes. From the claim on no commit of an earlier reader succeeds, so an unnamed file stays
+    unnamed. The log names compacted files as removed; they stay until `bronze.lake.compaction` removes them,
+    because a process may be reading an older version. Only files with the reader's own prefixes are removed.
+
     `changes` is `bronze.changes` at its newest version, claimed.
 
     Raises:
@@ -102,6 +100,9 @@ def commit_changes(changes: DeltaTable, parts: Sequence[AddAction], marks: Seque
 
 def commit_marks(changes: DeltaTable, uri: str, marks: Sequence[Transaction]) -> None:
     """Write marks alone, in one durable commit; afterwards the handle is at the newest version.
+
+    Delta allows such a commit in parallel with commits of stream and snapshots, from any process, if the ids
+    differ (`bronze.store.gaps`, `bronze.stream.timeline`).
 
     Raises:
         CommitFailedError: an id was written since the handle's version.
@@ -180,11 +181,11 @@ class ChangesTable:
         with lake_failures(uri, "bronze"):
             delta.state_marks(self._table)
         self._position = position_of(self._table)
-        self._attempted: list[Position] = []  # since the last commit that is known to be there
+        self._attempted: list[Position] = []  # since the last commit known to have succeeded
         self._flushed = self._table.version()
         self._owner = transaction_version(self._table, READER_APP)
         self._ours = secrets.randbits(62)
-        self._unseen = False  # the handle may be behind a commit of ours
+        self._unseen = False  # the handle may be behind a commit of this reader
         self._adopts = False
         self._doubtful: list[str] = []
 
@@ -293,7 +294,7 @@ class ChangesTable:
             try:
                 commit_changes(self._table, parts, [*marks, self.owner])
             except CommitFailedError as error:
-                self._refresh()  # raises where it was another reader
+                self._refresh()  # raises for a commit of another reader
                 late = moved_meanwhile if self._adopts else own_commit_late
                 raise late(self.uri) from error
             version = self._refresh(after=before)
@@ -314,7 +315,7 @@ class ChangesTable:
     def _remove_doubtful(self) -> None:
         """Remove the files of earlier commits that failed and did not succeed; call after a commit."""
         if self._doubtful:
-            with suppress(OSError, pa.ArrowException):  # the next start removes what is left
+            with suppress(OSError, pa.ArrowException):  # the next start removes the rest
                 delete_files(self.uri, set(self._doubtful) - set(delta.paths_of(self._table)))
             self._doubtful = []
 
@@ -329,7 +330,7 @@ class ChangesTable:
         known = any(same_position(found, ours) for ours in (self._position, *self._attempted))
         if not self._adopts and (not known or owner not in (self._owner, self._ours)):
             raise self._in_use()
-        # The slot is confirmed on the strength of these entries, so they must outlive a power cut.
+        # The reader confirms the slot because of these entries, so the entries must survive a power cut.
         durability.flush_commits(self.uri, self._flushed, version)
         self._flushed = version
         self._position = found

@@ -1,12 +1,12 @@
 """`control.comments`: the comments of tables and columns at the source (COMMENT ON).
 
-**Why comments are not part of `bronze.relations`.** A version of a shape begins at a position in the log, and
-the position decides which rows have the shape. A comment has no position: the log does not carry comments,
-and a poll may see a comment hours before or after the reader reads the surrounding changes. As part of a
-shape, a comment would create versions at positions where no shape began. This table therefore stores comments
-by relation and attnum alone, and the newest record counts. A renamed column keeps its comment, and a table
-that is dropped and recreated inherits none. A lake of an earlier release gets the table with the reader's
-first poll; before this poll no comments are known.
+**Why comments are not part of `bronze.relations`.** A shape's version begins at a position in the log. The
+position decides which rows have the shape. A comment has no position: the log does not carry comments, and a
+poll may see a comment hours before or after the reader reads the surrounding changes. As part of a shape, a
+comment would create versions at positions where no shape began. This table therefore stores comments by
+relation and attnum alone, and the newest record counts. A renamed column keeps its comment, and a table that
+is dropped and recreated inherits none. A lake of an earlier release gets the table with the reader's first
+poll; before this poll no comments are known.
 
 **How silver detects a change.** A mark on `bronze.changes` (`COMMENTS_APP`) has the time of the newest
 record. Silver already has these marks in each cycle. Silver therefore reads this table only if the mark has

@@ -13,37 +13,34 @@ is also a gap that is being healed.
 * PostgreSQL made them without an event (`bronze.drift.storage`);
 * the reader cannot assign their columns (`bronze.pgoutput.relation_versions`);
 * their texts cannot be converted (`bronze.stream.encodings`), or their shape cannot be read
-  (`bronze.reader.table_errors`), like the shape of a partition whose replica identity sends less than a key;
-  of many such changes the first opens the gap (`bronze.store.table_marks`);
+  (`bronze.reader.table_errors`): a partition's replica identity may send less than a key. Of many such
+  changes the first opens the gap (`bronze.store.table_marks`);
 * the reader skipped the table after an error, until a session read the table again
   (`bronze.reader.carried_tables`).
 
-**Silver's part.** Silver leaves a table out of its cuts from the mark until the next snapshot (`is_whole`).
-So no new cut names a version that lacks changes. `healing` explains why only a snapshot ends a gap.
-
-**If the process is killed.** The commit has marks alone, and no id that stream and snapshots write; Delta
-allows the commit in parallel with theirs. `note` sets the fingerprint together with its gap.
-
 **The resnapshot mark** is an application transaction of `bronze.changes`, `resnapshot_app(table)`, whose
-version is an LSN R; any process may set the mark. A table needs a snapshot if the table has no complete
-snapshot, or if R is at or past the newest snapshot. R is the server's WAL position at the request. Any
-snapshot that began afterwards (S > R) therefore settles the mark, and no process needs to remove the mark:
-marks only grow.
+version is an LSN R. A table needs a snapshot if the table has no complete snapshot, or if R is at or past the
+newest snapshot. R is the server's WAL position at the request. Any snapshot that began afterwards (S > R)
+therefore settles the mark, and no process needs to remove the mark: marks only grow.
 
 **A mark beyond the server's own log** was set with the LSN of another server. No snapshot settles such a mark
 before the log has reached the LSN. The reader moves the mark back to the end of the log (`move_back`). The
 moved mark is a request as of now, because the mark may have covered an earlier request that is still open.
 
-**In parallel with a running reader.** The commit has marks alone: no rows, and no application id that the
-stream or a snapshot writes. So Delta allows the commit in parallel with theirs, and the sink, which compares
-the stream's position at each refresh, finds no move. Two concurrent requests for one table conflict in their
-id; the later request reads again and writes only marks that are still greater.
+**Silver's part.** Silver leaves a table out of its cuts from a mark until the first snapshot after the mark
+(`is_whole`). So no new cut names a version that lacks changes. `healing` explains why only a snapshot ends a
+gap.
 
-A crash before the commit leaves nothing; a crash after the commit leaves a mark that the reader finds at its
-next poll, also after a restart. A failed commit leaves either; the caller gets the error and may repeat the
-request, because a repeated request counts once.
+**In parallel with a running reader.** Any process may set both marks. The commit has marks alone: no rows,
+and no application id that the stream or a snapshot writes. So Delta allows the commit in parallel with
+theirs, and the sink, which compares the stream's position at each refresh, finds no move. Two concurrent
+requests for one table conflict in their id; the later request reads again and writes only marks that are
+still greater.
 
-From the mark on silver leaves the table out of its cuts, until the first snapshot after the mark.
+**If the process is killed.** A crash before the commit leaves nothing; a crash after the commit leaves a mark
+that the reader finds at its next poll, also after a restart. A failed commit leaves either; the caller gets
+the error and may repeat the request, because a repeated request counts once. `note` sets the fingerprint
+together with its gap.
 """
 
 from __future__ import annotations
@@ -161,9 +158,9 @@ def is_whole(changes: DeltaTable, table: TableName, end: Lsn) -> bool:
     on its arrival, and never load the snapshot. Bronze has all changes in between, so there is no gap: a
     history keeps these changes.
 
-    **Why silver is never past the snapshot that silver waits for.** A cycle that did not see the mark read a
-    frontier that bronze had before the mark was durable. The snapshot begins after the reader has seen the
-    mark, so the snapshot's LSN is greater.
+    **Why silver is never past the snapshot that silver waits for.** A cycle without the mark read a frontier
+    from before the mark was durable. The snapshot begins after the reader has seen the mark, so the
+    snapshot's LSN is greater.
 
     `changes` is an open `bronze.changes`. A snapshot after `end`, the window's end, does not count yet.
     """

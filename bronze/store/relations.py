@@ -161,9 +161,9 @@ class ShapeLog:
         A version is left out if it equals the version at its position. This is correct as long as no thread
         inserts another version between the two. The stream's versions come in order. The versions of a
         snapshot or a poll come ahead of the stream, which may still announce earlier shapes; so `record`
-        always records them. Later versions of the stream are compared with them. No version was compared too
-        early: until the record of such a version, a copy locks the table, so that no later shape begins, and
-        a poll holds the versions (`held`), so that no later shape is compared.
+        always records them. Later versions of the stream are compared with them. No version is compared too
+        early. Until the record, a copy locks the table, so that no later shape begins. A poll holds the
+        versions (`held`), so that no later shape is compared.
 
         If the catalog no longer had the value in rows older than a column (`Column.missing`), `record` takes
         the value from another version of the relation.
@@ -194,9 +194,10 @@ class ShapeLog:
     def before(self, relation: Relation) -> list[Relation]:
         """Return the possible versions of rows right before another version, oldest first.
 
-        The result has the version at the start of the transaction, unless the transaction's first version
-        describes the whole transaction, and the earlier versions of the transaction itself. A record at the
-        version's own position does not count: the record may come from a session that failed afterwards.
+        The result has the version at the start of the transaction, and the earlier versions of the
+        transaction itself. The former is left out if the transaction's first version describes the whole
+        transaction. A record at the version's own position does not count: the record may come from a session
+        that failed afterwards.
         """
         with self._lock:
             versions = self._versions.get(relation.relation_id, [])
@@ -319,6 +320,6 @@ def _relation(row: dict[str, Any]) -> Relation:
         key=tuple(row["key"]),
         replica_identity=row["replica_identity"],
         from_lsn=Lsn(row["from_lsn"]),
-        after_lsn=Lsn(row.get("after_lsn") or 0),  # a lake from before shapes within transactions has none
+        after_lsn=Lsn(row.get("after_lsn") or 0),  # absent in a lake of an early release
         key_unique=bool(row.get("key_unique")),
     )

@@ -201,7 +201,7 @@ class DeltaSink:
                     parts = self._writer.finish()
                 version = self._changes.commit(parts, position.marks(), position)
             except BaseException:
-                # Its rows are in no version, or it is not known: nothing may be committed after them.
+                # The rows are in no version, or their state is unknown: no later rows may be committed.
                 self._writer.discard()
                 raise
             self._commits_since_compaction += bool(parts)
@@ -252,7 +252,7 @@ class DeltaSink:
             with self._changes.held() as changes:
                 try:
                     remove_leftovers(changes)
-                except (OSError, DeltaError, pa.ArrowException) as error:  # they cost room, and nothing else
+                except (OSError, DeltaError, pa.ArrowException) as error:  # leftovers only take space
                     _LOGGER.warning(
                         "files that an earlier reader left in %s are still there: %s",
                         self._changes.uri,

@@ -118,7 +118,7 @@ class TableMarks:
             TransientError: ``lake-unwritable``.
         """
         with self._leaving:
-            # Also where this fails: the commit may come about, and the next change has to open a gap again.
+            # Before a possible failure: the commit may succeed, and the next skipped change must open a gap.
             newest = self._left_out.pop(table, ZERO)
             if newest >= lsn:
                 self.open_gaps([table], newest, beyond=True)

@@ -2,8 +2,9 @@
 
 Bronze stores a row as one list of values, and both inputs arrive row by row: the stream's tuples
 (`bronze.pgoutput.tuples`) and COPY's lines (`bronze.snapshot.copy_out`). The cells are in ascending order in
-the received bytes. An Arrow array over the received buffer, with offsets start, end, start, end …, has the
-cells at even indexes and the bytes between cells at odd indexes. A single `take` copies all cells together.
+the received bytes. An Arrow array over the received buffer gets the offsets start, end, start, end … The
+cells are then at even indexes, the bytes between cells at odd indexes. A single `take` copies all cells
+together.
 
 Arrow's ``list`` and ``string`` count in int32, so one array holds at most 2 GiB of text.
 """
