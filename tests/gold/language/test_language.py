@@ -120,6 +120,7 @@ def test_a_change_deep_inside_a_recursion_reaches_every_root_above_it(
     assert ring_of_three[32,]["referrer"]["referrer"]["mail"] == "deep@example.com"
 
 
+@pytest.mark.torture
 def test_a_random_history(world: World) -> None:
     source = random.Random(1)
 

@@ -408,7 +408,14 @@ def test_explain_tells_how_changes_reach_a_document_and_what_the_last_run_marked
 
 @pytest.mark.postgres
 @pytest.mark.spark
-@pytest.mark.parametrize("moment", ["JVM starting", "Spark starting", "statement running"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param("JVM starting", marks=pytest.mark.torture),
+        pytest.param("Spark starting", marks=pytest.mark.torture),
+        "statement running",
+    ],
+)
 def test_ctrl_c_ends_a_statement_that_would_run_for_days(shop: Shop, moment: str) -> None:
     endless = "SELECT sum(a.id * b.id) FROM range(10000000) a CROSS JOIN range(10000000) b"
 

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lake.control import Cut
 
 FIRST = ["after CREATE 1", "before INSERT 1", "after INSERT 1"]
-LATER = ["before MERGE 1", "after MERGE 1", "before CUT 1", "after CUT 1"]
+LATER = [
+    "after MERGE 1",
+    "before CUT 1",
+    *(pytest.param(point, marks=pytest.mark.torture) for point in ("before MERGE 1", "after CUT 1")),
+]
 ALTERING = ["after ALTER 1", "after ALTER 2", "after ALTER 1"]
 FILLING = ["after ALTER 1", "after UPDATE 1", "before UPDATE 2", "after ALTER 1"]
 
