@@ -44,7 +44,7 @@ def problems(table: SourceTable) -> list[str]:
 
 @pytest.fixture(params=[16, 18])
 def dsn(request: pytest.FixtureRequest) -> str:
-    """A fresh database on each version."""
+    """Return a fresh database on each version."""
     name = "database" if request.param == 16 else "database18"
     value: str = request.getfixturevalue(name)
     return value
@@ -52,7 +52,7 @@ def dsn(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def role(dsn: str) -> Iterator[tuple[str, str]]:
-    """A login role without privileges: its name and DSN."""
+    """Yield name and DSN of a login role without privileges."""
     name = f"r_{psycopg.conninfo.conninfo_to_dict(dsn)['dbname']}"
     run(dsn, f"CREATE ROLE {name} LOGIN")
     yield name, psycopg.conninfo.make_conninfo(dsn, user=name)
@@ -271,7 +271,7 @@ def test_every_cure_that_is_named_cures(dsn: str) -> None:
 
 
 def test_what_is_called_a_problem_of_identity_is_what_postgresql_refuses(dsn: str) -> None:
-    """The point of these problems: once published, the application's own UPDATE fails."""
+    """The purpose of these problems: once the table is published, the application's own UPDATE fails."""
     run(dsn, """
         CREATE TABLE bare (a int);
         CREATE TABLE nothing (a int PRIMARY KEY);
@@ -523,7 +523,7 @@ def test_a_column_list_of_the_publication_holds(dsn: str) -> None:
 def test_a_publication_that_keeps_a_table_without_identity_is_named_with_what_helps(
     dsn: str, role: tuple[str, str]
 ) -> None:
-    """Of all tables, of a schema, not ours; each printed remedy lets the application write again."""
+    """Publications of all tables, of a schema, of a user: each printed remedy repairs the writes."""
     run(dsn, """
         CREATE TABLE t (a int);
         CREATE TABLE p (a int) PARTITION BY LIST (a);
@@ -623,7 +623,7 @@ def test_a_locked_table_does_not_hold_the_catalog_up(dsn: str) -> None:
 
 
 def test_types_that_vanish_under_a_look_are_a_change_beside_it(dsn: str) -> None:
-    """The look sees the columns of before, and the server looks their types up as they are now."""
+    """The poll sees the former columns, but the server reads the present types."""
     settings, failed = source(dsn), []
     run(dsn, """
         CREATE TYPE mood AS ENUM ('calm');
@@ -656,9 +656,9 @@ def test_types_that_vanish_under_a_look_are_a_change_beside_it(dsn: str) -> None
 
 
 def test_a_default_that_cannot_be_printed_is_the_error_of_its_table_alone(dsn: str) -> None:
-    """Each has words of its own, and an SQLSTATE; the others are described as if nothing were.
+    """Each failure has a message and a SQLSTATE; the catalog still describes all undamaged tables.
 
-    Their other problems are known all the same: t5 has lost its key, so our publication must let it go.
+    Further problems of a damaged table are known, too: t5 has lost its key, so the publication must drop t5.
     """
     run(dsn, """
         CREATE TYPE mood AS ENUM ('calm', 'odd');

@@ -1,4 +1,4 @@
-"""What a look sees of comments: of the columns that are read, and of nothing else."""
+"""Comments in a catalog poll: comments of replicated columns alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitions that log less than their root says, while the reader runs: found in the stream, and by looks."""
+"""Partitions that log less than their root while the reader runs: detected in the stream, and by polls."""
 
 from __future__ import annotations
 

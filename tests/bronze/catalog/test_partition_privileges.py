@@ -1,4 +1,4 @@
-"""A role that may read a partitioned table by its root alone: told beforehand, with the cure."""
+"""A role that may read a partitioned table by its root alone: reported before the copy, with the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that few databases have: each is carried right, or has an error of its own with a remedy."""
+"""Rare kinds of tables: the reader carries each correctly, or reports an error with a remedy."""
 
 from __future__ import annotations
 
@@ -190,9 +190,9 @@ def test_a_partitioned_table_without_a_leaf_is_an_empty_table(source: SourceSett
 def test_a_default_whose_label_is_gone_from_the_catalog_stops_its_table_and_no_other(
     source: SourceSettings, lake_path: str
 ) -> None:
-    """The label was deleted by hand. The stream is at a change of that table when the reader begins.
+    """The label was deleted by hand. At the reader's start the stream is at a change of the damaged table.
 
-    An earlier reader recorded the damage as its stream met it; the look knows better.
+    An earlier reader recorded the damage as seen by the stream; the catalog poll knows the true cause.
     """
     execute(
         source,

@@ -1,4 +1,4 @@
-"""Every code has its page; every page has a code, the four parts and a place in the index."""
+"""Every code has a page; every page has a code, the four parts and a line in the index."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MODULES = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py
 RULES = {rule.code for rule in vars(error_rules).values() if isinstance(rule, error_rules.Rule)}
 _SLUG: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _NO_CODES: Final = {"code", "x"}
-"""The key of a JSON object, and a mode of files."""
+"""Texts with the form of a code: a key of a JSON object, and a mode of files."""
 
 
 def codes_in(module: Path) -> set[str]:
-    """Texts that are given as `code=…`, or assigned to a name that speaks of codes."""
+    """Return the texts that are passed as `code=…`, or assigned to a name with "code"."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
         values: list[ast.expr] = []

@@ -1,4 +1,4 @@
-"""What an inspection of real servers finds, and that its remedies are remedies."""
+"""Findings about real servers, and proof that each remedy works."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def one(found: list[Finding], code: str) -> Finding:
 
 @pytest.fixture(params=[16, 18])
 def dsn(request: pytest.FixtureRequest) -> str:
-    """A fresh database on each version."""
+    """Return a fresh database on each version."""
     value: str = request.getfixturevalue("database" if request.param == 16 else "database18")
     return value
 
 
 @pytest.fixture
 def role(dsn: str) -> Iterator[tuple[str, str]]:
-    """A login role without privileges: its name and DSN."""
+    """Yield name and DSN of a login role without privileges."""
     name = f"r_{conninfo_to_dict(dsn)['dbname']}"
     run(dsn, f"CREATE ROLE {name} LOGIN")
     yield name, make_conninfo(dsn, user=name)
@@ -233,7 +233,7 @@ def test_a_slot_that_will_soon_be_lost_is_a_warning() -> None:
 
 
 def pooler(server: EmbeddedServer) -> socket.socket:
-    """A listener that passes sessions on to the server, but hangs up on walsenders, as poolers do."""
+    """Run a listener that forwards sessions to the server but hangs up on walsenders, like a pooler."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def copy(one: socket.socket, other: socket.socket) -> None:
@@ -339,7 +339,7 @@ def test_what_endangers_a_start_is_a_line_in_its_log(
 
 @pytest.fixture(scope="module")
 def bare_server() -> Iterator[EmbeddedServer]:
-    """A server whose wal_level is too low, where roles can be made that others must not see."""
+    """Run a server with a too low wal_level and with roles that no other test may see."""
     with EmbeddedServer(settings={"wal_level": "replica"}) as server:
         yield server
 

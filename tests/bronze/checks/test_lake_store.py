@@ -1,4 +1,4 @@
-"""What the probe of an object store finds, against a server that speaks S3."""
+"""Findings of the probe of an object store, against a server with the S3 protocol."""
 
 from __future__ import annotations
 

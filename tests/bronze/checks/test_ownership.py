@@ -1,4 +1,4 @@
-"""Which lake a slot belongs to, as the server knows it; and marks by the LSN of another server."""
+"""The server's record of a slot's lake, and marks with the LSN of another server."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def lake_id(lake_path: str) -> str:
 
 
 def refused(source: SourceSettings, folder: Path) -> str:
-    """The message with which an empty lake is refused; nothing is made there."""
+    """Return the message that refuses an empty lake, and check that nothing was created."""
     with pytest.raises(DefiniteError) as caught:
         read_all(source, str(folder))
     assert caught.value.code == "slot-of-another-lake"

@@ -1,4 +1,4 @@
-"""What a slot holds back, why, and how long that lasts: in words, and as a real server says it."""
+"""The WAL that a slot holds back, the cause and the remaining time: as text, and on a real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long is waited travels with the source's settings, and no pipeline file sets it."""
+"""Waits are passed with the source's settings, and no pipeline file sets a wait."""
 
 from __future__ import annotations
 

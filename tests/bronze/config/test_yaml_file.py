@@ -1,4 +1,4 @@
-"""YAML files: YAML 1.2, line numbers, variables, and errors that help."""
+"""YAML files: YAML 1.2, line numbers, variables, and helpful errors."""
 
 from __future__ import annotations
 

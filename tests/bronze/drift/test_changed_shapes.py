@@ -1,7 +1,7 @@
-"""Tables whose shape changes under the stream: every value stays in its column, whenever the reader comes.
+"""Tables whose shape changes while the stream lags: every value stays in the right column at any time.
 
-The stream names columns without attnum, and the catalog may be ahead of it by any number of statements. A
-choice of the same stories is played with silver in `tests.pipelines.whole.test_end_to_end`.
+The stream names columns without attnum, and the catalog may be ahead of the stream by any number of
+statements. `tests.pipelines.whole.test_end_to_end` runs some of these histories with silver.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def stories() -> tuple[str, list[list[str]]]:
 
 
 def differences(source: SourceSettings, lake_path: str) -> dict[str, str]:
-    """By table, what bronze has otherwise than the source: rows, or the shape that holds now."""
+    """Return by table the differences between bronze and the source: in rows, or in the present shape."""
     changes, versions = bronze_rows(lake_path), read_relations(Lake(lake_path))
     bronze = delta.open_existing(f"{lake_path}/bronze/changes")
     with connect(source) as connection:
@@ -198,9 +198,9 @@ def test_rows_in_doubt_are_in_bronze_with_the_gap_that_they_are(
 
 
 def play_histories(source: SourceSettings, lake_path: str, seed: int, *, tables: int, rounds: int) -> None:
-    """Play so many tables in so many rounds, each of both a history; in every other round a reader runs.
+    """Run histories of many tables in many rounds; in every second round a reader runs in parallel.
 
-    The seed decides, too, what the publication is of: tables by name, all tables, or the schema.
+    The seed also decides the kind of the publication: tables by name, all tables, or the schema.
     """
     chance, kinds = random.Random(seed), (*KINDS, *UNLOGGED_KINDS)
     everywhere = ("", "FOR ALL TABLES", "FOR TABLES IN SCHEMA public")[seed % 3]

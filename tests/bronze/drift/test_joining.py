@@ -1,4 +1,4 @@
-"""Tables that join the publication under a server that forgets: the order of session and copy."""
+"""Tables that join the publication of a server that forgets: the order of session and copy."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def source(database: str) -> SourceSettings:
 def test_the_stream_begins_anew_before_a_table_that_joined_is_copied(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a server that forgets: this one does not, so what is seen is the order."""
+    """The test's server does not forget, so the test checks the order of session and copy."""
     monkeypatch.setattr("deltasmelt.bronze.reader.carried_tables.may_forget", lambda _: True)
     source = source.with_timing(Timing(look=0.3))
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a VALUES (1)")

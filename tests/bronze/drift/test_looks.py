@@ -1,7 +1,7 @@
-"""Whatever the order of statements, looks and reads: no change is taken for another column's unnoticed.
+"""Any order of statements, polls and reads: the reader never confuses columns without noticing.
 
-A table lives through statements. Its catalog is looked at now and then, and its stream is read somewhere
-behind. Each change that no later snapshot covers has to mean the columns that it was written under.
+A table undergoes statements. At times a poll reads the catalog, and the stream is read with a lag. Each
+change that no later snapshot covers must name the columns under which the change was written.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TEXT, VARCHAR, INT = 25, 1043, 23
 
 @dataclass(frozen=True)
 class Change:
-    """A change in the log: what its Relation message says, and what it means."""
+    """A change in the log: the columns in the Relation message, and the columns that are meant."""
 
     lsn: Lsn
     announced: AnnouncedRelation
@@ -39,10 +39,10 @@ class Change:
 
 
 class Story:
-    """One table, its stream and its reader.
+    """A table, its stream and its reader.
 
     Attributes:
-        snapshots: how often the table was read again.
+        snapshots: number of repeated snapshots of the table.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Story:
             self._write(self._attnums, name, oid)
 
     def generate(self, name: str) -> None:
-        """A generated column is not published."""
+        """Add a generated column, which is not published."""
         if name not in self._names():
             self._attnums += 1
             self._file += 1
@@ -75,7 +75,7 @@ class Story:
             self._lsn += 10
 
     def publish(self, name: str, oid: int) -> None:
-        """It becomes an ordinary column."""
+        """Turn the generated column into an ordinary column."""
         if (attnum := self._names().get(name)) is not None and self._columns[attnum].type is None:
             self._write(attnum, name, oid)
 
@@ -113,7 +113,7 @@ class Story:
     # What the reader does.
 
     def read(self, most: int) -> None:
-        """Read some of the log; all of it, and the end of the log is known to be reached."""
+        """Read part of the log, or the whole log; the reader knows when the log's end is reached."""
         for change in self._log[self._read : self._read + most]:
             known = max((one for one in self._recorded if one.from_lsn < change.lsn), key=_place)
             if self._known.from_lsn > known.from_lsn:
@@ -129,7 +129,7 @@ class Story:
             self._frontier = Lsn(self._lsn - 1)  # as a keepalive has it
 
     def look(self) -> None:
-        """Look at the catalog; read the table again where there is a reason."""
+        """Poll the catalog; take a new snapshot of the table if there is a reason."""
         now, frontier = self._storage(), self._frontier
         doubted = any(None in meant for change, meant in self._meant if change.lsn > self._taken)
         if doubted or self._looked.why_again(now) is not None:
@@ -143,13 +143,13 @@ class Story:
             self._looked = ObservedStorage.from_json(self._looked.then(now, lsn, frontier).to_json())
 
     def settle(self) -> None:
-        """Nothing happens at the source for a while."""
+        """Let time pass without any statement at the source."""
         for _ in range(2):
             self.read(1000)
             self.look()
 
     def mistaken(self) -> list[tuple[Change, tuple[int | None, ...]]]:
-        """Changes after the snapshot in which a column that is still there was taken for another one."""
+        """Return changes after the snapshot whose existing columns were confused with another column."""
         return [
             (change, meant)
             for change, meant in self._meant

@@ -1,7 +1,7 @@
-"""Types that are defined anew in place: what is stored prints otherwise, and the log has no word of it.
+"""Types that are redefined in place: stored values print differently, and the log has no event.
 
-Each story is a table with its types. All share one database: first nobody reads while the types change, and
-some rows follow; then a reader runs meanwhile.
+Each case is a table with its types. All cases share a database. First the types change without a reader, and
+some rows follow; then a reader runs in parallel.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Rows that partitions and unlogged tables gain or lose without an event: bronze is the source all the same.
+"""Rows that partitions and unlogged tables gain or lose without an event: bronze still equals the source.
 
-All cases share one database and its reader's runs, each in a schema of its own. They are played while no
-reader runs, and beside a running reader. Cases whose schema begins with ``whole`` are published with their
-schema; the publication names the tables of all others.
+All cases share a database and its reader's runs, each in a separate schema. The scripts run without a reader,
+and in parallel with a reader. Cases whose schema begins with ``whole`` are published with their schema; the
+publication names the tables of all further cases.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 
 @dataclass(frozen=True)
 class Case:
-    """What is done to a table ``t`` of a schema of its own.
+    """The script of a table ``t`` in a separate schema.
 
     Attributes:
-        script: transactions, a line each.
-        before: how the table is made.
-        whole: the publication carries the schema and does not name the table.
-        copies: how often the table is copied because of the script, where no reader ran meanwhile.
+        script: transactions, each in a line.
+        before: the statements that create the table.
+        whole: whether the publication carries the schema and does not name the table.
+        copies: number of copies of the table because of the script, if no reader ran meanwhile.
     """
 
     script: str
@@ -170,10 +170,10 @@ CASES: Final = {
 
 
 class Played:
-    """Every case, after its script and the reader's runs.
+    """All cases, after the scripts and the reader's runs.
 
     Attributes:
-        beside: the scripts were played beside a running reader.
+        beside: whether the scripts ran in parallel with a reader.
     """
 
     def __init__(self, dsn: str, lake_path: str, *, beside: bool) -> None:
@@ -207,7 +207,7 @@ class Played:
         self._bronze = delta.open_existing(f"{lake_path}/bronze/changes")
 
     def _play_all(self) -> None:
-        """One line of each script after the other, so that the reader meets each state somewhere."""
+        """Run the scripts line by line in turn, so that the reader meets each state of some case."""
         scripts = {name: case.script.format(schema=name).strip().splitlines() for name, case in CASES.items()}
         for turn in range(max(map(len, scripts.values()))):
             for name, lines in scripts.items():
@@ -224,7 +224,7 @@ class Played:
         return Counter(row["table_schema"] for row in rows if row["op"] == "snapshot_end")
 
     def differences(self) -> dict[str, str]:
-        """How bronze differs from the source, by case."""
+        """Return the differences between bronze and the source, by case."""
         with connect(self._source) as connection:
             return {name: found for name in CASES if (found := self._differs(name, connection))}
 

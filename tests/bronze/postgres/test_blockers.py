@@ -1,4 +1,4 @@
-"""Who holds up what waits, with the names and without them."""
+"""The transactions that delay a wait, with names and without names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections to real servers: pinned settings, identity, and every way a connection can fail."""
+"""Connections to real servers: pinned settings, identity, and every failure of a connection."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def failure(settings: SourceSettings) -> SmeltError:
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[EmbeddedServer]:
-    """A server with passwords, few connections, a locked database."""
+    """Run a server with passwords, few connections, and a locked database."""
     with EmbeddedServer(settings={"max_connections": "8", "superuser_reserved_connections": "3",
                                   "max_wal_senders": "2"}) as guarded:  # fmt: skip
         with psycopg.connect(guarded.dsn(), autocommit=True) as connection:
@@ -67,7 +67,7 @@ def guarded() -> Iterator[EmbeddedServer]:
 
 
 def until_refused(dsn: str) -> None:
-    """pg_reload_conf() only sends a signal: wait until the new pg_hba.conf is in force."""
+    """Wait until the new pg_hba.conf is in force: pg_reload_conf() only sends a signal."""
     for _ in range(200):
         try:
             psycopg.connect(dsn).close()
@@ -97,7 +97,7 @@ def as_text(connection: psycopg.Connection[tuple[object, ...]]) -> tuple[str, ..
 
 @pytest.fixture
 def drifted(database: str) -> str:
-    """A database whose owner set everything that changes rendering."""
+    """Create a database whose owner changed every setting that affects printed values."""
     with psycopg.connect(database, autocommit=True) as connection:
         name = connection.info.dbname
         for setting in (
@@ -416,7 +416,7 @@ def test_a_server_that_shuts_down_or_has_gone(own_server: EmbeddedServer) -> Non
 
 
 def server_error(sqlstate: str, message: str, detail: str = "") -> str:
-    """SQL that fails with an error of the server's that is hard to bring about."""
+    """Return SQL that fails with a rare error of the server."""
     parts = {"ERRCODE": sqlstate, "MESSAGE": message} | ({"DETAIL": detail} if detail else {})
     using = ", ".join(f"{name} = {quote_literal(text)}" for name, text in parts.items())
     return f"DO $$BEGIN RAISE EXCEPTION USING {using}; END$$"

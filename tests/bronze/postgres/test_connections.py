@@ -1,8 +1,8 @@
-"""Every way that libpq knows to a server, each with a short run of the reader; every way it can be refused.
+"""Every kind of connection in libpq, each with a short run of the reader; every refusal of a connection.
 
-A run asks, copies and streams, so it needs ordinary connections and one for replication. The embedded server
-has no TLS; `TlsFront` gives it one, and the tests at the end use a server with TLS of its own where this
-machine has one.
+A run queries, copies and streams, so the run needs ordinary connections and a replication connection. The
+embedded server has no TLS. `TlsFront` adds TLS, and the tests at the end use a server with native TLS if this
+machine has such a server.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ ROLES = f"""
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedServer]:
-    """A server that asks the role `smelt` for its password by SCRAM, except at its socket."""
+    """Run a server that requires a password of the role `smelt` by SCRAM, except on the socket."""
     with EmbeddedServer() as server:
         guard(server, HBA)
         yield server
@@ -69,7 +69,7 @@ def guard(server: EmbeddedServer, rules: str) -> None:
 
 @pytest.fixture
 def admin(server: EmbeddedServer) -> Iterator[SourceSettings]:
-    """An administrator's way to a fresh database with one table, which `smelt` owns."""
+    """Yield an administrator's source of a fresh database with a table that `smelt` owns."""
     dsn = make_database(server.dsn())
     yield prepared(dsn)
     drop_database(server.dsn(), dsn)
@@ -93,7 +93,7 @@ def database_of(admin: SourceSettings) -> str:
 
 
 def way(admin: SourceSettings, **keys: Any) -> SourceSettings:
-    """The role `smelt` on its way to the administrator's database, by keys of the pipeline file alone."""
+    """Return the source of `smelt` in the administrator's database, by keys of the pipeline file alone."""
     plain: dict[str, Any] = {"host": "127.0.0.1", "user": "smelt", "database": database_of(admin)}
     return SourceSettings.model_validate(
         {"slot": admin.slot, "publication": admin.publication, **plain, **keys}
@@ -107,14 +107,14 @@ def assert_carries_on(settings: SourceSettings, admin: SourceSettings, lake_path
 
 
 def assert_carries(settings: SourceSettings, admin: SourceSettings, lake_path: str) -> None:
-    """A reader on this way copies a table, and then streams what comes."""
+    """Check that a reader with this source copies a table, and then streams later rows."""
     read_all(settings, lake_path)
     execute(admin, "INSERT INTO items VALUES (2, 'streamed')")
     assert_carries_on(settings, admin, lake_path)
 
 
 def refusal(settings: SourceSettings, lake_path: str) -> SmeltError:
-    """What an ordinary connection, one for replication and a reader say, without waiting: the same."""
+    """Return the equal, immediate error of an ordinary connection, a replication connection and a reader."""
     said: list[SmeltError] = []
     started = time.monotonic()
     for step in (
@@ -213,7 +213,7 @@ def test_an_account_that_the_socket_does_not_admit(admin: SourceSettings, lake_p
 
 @pytest.fixture
 def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where libpq looks for services."""
+    """Set the path of libpq's service file; return the path."""
     file = tmp_path / "services.conf"
     monkeypatch.setenv("PGSERVICEFILE", str(file))
     return file
@@ -315,7 +315,7 @@ def front(server: EmbeddedServer, authority: Authority) -> Iterator[TlsFront]:
 
 
 def encrypted(admin: SourceSettings, front: TlsFront, **keys: Any) -> SourceSettings:
-    """By TLS to the front, under the name that its certificate has."""
+    """Return a source with TLS to the front, under the name in the front's certificate."""
     plain = {"host": "localhost", "hostaddr": "127.0.0.1", "port": front.port, "password": PASSWORD}
     return way(admin, **{**plain, "sslmode": "verify-full", **keys})
 
@@ -409,7 +409,7 @@ def test_channel_binding_that_a_server_without_tls_of_its_own_cannot_give(
 
 @pytest.fixture
 def demanding(server: EmbeddedServer, authority: Authority) -> Iterator[TlsFront]:
-    """A front that lets nobody in without a certificate of the authority."""
+    """Run a front that refuses every client without a certificate of the authority."""
     certificate = authority.issue("localhost", hosts=["localhost"])
     with TlsFront(certificate, server.port, clients=authority.root) as front:
         yield front
@@ -496,7 +496,7 @@ hostssl all smelt 127.0.0.1/32 scram-sha-256 clientcert=verify-ca
 
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TlsServer, Authority]]:
-    """A server that takes `unlocked` for whom its certificate names, and wants of `smelt` both proofs."""
+    """Run a server: a certificate suffices for `unlocked`; `smelt` needs certificate and password."""
     installation = installation_with_tls()
     if installation is None:
         pytest.skip("this machine has no PostgreSQL that was built with TLS")

@@ -1,4 +1,4 @@
-"""Whatever is wrong with a connection string, no part of a password is said: not in errors, places, logs."""
+"""Any mistake in a connection string: no part of a password appears in errors, places or logs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def source(**values: object) -> SourceSettings:
 
 
 def all_that_is_said(settings: SourceSettings) -> str:
-    """Places, the error of an attempt to connect, its way to the parent process, its traceback in the log."""
+    """Return all texts: places, the connection error, the parent process's error, the log's traceback."""
     said = [address_of(settings), *user_and_database(settings)]
     with pytest.raises(SmeltError) as caught:
         connect(settings)

@@ -1,4 +1,4 @@
-"""Slots that standbys keep: made, marked, refused, and what is said of the standbys."""
+"""Slots for standbys: created, marked, refused, and the findings about standbys."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(dsn: str, sql: str) -> None:
 
 
 def found(settings: SourceSettings) -> dict[str, Finding]:
-    """What is found about slot and standbys."""
+    """Return the findings about slot and standbys."""
     with connect(settings) as connection:
         subjects = (f"slot {settings.slot}", "source.failover", "synchronized_standby_slots")
         return {each.code: each for each in inspect(connection, settings) if each.subject in subjects}

@@ -1,4 +1,4 @@
-"""What a start and a copy say of what holds them up: prepared transactions, limits of connections."""
+"""Messages of a start and of a copy about delays: prepared transactions, limits of connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publications on real servers: made, extended, refused, and never changed without leave."""
+"""Publications on real servers: created, extended, refused, and never changed without permission."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(dsn: str, sql: str) -> None:
 
 @pytest.fixture(params=[16, 18])
 def dsn(request: pytest.FixtureRequest) -> str:
-    """A fresh database with tables a, b (which has an inheriting child) and p (partitioned)."""
+    """Return a fresh database with tables a, b (with an inheriting child) and p (partitioned)."""
     name = "database" if request.param == 16 else "database18"
     value: str = request.getfixturevalue(name)
     run(value, """
@@ -51,7 +51,7 @@ def dsn(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def role(dsn: str) -> Iterator[str]:
-    """DSN of a login role that owns nothing."""
+    """Yield the DSN of a login role that owns nothing."""
     name = f"r_{conninfo_to_dict(dsn)['dbname']}"
     run(dsn, f"CREATE ROLE {name} LOGIN REPLICATION")
     yield make_conninfo(dsn, user=name)
@@ -203,7 +203,7 @@ def test_a_table_that_is_dropped_meanwhile_is_no_lasting_error(dsn: str) -> None
 def test_a_locked_table_among_many_costs_few_statements(
     dsn: str, monkeypatch: pytest.MonkeyPatch, *, seen: bool
 ) -> None:
-    """Also where the lock was not there yet when the locks were looked at."""
+    """Also if the lock is taken after the reader has read the locks."""
     settings = source(dsn).with_timing(Timing(members_lock=0.3, member_lock=0.2))
     if not seen:
         monkeypatch.setattr(publication, "said_of_holders", lambda *_: {})

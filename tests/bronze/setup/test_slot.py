@@ -1,4 +1,4 @@
-"""Replication slots on real servers: made, found, refused."""
+"""Replication slots on real servers: created, found, refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(dsn: str, sql: str) -> None:
 
 @pytest.fixture(params=[16, 18])
 def settings(request: pytest.FixtureRequest) -> Iterator[SourceSettings]:
-    """A fresh database, and a slot name that no other test uses."""
+    """Yield the source of a fresh database, with a unique slot name."""
     dsn: str = request.getfixturevalue("database" if request.param == 16 else "database18")
     name = f"slot_{uuid.uuid4().hex[:8]}"
     yield source(dsn, slot=name)

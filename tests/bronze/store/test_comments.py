@@ -1,4 +1,4 @@
-"""Comments beside the shapes: recorded where they are new, and told by a mark, wherever the reader dies."""
+"""Comments apart from shapes: recorded if new, and announced by a mark, wherever the reader is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A write that fails is the end of its session: no commit speaks for rows that are not there."""
+"""A failed write ends its session: no commit refers to missing rows."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def stream_of(
 
 
 def run_until_it_fails(stream: Stream, *, steps: int = 20) -> TransientError:
-    """As the reader does: step, and close where a step fails."""
+    """Step like the reader, and close after a failed step."""
     try:
         with pytest.raises(TransientError) as caught:
             step_to_the_end(stream, steps)
@@ -83,7 +83,7 @@ def step_to_the_end(stream: Stream, steps: int, pause: float = 0.0) -> None:
 
 
 def assert_nothing_is_lost(server: Server, lake_path: str) -> None:
-    """What is confirmed is in bronze, and another session brings the rest."""
+    """Check that bronze has all confirmed rows, and that another session brings the rest."""
     position = read_position(Lake(lake_path))
     assert position is not None
     assert server.confirmed <= position.confirm
@@ -280,7 +280,7 @@ def test_a_commit_whose_answer_was_lost_keeps_its_files(lake_path: str) -> None:
     ids=["came about and not seen", "answer lost"],
 )
 def test_the_stream_goes_on_after_a_copys_commit_that_came_about(lake_path: str, unseen: Fault) -> None:
-    """Found by seed 1 of `test_reader_faults`: Delta refused the stream because of our own entry."""
+    """Found by seed 1 of `test_reader_faults`: Delta refused the stream because of the reader's own entry."""
     sink = open_sink(lake_path)
     sink.claim()
     sink.write(rows(10, 1))
@@ -294,7 +294,7 @@ def test_the_stream_goes_on_after_a_copys_commit_that_came_about(lake_path: str,
 
 
 class Late:
-    """The first commit is given up, and comes about while the next one is tried."""
+    """A guard that gives up the first commit, and lets it succeed during the next."""
 
     def __init__(self) -> None:
         self._given_up: Callable[[], Any] | None = None

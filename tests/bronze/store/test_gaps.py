@@ -1,4 +1,4 @@
-"""Gap marks: from when to when silver may not trust what bronze has of a table."""
+"""Gap marks: the time in which silver must not rely on a table in bronze."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ ITEMS, OTHERS = TableName("public", "items"), TableName("public", "others")
 
 @pytest.fixture
 def changes(tmp_path: Path) -> DeltaTable:
-    """An empty bronze, `items` taken at 100."""
+    """Create an empty bronze with a snapshot of `items` at 100."""
     table = delta.open_or_create(str(tmp_path / "changes"), CHANGES_SCHEMA, description="")
     commit_marks(table, table.table_uri, [Transaction(snapshot_app(ITEMS), 100)])
     return table
 
 
 def take(changes: DeltaTable, lsn: int, table: TableName = ITEMS) -> None:
-    """Commit the marks of a snapshot, as the sink does."""
+    """Commit the marks of a snapshot, like the sink."""
     changes.update_incremental()
     marks = [Transaction(snapshot_app(table), lsn), *healing(changes, table, Lsn(lsn))]
     commit_marks(changes, changes.table_uri, marks)
@@ -90,7 +90,7 @@ def test_a_snapshot_from_before_healing_was_marked_heals_as_well(changes: DeltaT
 def test_a_snapshot_that_healed_a_gap_it_did_not_know_of_counts_when_the_table_is_taken_again(
     changes: DeltaTable,
 ) -> None:
-    """The gap was set while that snapshot was committed."""
+    """The gap was set during the commit of the snapshot."""
     commit_marks(changes, changes.table_uri, gap_marks([ITEMS], Lsn(200)))
     commit_marks(changes, changes.table_uri, [Transaction(snapshot_app(ITEMS), 250)])
     take(changes, 400)
@@ -258,7 +258,7 @@ def test_the_history_of_a_timeline_tells_where_it_left_its_ancestors(timeline: i
 
 
 def test_a_look_from_before_a_gap_does_not_move_it_back(changes: DeltaTable) -> None:
-    """A snapshot between the two would heal the gap although it lacks the change."""
+    """A snapshot between the two positions would heal the gap without the missing change."""
     uri = changes.table_uri
     assert note(uri, {ITEMS: 7}, [], Lsn(110)) == []
     open_gaps(uri, [ITEMS], Lsn(300), beyond=True)

@@ -1,4 +1,4 @@
-"""A lake of another format is refused before a row of it is read or written."""
+"""A lake of another format is refused before any row is read or written."""
 
 from __future__ import annotations
 

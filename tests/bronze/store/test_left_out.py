@@ -1,4 +1,4 @@
-"""Changes that the stream leaves out, batch after batch, open one gap; the newest tells what heals it."""
+"""Changes that the stream skips, batch after batch, open a single gap; the newest decides the healing."""
 
 from __future__ import annotations
 

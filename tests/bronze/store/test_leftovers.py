@@ -1,4 +1,4 @@
-"""Files without a name are removed: by whoever wrote them, or by the next reader. Others are left alone."""
+"""Unnamed files are removed: by the writer, or by the next reader. All further files stay."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def rows_of(lake_path: str, table: str) -> int:
 
 
 def leave_unnamed(sink: DeltaSink) -> set[str]:
-    """Files of an open transaction and of a table that is being copied, as a kill leaves them."""
+    """Leave files of an open transaction and of a running copy, like a killed process."""
     copied = sink.parts("snapshot-1")
     copied.write(rows(500, 2).cast(ROWS_SCHEMA))
     sink.write(rows(600, 2))
@@ -166,7 +166,7 @@ def test_the_small_tables_of_bronze_are_joined_and_lose_nothing(
 def test_a_table_that_was_dropped_is_forgotten_as_soon_as_the_stream_has_read_all_of_before(
     lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table a day: it is found and looked at, and gone the next day."""
+    """A new table each day: a poll finds the table, and the table is dropped the next day."""
     monkeypatch.setattr("deltasmelt.bronze.store.catalog_log.COMPACT_ABOVE", 10)
     sink = open_sink(lake_path)
     sink.commit(at(10))

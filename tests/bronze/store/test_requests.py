@@ -1,4 +1,4 @@
-"""What bronze costs in an object store: requests are counted at the server."""
+"""The cost of bronze in an object store: the server counts requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.process
 
 COMMITS = 60
 USUAL = {"PUT part": 1, "HEAD entry": 1, "PUT entry": 1, "LIST log": 1, "GET entry": 2}
-"""The entry before is looked for, the entry put; then the handle is brought to it, as `deltalake` does."""
+"""Requests of a commit: check the entry before, put the entry, and refresh the handle, like `deltalake`."""
 
 
 def operation(request: Request) -> str:

@@ -1,4 +1,4 @@
-"""Resnapshot marks: asked for by another process beside a running sink, settled by a newer snapshot."""
+"""Resnapshot marks: set by another process in parallel with a running sink, settled by a newer snapshot."""
 
 from __future__ import annotations
 

@@ -355,7 +355,7 @@ def test_a_shape_is_appended_only_where_it_differs_from_the_one_that_holds_there
 
 
 def test_columns_in_doubt_are_known_without_a_look_at_each_version(lake_path: str) -> None:
-    """Until a later record of that position says which they were, and also after a restart."""
+    """Until a later record at the position identifies the columns, and also after a restart."""
     sink = open_sink(lake_path)
     log = ShapeLog(sink.relations(), sink.add_relations)
     known = shape(60, "id", "b")
