@@ -21,6 +21,7 @@ import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from deltasmelt.bronze.config.suggestions import suggestion
@@ -31,9 +32,10 @@ from deltasmelt.gold.builder.build_start import BuildStart
 from deltasmelt.gold.builder.memory import Room
 from deltasmelt.gold.tree.check import resolved
 from deltasmelt.silver.run.table_log import SilverLog
+from deltasmelt.silver.spark.access import access_of, beside
 from deltasmelt.silver.spark.errors import Patience, outage
 from deltasmelt.silver.spark.lazy_session import lazily
-from deltasmelt.silver.spark.tuning import GUARDED, in_background
+from deltasmelt.silver.spark.tuning import GUARDED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -186,8 +188,9 @@ class Gold:
         if not names:
             return {}
         builds, machine = self._opened()
-        count, pool = min(machine.side_by_side, len(names)), (self._spark.get(), "gold")
-        with ThreadPoolExecutor(count, "gold", initializer=in_background, initargs=pool) as threads:
+        count, access = min(machine.side_by_side, len(names)), access_of(self._spark.get())
+        share = partial(access.in_background, "gold")
+        with ThreadPoolExecutor(count, "gold", initializer=share) as threads:
             return dict(
                 zip(names, threads.map(lambda name: self._one(builds[name], turn), names), strict=True)
             )
@@ -221,7 +224,6 @@ class Gold:
             SmeltError: there is no such document, the key does not fit, or the definition is wrong.
         """
         from deltasmelt.gold.preview import Preview, at_head  # noqa: PLC0415 - they load Spark
-        from deltasmelt.silver.spark.access import beside  # noqa: PLC0415
 
         standing = self._named(name)
         cut = self._control.latest_cut("silver")

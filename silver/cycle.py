@@ -55,9 +55,8 @@ from deltasmelt.silver.run.table_log import SilverLog
 from deltasmelt.silver.run.worklist import Attempt, Worklist
 from deltasmelt.silver.schema.catalog import histories, silver_catalog
 from deltasmelt.silver.schema.decimals import UNREPRESENTABLE_ROWS, lossy_decimals, lossy_inside
-from deltasmelt.silver.spark.access import Sessions, warm_up
+from deltasmelt.silver.spark.access import Sessions, access_of, warm_up
 from deltasmelt.silver.spark.lazy_session import lazily
-from deltasmelt.silver.spark.tuning import in_background
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -349,7 +348,7 @@ class Silver:
 
     def _run_long(self, work: Work) -> Run:
         """All steps of one table whose window is large."""
-        in_background(self._sessions.own(), "long")
+        access_of(self._sessions.own()).in_background("long")
         return self._run(work)
 
     def _run(self, work: Work) -> Run:

@@ -44,14 +44,13 @@ from deltasmelt.silver.fold.upsert import cells, changed_rows, rows_after
 from deltasmelt.silver.plan.history_steps import halves, plan_versions
 from deltasmelt.silver.plan.steps import plan
 from deltasmelt.silver.run import step_source
-from deltasmelt.silver.run.aside import Aside, OneSession, PinnedLog
+from deltasmelt.silver.run.aside import Aside, PinnedLog
 from deltasmelt.silver.run.bronze_window import Source, files_after
 from deltasmelt.silver.run.step_runner import StepRunner, reshaping, rows_touched
 from deltasmelt.silver.run.table_log import SilverLog
 from deltasmelt.silver.run.worklist import Attempt, Worklist
 from deltasmelt.silver.schema.catalog import histories, silver_catalog
-from deltasmelt.silver.spark.access import share, unshare
-from deltasmelt.silver.spark.session_kind import is_remote, runs_locally
+from deltasmelt.silver.spark.access import Sessions, access_of
 from deltasmelt.silver.spark.small_reads import table_at
 from deltasmelt.silver.spark.tuning import ONE_TASK, SMALL, SMALL_TARGET, generate_code, settings, tune
 from deltasmelt.silver.sql import quote
@@ -155,7 +154,7 @@ class FreshTables:
         self._lake = lake
         self._settings = settings
         self._control = control
-        self._sessions = OneSession(spark)
+        self._sessions = Sessions(spark, shared=True)
         self._log = PinnedLog(lake, as_found=as_found)
         self._source = Source(lake)
         self._bronze: DeltaTable | None = None
@@ -167,7 +166,7 @@ class FreshTables:
     def session(self) -> SparkSession:
         """A session that finds the views, as those beside it do that are made after a look."""
         own = self._sessions.own()
-        return own if is_remote(own) else self._spark
+        return self._spark if access_of(own).shares_views else own
 
     def names(self) -> list[str]:
         """The tables that can be asked for: of all that bronze knows, whether silver has them yet or not."""
@@ -240,7 +239,7 @@ class FreshTables:
         while self._scratch:
             _remove(self._scratch.pop())
         for view in self._made:
-            unshare(self.session, view)
+            access_of(self.session).unshare(view)
         self._made.clear()
 
     def _newest_bronze(self) -> DeltaTable:
@@ -285,8 +284,9 @@ class FreshTables:
             rows = made(session, steps, stored, _Size(work.activity.changes, little))
         view = self._named(table.name)
         self._made.add(view)
-        shared = share(rows, view)
-        if is_remote(session):  # who reads the view has the settings that are left here
+        access = access_of(session)
+        shared = access.share(rows, view)
+        if not access.shares_views:  # readers of the view are clones, with the settings that are left here
             tune(session, small=False)
         return shared
 
@@ -353,7 +353,7 @@ class FreshTables:
         Raises:
             TableError: there is none.
         """
-        if local_folder(self._lake.uri("silver", table.name)) is not None and runs_locally(session):
+        if local_folder(self._lake.uri("silver", table.name)) is not None and access_of(session).runs_locally:
             return Lake(path=tempfile.mkdtemp(prefix="smelt-fresh-"))
         if self._lake.path is None:
             raise TableError(

@@ -57,9 +57,9 @@ from deltasmelt.silver.schema import alter, ddl
 from deltasmelt.silver.schema.catalog import COMMIT_LSN, DELETED, VALID_FROM_LSN, VALID_TO, VALID_TO_LSN
 from deltasmelt.silver.schema.clustering import clustered_again
 from deltasmelt.silver.schema.ddl import adopted
-from deltasmelt.silver.spark.access import beside, mark_settings
+from deltasmelt.silver.spark.access import beside
+from deltasmelt.silver.spark.tuning import mark_settings, tune
 from deltasmelt.silver.spark.tuning import settings as session_settings
-from deltasmelt.silver.spark.tuning import tune
 from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from deltasmelt.gold.compile.query import FLAGS
 from deltasmelt.gold.tree.derived import may_be_lost
 from deltasmelt.gold.tree.nodes import ascii_word
 from deltasmelt.silver.schema.live_rows import is_live, live_rows
-from deltasmelt.silver.spark.session_kind import computed
+from deltasmelt.silver.spark.access import computed
 from deltasmelt.silver.spark.small_reads import table_at
 
 if TYPE_CHECKING:

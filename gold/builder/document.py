@@ -32,7 +32,7 @@ from deltasmelt.gold.builder.sizing import Sizing
 from deltasmelt.gold.compile.column_types import schema_of
 from deltasmelt.gold.incremental.change_feed import ChangeFeedUnreadableError
 from deltasmelt.silver.schema.ddl import NTZ
-from deltasmelt.silver.spark.access import own_session
+from deltasmelt.silver.spark.access import access_of
 from deltasmelt.silver.spark.semantics import unpinned
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class DocumentBuild:
     ) -> None:
         self.document, self.table, self.standing = standing.document, standing.table, standing
         self.largest: int | None = None
-        self._spark = spark = own_session(spark)
+        self._spark = spark = access_of(spark).child()
         self._unpinned = unpinned(spark)
         self._meaning = None if self._unpinned else meaning
         self._definitions: dict[str, TableDefinition] = {}

@@ -43,8 +43,7 @@ from deltasmelt.silver.fold.merge import prunable
 from deltasmelt.silver.run.marks import Mark, write
 from deltasmelt.silver.schema.ddl import MICROSECONDS, NTZ_FEATURE, TIMESTAMPS
 from deltasmelt.silver.schema.fields import ddl_of
-from deltasmelt.silver.spark.access import mark_settings
-from deltasmelt.silver.spark.tuning import FINE_PAGES, settings
+from deltasmelt.silver.spark.tuning import FINE_PAGES, mark_settings, settings
 from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from deltasmelt.gold.builder.memory import Machine, Plan, Sizes, assembly_plan, 
 from deltasmelt.gold.builder.spark_settings import LEAN, SINGLE_TASK
 from deltasmelt.gold.builder.weights import BYTES, fans_query, weights_query
 from deltasmelt.gold.builder.widths import average, below, many, most, places, recursions
-from deltasmelt.silver.spark.session_kind import cores_of, setting
-from deltasmelt.silver.spark.tuning import settings
+from deltasmelt.silver.spark.tuning import cores_of, setting, settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,8 +24,7 @@ from deltasmelt.gold.builder.build import CutViews
 from deltasmelt.gold.builder.spark_settings import HASH, LSN, SORTED, content_hash
 from deltasmelt.gold.compile.clauses import numbered
 from deltasmelt.gold.compile.compiler import compile_tree
-from deltasmelt.silver.spark.access import beside
-from deltasmelt.silver.spark.session_kind import computed
+from deltasmelt.silver.spark.access import beside, computed
 from deltasmelt.silver.spark.small_reads import table_at
 from deltasmelt.silver.spark.tuning import settings
 from deltasmelt.silver.sql import as_json, quote

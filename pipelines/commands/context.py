@@ -9,15 +9,14 @@ from deltasmelt.bronze.config.suggestions import suggestion
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.pipelines.selected import selected, there_are
-from deltasmelt.pipelines.spark.held_session import cancel, is_ours, lent
+from deltasmelt.pipelines.spark.held_session import Borrowed
 from deltasmelt.pipelines.spark.jvm_death import death_told
-from deltasmelt.pipelines.spark.remote import end_remote
 from deltasmelt.pipelines.spark.session import active_session, spark_session, stop_session
 from deltasmelt.pipelines.terminal.failures import without_secrets
 from deltasmelt.pipelines.terminal.interrupts import Terminated, terminable
 from deltasmelt.pipelines.terminal.jvm_errors import in_words
 from deltasmelt.pipelines.terminal.logs import spark_log
-from deltasmelt.silver.spark.session_kind import is_remote
+from deltasmelt.silver.spark.access import access_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,12 +43,13 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
     failure: BaseException | None = None
     with terminable():
         if given is not None:
-            told = death_told(pipeline.spark, log) if is_ours(given) or is_remote(given) else nullcontext()
-            with told, lent(given, pipeline.spark) as session:
+            borrowed = Borrowed(given)
+            told = death_told(pipeline.spark, log) if borrowed.end_is_silent else nullcontext()
+            with told, borrowed.work(pipeline.spark) as session:
                 try:
                     yield session
                 except (KeyboardInterrupt, Terminated):
-                    cancel(given, session)
+                    borrowed.cancel(session)
                     raise
             return
         spark = spark_session(
@@ -59,7 +59,7 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
             with death_told(pipeline.spark, log):
                 yield spark
         except (KeyboardInterrupt, Terminated):
-            end_remote(spark)
+            access_of(spark).abandon()
             raise
         except BaseException as error:  # noqa: BLE001 - raised again below, in words
             failure = in_words(error)

@@ -44,7 +44,7 @@ from deltasmelt.pipelines.runtime.progress_text import snapshot_text
 from deltasmelt.pipelines.runtime.wait_for_bronze import reach
 from deltasmelt.pipelines.spark.remote import is_elsewhere
 from deltasmelt.pipelines.terminal.output import counted
-from deltasmelt.silver.spark.session_kind import runs_locally
+from deltasmelt.silver.spark.access import access_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -188,7 +188,7 @@ def prove(
     if not tables:
         return proof
     local = (
-        runs_locally(given)
+        access_of(given).runs_locally
         if given is not None
         else not is_elsewhere(pipeline.spark) and is_local(pipeline.spark.get("spark.master", "local"))
     )

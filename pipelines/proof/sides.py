@@ -21,9 +21,8 @@ from deltasmelt.silver.errors import failure, table_error
 from deltasmelt.silver.fresh import FreshTables
 from deltasmelt.silver.run.failed_tables import answers
 from deltasmelt.silver.schema.catalog import histories, history_of, silver_catalog
-from deltasmelt.silver.spark.access import beside, share, unshare
+from deltasmelt.silver.spark.access import access_of, beside
 from deltasmelt.silver.spark.errors import outage
-from deltasmelt.silver.spark.session_kind import is_remote
 from deltasmelt.silver.verify.compare import TableComparison, compare
 from deltasmelt.silver.verify.source_rows import source_rows
 
@@ -120,9 +119,10 @@ class Sides:
 
     def close(self) -> None:
         """Drop the views."""
-        if not is_remote(self._spark):  # there, they ended with the session in which they were
+        access = access_of(self._spark)
+        if access.shares_views:  # any other view ended with its session
             for view in self._views:
-                unshare(self._spark, view)
+                access.unshare(view)
         self._silver.close()
 
     def _with_history(self, table: SilverTable) -> Iterable[SilverTable]:
@@ -164,7 +164,7 @@ class Sides:
         if why := _other_types(source, rows, session.table(stored)):
             return Unproven(name, why)
         view = f"smelt_source_{uuid.uuid4().hex}"
-        shared = share(rows, view)
+        shared = access_of(session).share(rows, view)
         self._views.append(view)
         sampled = self._sample is not None and has_sample(source.relation, self._settings.types)
         silvers = session.table(stored).columns

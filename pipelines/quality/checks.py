@@ -31,7 +31,7 @@ from deltasmelt.pipelines.quality.expectations import FOREIGN_KEY, LOG_SUITE, Le
 from deltasmelt.pipelines.quality.references import check_references
 from deltasmelt.pipelines.quality.suite_files import OF_QUERY, QUERY, misnamed, placeholders
 from deltasmelt.silver.schema.live_rows import live_rows
-from deltasmelt.silver.spark.session_kind import kept_or_not
+from deltasmelt.silver.spark.access import kept_or_not
 from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ After each cycle, `after_cycle` checks at no cost whether a run is due. A due ru
 own, on a session beside the pipeline's, unless another run is under way. So a cycle waits for no run, and
 sees none of its settings and views. The run caches no table, because the pipeline's work needs the memory.
 Findings and failures are logged and printed in a line; nothing in the run affects the pipeline. Its jobs have
-a share of the cores (`silver.spark.tuning.in_background`). In a session without fair scheduling, a job of a
+a share of the cores (`silver.spark.access.Jvm`). In a session without fair scheduling, a job of a
 cycle waits for the one job of the run before.
 
 The newest run in `quality.results` decides when the next is due, also after a restart and beside runs by
@@ -25,8 +25,7 @@ from deltasmelt.pipelines.quality.engine import short_cause
 from deltasmelt.pipelines.quality.results import newest_run
 from deltasmelt.pipelines.quality.run import run_quality
 from deltasmelt.pipelines.terminal.logs import log_folder
-from deltasmelt.silver.spark.access import beside
-from deltasmelt.silver.spark.tuning import in_background
+from deltasmelt.silver.spark.access import access_of, beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +106,7 @@ class QualityBeside:
     def _run(self, spark: SparkSession) -> None:
         report = log_folder(self._pipeline.pipeline) / "quality.html"
         try:
-            in_background(spark, "quality")
+            access_of(spark).in_background("quality")
             with beside(spark) as session:
                 result = run_quality(
                     session, self._pipeline, report=report, in_memory=False, ended=self._ended.is_set

@@ -19,7 +19,6 @@ key is stated for two tables with equal lower-case names.
 from __future__ import annotations
 
 import logging
-import os
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -35,14 +34,8 @@ if TYPE_CHECKING:
     from deltasmelt.silver.schema.catalog import SilverTable
 
 _LOGGER: Final = logging.getLogger("deltasmelt.run")
-_DATABRICKS: Final = "DATABRICKS_RUNTIME_VERSION"
 _LINES: Final = 300
 """Length of a logged reason."""
-
-
-def has_constraints() -> bool:
-    """Check whether the session's catalog supports informational constraints: on Databricks."""
-    return _DATABRICKS in os.environ
 
 
 def constraint_of(name: str) -> str:

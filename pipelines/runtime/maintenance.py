@@ -68,7 +68,7 @@ from deltasmelt.pipelines.runtime.table_files import (
 from deltasmelt.pipelines.terminal.failures import without_secrets
 from deltasmelt.silver.errors import cause
 from deltasmelt.silver.run.failed_tables import answers
-from deltasmelt.silver.spark.access import own_session
+from deltasmelt.silver.spark.access import access_of
 from deltasmelt.silver.spark.tuning import FINE_PAGES, change
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class Maintenance:
         layers: Sequence[Layer] = ("silver", "gold"),
         shapes: Mapping[str, SilverTable] | None = None,
     ) -> None:
-        self._spark = own_session(spark)
+        self._spark = access_of(spark).child()
         for name, value in _SETTINGS.items():
             change(self._spark, name, value)
         self._lake = lake

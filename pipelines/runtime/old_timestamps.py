@@ -69,7 +69,7 @@ def renewed(spark: SparkSession, address: str, table: DeltaTable, check: Callabl
     """Rewrite a table if a file holds timestamps as INT96; return whether the table was rewritten.
 
     Args:
-        spark: an own session (`silver.spark.access.own_session`).
+        spark: a session of this project (`silver.spark.access.Jvm.child`).
         address: the table as SQL names it.
         table: the table's log.
         check: called before each commit; raises if this process no longer holds the layer's lock.

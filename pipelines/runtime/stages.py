@@ -39,7 +39,7 @@ from deltasmelt.bronze.lsn import ZERO
 from deltasmelt.bronze.store.position import PositionWatch
 from deltasmelt.bronze.store.relations import RelationsWatch, read_relations
 from deltasmelt.gold.cycle import Gold
-from deltasmelt.pipelines.runtime.catalog_keys import CatalogKeys, has_constraints
+from deltasmelt.pipelines.runtime.catalog_keys import CatalogKeys
 from deltasmelt.pipelines.runtime.catalog_names import CatalogNames
 from deltasmelt.pipelines.runtime.clustering import by_name, clustered
 from deltasmelt.pipelines.runtime.locks import writing
@@ -50,6 +50,7 @@ from deltasmelt.silver.run.long_work import GRACE_SECONDS
 from deltasmelt.silver.schema.catalog import silver_catalog
 from deltasmelt.silver.spark.errors import outage
 from deltasmelt.silver.spark.lazy_session import lazily
+from deltasmelt.silver.spark.tuning import on_databricks
 
 if TYPE_CHECKING:
     import threading
@@ -248,7 +249,7 @@ class Stages:
                 raise vanished(self._lake.place)
             if position is not None and (position.version != self._seen or self._may_take(at_once=at_once)):
                 begun = time.monotonic()
-                if self._catalog is not None and has_constraints():
+                if self._catalog is not None and on_databricks():
                     self._keys = self._keys or CatalogKeys(self._spark.get(), self._catalog)
                 release = None if self._keys is None else self._keys.release
                 with self._writing(self._silver):

@@ -35,7 +35,7 @@ from deltasmelt.bronze.lake.location import local_folder
 from deltasmelt.bronze.store.position import PositionWatch
 from deltasmelt.pipelines.runtime.locks import lake_lock
 from deltasmelt.pipelines.runtime.reader_supervision import STOP_SECONDS, TOLD_SECONDS, ReaderProcess
-from deltasmelt.pipelines.spark.held_session import cancel, lent
+from deltasmelt.pipelines.spark.held_session import Borrowed
 from deltasmelt.pipelines.spark.jvm_death import death_told
 from deltasmelt.pipelines.spark.launch import meaning
 from deltasmelt.pipelines.spark.session import SPARK_STOP_SECONDS, active_session, spark_session, stop_session
@@ -184,7 +184,7 @@ class Supervisor:
         self._done = threading.Event()
         self._failure: BaseException | None = None
         self._held = ExitStack()
-        self._given: SparkSession | None = None
+        self._given: Borrowed | None = None
         self._worker: threading.Thread | None = None
         self._progress = progress
         self._lazy: LazySession | None = None
@@ -272,8 +272,8 @@ class Supervisor:
         given = active_session()
         if given is None:
             return LazySession(self._start_spark, meaning=meaning(self._pipeline.spark))
-        self._given = given
-        self.spark = self._held.enter_context(lent(given, self._pipeline.spark))
+        self._given = Borrowed(given)
+        self.spark = self._held.enter_context(self._given.work(self._pipeline.spark))
         return lazily(self.spark)
 
     def _start_spark(self) -> SparkSession:
@@ -372,6 +372,6 @@ class Supervisor:
             if self._given is None:
                 stop_session(spark)
             elif self._worker is not None and self._worker.is_alive():
-                cancel(self._given, spark)
+                self._given.cancel(spark)
             if self._worker is not None:
                 self._worker.join(_WORKER_SECONDS)

@@ -44,12 +44,18 @@ from typing import TYPE_CHECKING, Any, Final
 from deltasmelt.bronze.errors import DefiniteError, SmeltError, TransientError
 from deltasmelt.bronze.lake.catalog.session import is_local
 from deltasmelt.pipelines.spark.remote import address_of, remote_session, require_server
-from deltasmelt.pipelines.spark.session import active_session, require_pyspark, spark_session, stop_session
+from deltasmelt.pipelines.spark.session import (
+    SPARK_STOP_SECONDS,
+    active_session,
+    require_pyspark,
+    spark_session,
+    stop_session,
+)
 from deltasmelt.pipelines.terminal.failures import foreign_text, without_secrets
 from deltasmelt.pipelines.terminal.jvm_errors import in_words, spark_message
 from deltasmelt.pipelines.terminal.logs import spark_log
+from deltasmelt.silver.spark.access import access_of
 from deltasmelt.silver.spark.errors import of_grpc
-from deltasmelt.silver.spark.session_kind import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -95,7 +101,7 @@ class SparkExecutors:
         Raises:
             TransientError: ``snapshot-task-failed``.
         """
-        if not is_remote(self._spark):
+        if not access_of(self._spark).may_never_answer:
             return self._said(work)
         return answer_of(lambda: self._said(work), self._is_given_up)
 
@@ -205,7 +211,8 @@ def spark_executors(settings: dict[str, str], *, workers: int, log: Path) -> Ite
         yield SparkExecutors(session)
     finally:
         if given is None:
-            _end(session)
+            may_wait = access_of(session).may_never_answer
+            stop_session(session, patience=_GIVE_UP_SECONDS if may_wait else SPARK_STOP_SECONDS)
 
 
 def _start(settings: dict[str, str], workers: int, log: Path) -> SparkSession:
@@ -218,20 +225,6 @@ def _start(settings: dict[str, str], workers: int, log: Path) -> SparkSession:
     if python is not None:
         os.environ.setdefault("PYSPARK_PYTHON", python)  # pyspark reads it nowhere else
     return spark_session({**_OURS, **settings, "spark.master": master}, log=log, brief=True)
-
-
-def _end(session: SparkSession) -> None:
-    """Stop a session of ours; one at a server that does not answer is left to the server."""
-    if not is_remote(session):
-        stop_session(session)
-        return
-    ending = threading.Thread(target=stop_session, args=(session,), name="smelt-executors-end", daemon=True)
-    ending.start()
-    ending.join(_GIVE_UP_SECONDS)
-    if ending.is_alive():
-        remote: Any = session
-        remote.client._channel.close()  # noqa: SLF001 - all that ends what is asked without a deadline
-        ending.join(_GIVE_UP_SECONDS)
 
 
 def _failure(error: Exception) -> SmeltError:

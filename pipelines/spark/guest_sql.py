@@ -26,7 +26,7 @@ from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.lake import delta
 from deltasmelt.pipelines.spark.lake_sql import LakeSql
 from deltasmelt.pipelines.spark.sql_names import aliased, with_views
-from deltasmelt.silver.spark.session_kind import is_remote
+from deltasmelt.silver.spark.access import access_of
 from deltasmelt.silver.spark.tuning import settings
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class GuestSql(LakeSql):
         self, spark: SparkSession, pipeline: Pipeline, cut: ConsistentCut, views: Views | None = None
     ) -> None:
         super().__init__(spark, pipeline, cut)
-        self._stay = is_remote(spark)
+        self._stay = not access_of(spark).shares_views
         self._views = views if views is not None and self._stay else Views()
         self._newest: dict[TableAddress, int | None] = {}
 

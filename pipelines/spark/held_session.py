@@ -1,31 +1,24 @@
-"""The session of a lake that a program has open: the one that is there, or one of our own when it is needed.
+"""Sessions that a program or command did not start for itself: borrowed, held open, or of a catalog.
 
-A session that something else started is used as it is, and never stopped. While work of ours runs in it, its
-statements mean what they mean in our own (`lent`). A DataFrame runs later, under its owner's settings.
+**Borrowed** (`Borrowed`): a session of a notebook or of Databricks, while work of this project runs in it.
+The statements of the work mean what they mean in a session of this project: the settings that decide the
+meaning are set, and restored afterwards. The session's owner decides how statements are run, and a setting
+that the session guards stays as it is. A session of a JVM is lent itself. At a Spark Connect server the work
+runs in a clone, and the owner's settings never change. When the block ends, however it does, the server ends
+the clone and each session that was made beside the clone. So no statement still writes once the lake's lock
+is released, and no view is left.
 
-A session that has ended is forgotten as soon as a statement finds that out (`told`): what comes next starts
-another one. Of somebody else's there may be no other; then it is found ended again.
+**Held** (`HeldSession`): the session of a lake that a program has open. An existing session is borrowed, and
+never stopped. Otherwise a session is started when it is first needed. A DataFrame runs later, under the
+settings of its session's owner. A session that has ended is forgotten as soon as a statement finds that out
+(`told`), and the next call starts another session. A borrowed session has no successor; the next call then
+finds again that the session has ended.
 
-**A lake in a catalog** is looked at through Spark alone. Whatever looks at it within `told` does so through a
-session beside this one, as the commands do (`pipelines.spark.held_session`); it ends with `close`.
-
-The session through which the tables of a catalog are opened, for a lake without a path.
-
-Commands look at the lake before they know whether they need Spark. Of a catalog's tables nothing can be seen
-without it. So the first look starts the session, or takes the one that is there, and whatever the command
-does afterwards finds it as the active one. One that was started here ends with the process (`is_ours`).
-
-The tables are opened in a session beside it (`silver.spark.access.own_session`). An owner's own settings may
-change what is written; its own mark would have Delta skip all commits but the first.
-
-A session of somebody else's (a notebook's, Databricks') while work of ours runs in it.
-
-Its statements mean what they mean in our own: what decides that is set, and put back. How they are run is
-left to the session's owner. A setting that the session guards stays as it is.
-
-**At a Spark Connect server** the work runs in a clone. The owner's settings stay as they are meanwhile. When
-the block ends, however it does, the server ends the clone and all that was made beside it. So nothing is left
-that still writes once the lake's lock is given back, and no view is left.
+**Of a catalog** (`serve_catalog`): the tables of a lake without a path can be opened through Spark alone, and
+commands read the lake before they know whether they need Spark. So the first read starts the session, or
+takes the existing one, and the rest of the command finds that session as the active one. A session that was
+started for the catalog ends with the process (`is_ours`). The tables are opened in a child of the session: an
+owner's own settings may change what is written.
 """
 
 from __future__ import annotations
@@ -33,7 +26,8 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.lake.catalog.session import serve
 from deltasmelt.pipelines.spark.guest_sql import Views, old_versions
@@ -44,11 +38,12 @@ from deltasmelt.pipelines.spark.session import active_session, spark_session, st
 from deltasmelt.pipelines.terminal.interrupts import Terminated
 from deltasmelt.pipelines.terminal.jvm_errors import spark_message
 from deltasmelt.pipelines.terminal.logs import spark_log
-from deltasmelt.silver.spark.access import own_session, release, work_beside
-from deltasmelt.silver.spark.session_kind import is_remote
+from deltasmelt.silver.spark.access import access_of
+from deltasmelt.silver.spark.connect import Connect, cancel_work
+from deltasmelt.silver.spark.tuning import change
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -57,9 +52,9 @@ if TYPE_CHECKING:
 
 _LOCK: Final = threading.Lock()
 _CANCEL_SECONDS: Final = 5.0
-_SESSION_LOGGER = logging.getLogger("deltasmelt.run")
+_LOGGER: Final = logging.getLogger("deltasmelt.session")
 _started: str | None = None
-"""What was started here (`_name_of`)."""
+"""Name of the session that `serve_catalog` started (`Access.name`)."""
 _beside: tuple[str, SparkSession] | None = None
 """What is active, and a session beside it."""
 
@@ -75,115 +70,87 @@ def serve_catalog(pipeline: Pipeline) -> None:
         return
 
     def session() -> SparkSession:
-        from deltasmelt.pipelines.spark.session import active_session, spark_session  # noqa: PLC0415 - loads Spark
-        from deltasmelt.pipelines.terminal.logs import spark_log  # noqa: PLC0415
-        from deltasmelt.silver.spark.access import own_session  # noqa: PLC0415
-
         global _started, _beside  # noqa: PLW0603 - of the process, as Spark's active session is
         with _LOCK:  # of two threads that look first, one starts it
             found = active_session()
             if found is None:
                 found = spark_session(pipeline.spark, log=spark_log(pipeline.pipeline))
-                _started = _name_of(found)
-            if _beside is None or _beside[0] != _name_of(found):
-                _beside = _name_of(found), own_session(found)
+                _started = access_of(found).name
+            name = access_of(found).name
+            if _beside is None or _beside[0] != name:
+                _beside = name, access_of(found).child()
             return _beside[1]
 
     serve(lake.catalog, session)
 
 
-def _name_of(session: SparkSession) -> str:
-    """Names an application, or a session at a server; PySpark gives another object for it each time."""
-    from deltasmelt.silver.spark.session_kind import is_remote  # noqa: PLC0415 - loads Spark
+@dataclass(frozen=True, slots=True)
+class Borrowed:
+    """A session that was there before: of a notebook, of Databricks, or of `serve_catalog`.
 
-    remote: Any = session
-    return str(remote.session_id if is_remote(session) else session.sparkContext.applicationId)
-
-
-def is_ours(session: SparkSession) -> bool:
-    """Whether a session was started here, and is nobody else's."""
-    return _started is not None and _name_of(session) == _started
-
-
-def cancel(session: SparkSession, work: SparkSession) -> None:
-    """Have a session that was started here run nothing any more, and of another nothing of ours at a server.
-
-    A thread of its own asks for it: the caller's may have been interrupted within a call of Spark.
-
-    Args:
-        session: the session.
-        work: in which our work runs (`pipelines.spark.held_session`): itself, or at a server one beside it.
+    Attributes:
+        spark: the session.
     """
-    if not is_ours(session) and work is session:
-        return
-    asking = threading.Thread(target=_cancel, args=(session, work), name="smelt-cancel", daemon=True)
-    asking.start()
-    asking.join(_CANCEL_SECONDS)
 
+    spark: SparkSession
 
-def _cancel(session: SparkSession, work: SparkSession) -> None:
-    from deltasmelt.silver.spark.access import interrupt_clones  # noqa: PLC0415
-    from deltasmelt.silver.spark.session_kind import is_remote  # noqa: PLC0415 - loads Spark
+    @property
+    def is_ours(self) -> bool:
+        """Check whether this process started the session for a catalog, and no program owns it."""
+        return _started is not None and access_of(self.spark).name == _started
 
-    try:
-        if not is_ours(session):
-            interrupt_clones(work)
-        elif is_remote(session):
-            session.interruptAll()
-            interrupt_clones()
-        else:
-            session.sparkContext.cancelAllJobs()
-    except Exception as error:  # noqa: BLE001 - this process ends anyhow
-        _SESSION_LOGGER.info("what still runs could not be cancelled: %s", error)
+    @property
+    def end_is_silent(self) -> bool:
+        """Check whether no owner but this process learns that the session has ended."""
+        return self.is_ours or isinstance(access_of(self.spark), Connect)
 
+    @contextmanager
+    def work(self, given: Mapping[str, str]) -> Iterator[SparkSession]:
+        """Yield a session that interprets statements as a session of this project would.
 
-@contextmanager
-def lent(session: SparkSession, given: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A session for work of ours that interprets statements as our own would.
+        The owner's session is as it was before, once the block ends.
 
-    Args:
-        session: theirs; as it was before, once the block ends.
-        given: the pipeline file's `spark` section.
-    """
-    if is_remote(session):
-        with work_beside(session) as ours:  # which has what decides that
-            _set(ours, {name: value for name, value in given.items() if name != REMOTE})
-            yield ours
-        return
-    from deltasmelt.silver.spark.semantics import PINNED, legacy, pin  # noqa: PLC0415 - the reader must not load Spark
-    from deltasmelt.silver.spark.tuning import put_back  # noqa: PLC0415
+        Args:
+            given: the pipeline file's `spark` section.
+        """
+        wanted = {name: value for name, value in given.items() if name != REMOTE}
+        with access_of(self.spark).lent(wanted, (KeyboardInterrupt, Terminated)) as (session, settings):
+            _set(session, settings)
+            yield session
 
-    before = _before(session, {**PINNED, **legacy(session), **given})
-    try:
-        pin(session)
-        _set(session, {name: value for name, value in given.items() if name in before})
-        yield session
-    except (KeyboardInterrupt, Terminated):
-        raise  # the connection to the JVM is in the middle of a call, and would take its answer for another's
-    except BaseException:
-        put_back(session, before)
-        raise
-    put_back(session, before)
+    def cancel(self, work: SparkSession) -> None:
+        """Cancel what runs in a session of `serve_catalog`, or the work in an owner's session at a server.
+
+        A thread of its own sends the request: the caller's thread may have been interrupted within a call of
+        Spark.
+
+        Args:
+            work: the session that `work` yielded.
+        """
+        if not self.is_ours and work is self.spark:
+            return
+        asking = threading.Thread(target=self._cancel, args=(work,), name="smelt-cancel", daemon=True)
+        asking.start()
+        asking.join(_CANCEL_SECONDS)
+
+    def _cancel(self, work: SparkSession) -> None:
+        try:
+            if self.is_ours:
+                access_of(self.spark).cancel()
+            else:
+                cancel_work(work)
+        except Exception as error:  # noqa: BLE001 - this process ends anyhow
+            _LOGGER.info("what still runs could not be cancelled: %s", error)
 
 
 def _set(session: SparkSession, given: Mapping[str, str]) -> None:
     from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
-
-    from deltasmelt.silver.spark.tuning import change  # noqa: PLC0415
 
     for name, value in given.items():
         try:
             change(session, name, value)
         except PySparkException as error:
             raise refused(name, spark_message(error).partition("\n")[0]) from None
-
-
-def _before(session: SparkSession, names: Iterable[str]) -> dict[str, str | None]:
-    """Settings that may be set, as they are."""
-    return {name: session.conf.get(name, None) for name in names if session.conf.isModifiable(name)}
-
-
-_LOGGER: Final = logging.getLogger("deltasmelt.session")
 
 
 class HeldSession:
@@ -232,8 +199,8 @@ class HeldSession:
         with self._lock:
             session = self.get()
             if self._beside is None:
-                self._beside = own_session(session)
-                self._undo.callback(release, self._beside)
+                self._beside = access_of(session).child()
+                self._undo.callback(access_of(self._beside).release)
             return self._beside
 
     @contextmanager
@@ -246,7 +213,8 @@ class HeldSession:
         with self.told():
             session = self.get()
             theirs = self._log is None
-            with lent(session, self._pipeline.spark) if theirs else work_beside(session) as ours:
+            given = self._pipeline.spark
+            with Borrowed(session).work(given) if theirs else access_of(session).work() as ours:
                 yield ours
 
     @contextmanager
@@ -293,10 +261,9 @@ class HeldSession:
         self._activate(before)
 
     def _activate(self, session: SparkSession | None) -> None:
-        """Make a session the active one again; at a server none was made active by that."""
-        if session is None or is_remote(session) or active_session() is session:
-            return
-        session.createDataFrame([], "nothing INT")
+        """Make a session the active session again."""
+        if session is not None and active_session() is not session:
+            session.createDataFrame([], "nothing INT")  # at a server the active session never changed
 
     def close(self) -> None:
         """Stop the session if it is our own; leave any other as it was. What comes next gets another one."""

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltasmelt.bronze.errors import DefiniteError, SmeltError, causes
 from deltasmelt.pipelines.spark.remote import address_of, host_of, lost_server
-from deltasmelt.pipelines.spark.session import DEFAULT_HEAP, jvm_process
+from deltasmelt.pipelines.spark.session import DEFAULT_HEAP
+from deltasmelt.silver.spark.access import jvm_process
 from deltasmelt.silver.spark.errors import is_lost
 
 if TYPE_CHECKING:

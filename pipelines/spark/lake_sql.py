@@ -38,8 +38,8 @@ from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.pipelines.spark.sql_names import odd_views, with_views
 from deltasmelt.pipelines.spark.sql_writes import refuse_writing, spelled_out
 from deltasmelt.pipelines.terminal.jvm_errors import spark_message
-from deltasmelt.silver.spark.session_kind import is_remote
-from deltasmelt.silver.spark.small_reads import may_read_files, plain_files
+from deltasmelt.silver.spark.access import access_of
+from deltasmelt.silver.spark.small_reads import plain_files
 from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class LakeSql:
         self.cut = cut_of(pipeline) if cut is None else cut
         self.documents = [name for layer, name in self.cut.versions if layer == "gold"]
         self._known = tables_at(self._lake, self.cut)
-        self._temporary = is_remote(spark) or self._lake.path is None
+        self._temporary = not access_of(spark).shares_views or self._lake.path is None
         self._odd = self._named_apart()
         self._registered: dict[tuple[Layer, str], tuple[str, str]] = {}
         self._schemas: set[Layer] = set()
@@ -327,7 +327,8 @@ class LakeSql:
     def _read_directly(self, table: tuple[Layer, str]) -> bool:
         """Show a small table by a view of its files' rows; False where Delta has to read it."""
         made, (layer, name) = self._direct(table), table
-        if made is None or table in self._odd or not self._is_alone(table) or not may_read_files(self._spark):
+        may_read = access_of(self._spark).may_read_files
+        if made is None or table in self._odd or not self._is_alone(table) or not may_read:
             return False
         files = plain_files(self._lake, layer, name, self.cut.versions[table])
         if files is None:

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, causes
 from deltasmelt.pipelines.terminal.jvm_errors import spark_message
-from deltasmelt.silver.spark.access import interrupt_clones, keep_alive, release_all
+from deltasmelt.silver.spark.access import access_of
+from deltasmelt.silver.spark.connect import Connect
 from deltasmelt.silver.spark.errors import of_grpc
-from deltasmelt.silver.spark.session_kind import is_remote
+from deltasmelt.silver.spark.tuning import on_databricks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,8 +36,6 @@ _LOGGER: Final = logging.getLogger("deltasmelt.session")
 
 REMOTE: Final = "spark.remote"
 VARIABLE: Final = "SPARK_REMOTE"
-DATABRICKS: Final = "DATABRICKS_RUNTIME_VERSION"
-"""Variable of every process on Databricks, where a session is there already or is given."""
 
 _ADDRESS: Final = re.compile(
     r"sc://(?P<host>(?:\[[0-9A-Fa-f:.]+\]|[^\s/;:@?#\[\]]+)(?::(?P<port>[0-9]{1,5}))?)"
@@ -103,7 +102,7 @@ def problem_of(address: str) -> str | None:
 
 def is_elsewhere(settings: Mapping[str, str]) -> bool:
     """Whether something else than this process runs Spark."""
-    return DATABRICKS in os.environ or address_of(settings) is not None
+    return on_databricks() or address_of(settings) is not None
 
 
 def require_server(settings: Mapping[str, str], *, code: str, where: str, otherwise: str) -> None:
@@ -118,7 +117,7 @@ def require_server(settings: Mapping[str, str], *, code: str, where: str, otherw
     Raises:
         ConfigurationError: there is none, or what is named is no address of one.
     """
-    if address_of(settings) is None and DATABRICKS in os.environ:
+    if address_of(settings) is None and on_databricks():
         raise ConfigurationError(
             "on Databricks the reader is a process beside the driver's, to which no Spark session is given",
             code=code,
@@ -155,10 +154,11 @@ def remote_session(settings: Mapping[str, str]) -> SparkSession:
         if address is None:
             raise
         raise _refused_address(error) from None
-    if address is not None and is_remote(session):
-        _check_answers(session, address)
-    if is_remote(session):
-        keep_alive(session)
+    access = access_of(session)
+    if isinstance(access, Connect):
+        if address is not None:
+            _check_answers(session, address)
+        access.keep()
     return session
 
 
@@ -197,19 +197,6 @@ def _check_answers(session: SparkSession, address: str) -> None:
             remedy=f"start it, or correct {VARIABLE}; without that, Spark runs on this machine",
         ) from None
     client.set_retry_policies([later])
-
-
-def end_remote(spark: SparkSession) -> None:
-    """Have a server end all that runs in sessions of ours; of a JVM of this process, nothing is done."""
-    if not is_remote(spark):
-        return
-    try:
-        spark.interruptAll()
-        interrupt_clones()
-        release_all()
-        spark.stop()
-    except Exception as error:  # noqa: BLE001 - this process ends anyhow
-        _LOGGER.info("the server could not be told of the end: %s", error)
 
 
 def host_of(address: str) -> str:

@@ -30,7 +30,7 @@ import threading
 import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
 from deltasmelt.bronze.lake.catalog.session import is_local
@@ -43,8 +43,8 @@ from deltasmelt.pipelines.spark.launch import JVM_OPTIONS, jvm_options, launch, 
 from deltasmelt.pipelines.spark.remote import REMOTE, is_elsewhere, remote_session
 from deltasmelt.pipelines.terminal.jvm_errors import spark_message
 from deltasmelt.pipelines.terminal.output import waiting
-from deltasmelt.silver.spark.access import end, release_all
-from deltasmelt.silver.spark.session_kind import all_settings, cores_of, is_remote
+from deltasmelt.silver.spark.access import access_of, context_class
+from deltasmelt.silver.spark.tuning import all_settings, cores_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -195,20 +195,9 @@ def active_session() -> SparkSession | None:
             return SparkSession.active()
         except PySparkException:  # none of any thread
             return None
-    if session is None and _context()._active_spark_context is not None:  # noqa: SLF001 - another thread's
+    if session is None and context_class()._active_spark_context is not None:  # noqa: SLF001 - another thread's
         return SparkSession.builder.getOrCreate()
     return session
-
-
-def _context() -> Any:
-    """The class that holds a JVM of this process; a client of Spark Connect alone comes without it."""
-    import pyspark  # noqa: PLC0415 - the reader must not load Spark
-
-    return getattr(pyspark, "SparkContext", _NoContext)
-
-
-class _NoContext:
-    _active_spark_context = _gateway = _jvm = None
 
 
 def require_pyspark() -> None:
@@ -229,13 +218,6 @@ def default_log() -> Path:
     return Path(base) / "deltasmelt" / f"spark-{os.getpid()}.log"
 
 
-def jvm_process() -> subprocess.Popen[bytes] | None:
-    """The JVM's process, where this one started it."""
-    gateway: Any = _context()._gateway  # noqa: SLF001 - the only way to the process that launch_gateway started
-    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
-    return process
-
-
 def stop_session(spark: SparkSession, *, patience: float = SPARK_STOP_SECONDS) -> int | None:
     """Stop a session that `spark_session` started, and wait until its JVM is gone.
 
@@ -248,18 +230,17 @@ def stop_session(spark: SparkSession, *, patience: float = SPARK_STOP_SECONDS) -
     Returns:
         How the JVM ended, as `subprocess.Popen.returncode` says it; None where it is somebody else's.
     """
-    process, until = jvm_process(), time.monotonic() + patience
+    access, until = access_of(spark), time.monotonic() + patience
+    process = access.process()
     # A JVM or a server that never answers: the thread ends with the JVM, or with this process.
-    stopping = threading.Thread(target=_stop_in_order, args=(spark,), name="spark-stop", daemon=True)
+    stopping = threading.Thread(target=access.end, name="spark-stop", daemon=True)
     stopping.start()
     stopping.join(patience)
-    if is_remote(spark):
-        return None
     if stopping.is_alive():
-        _forget_session()
+        access.forget()
     if process is None or process.stdin is None:
         return None
-    context = _context()
+    context = context_class()
     context._gateway = context._jvm = None  # noqa: SLF001 - so that another session could be started
     process.stdin.close()  # the JVM watches it, and ends
     try:
@@ -269,28 +250,6 @@ def stop_session(spark: SparkSession, *, patience: float = SPARK_STOP_SECONDS) -
         process.wait()
     local_folder.remove()
     return process.returncode
-
-
-def _stop_in_order(spark: SparkSession) -> None:
-    if is_remote(spark):
-        release_all()
-        end(spark)
-        spark.stop()  # it raises nothing
-        return
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            spark.stop()
-    except Exception as error:  # noqa: BLE001 - of a JVM that is gone; another error says why
-        _LOGGER.info("Spark did not stop in order: %s", error)
-        _forget_session()
-
-
-def _forget_session() -> None:
-    """Have no session be taken for a living one by whoever starts the next in this process."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - the reader must not load Spark
-
-    SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
-    _context()._active_spark_context = None  # noqa: SLF001
 
 
 def _quiet() -> None:

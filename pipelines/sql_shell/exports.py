@@ -128,10 +128,10 @@ def _name(made: Path, place: Path) -> None:
 
 
 def _write_parquet(spark: SparkSession, frame: DataFrame, folder: Path, *, one_file: bool) -> None:
-    from deltasmelt.silver.spark.session_kind import is_remote  # noqa: PLC0415 - Spark is up by now
+    from deltasmelt.silver.spark.access import access_of  # noqa: PLC0415 - Spark is up by now
     from deltasmelt.silver.spark.tuning import settings  # noqa: PLC0415
 
-    if is_remote(frame.sparkSession):  # its tasks see another machine's files
+    if not access_of(frame.sparkSession).tasks_write_here:  # its tasks see another machine's files
         folder.mkdir()
         with running():
             pq.write_table(frame.toArrow(), folder / "part-0.parquet")

@@ -6,7 +6,7 @@ only waits. At Ctrl-C a further thread cancels the tag repeatedly: between two j
 
 The tag belongs to jobs (`SparkContext.addJobTag`). A tag of the session (`SparkSession.addTag`) would miss
 the jobs of `toLocalIterator`, which run in a thread of the JVM. A Spark Connect server has session tags
-alone, and misses no job; clones of the session (`silver.spark.access`) are cancelled whole.
+alone, and misses no job; clones of the session (`silver.spark.connect`) are cancelled whole.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from deltasmelt.pipelines.spark.jvm_death import death
 from deltasmelt.pipelines.spark.session import spark_session, stop_session
 from deltasmelt.pipelines.terminal.jvm_errors import in_words
 from deltasmelt.pipelines.terminal.logs import spark_log
-from deltasmelt.silver.spark.access import interrupt_clones
-from deltasmelt.silver.spark.session_kind import is_remote
+from deltasmelt.silver.spark.access import access_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -218,14 +217,12 @@ class _Task:
             if self.cancelled.is_set():
                 return
             spark = self._warm.session()
-            if is_remote(spark):
-                spark.addTag(self._tag)
-            else:
-                spark.sparkContext.addJobTag(self._tag)
+            access = access_of(spark)
+            access.tag(self._tag)
             try:
                 self._work(spark)
             except BaseException:
-                _cancel(spark, self._tag)  # the pager was left, say: nobody asks for further rows
+                access.cancel_tag(self._tag)  # the pager was left, say: nobody asks for further rows
                 raise
         except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
             self.error = in_words(error)
@@ -235,18 +232,9 @@ class _Task:
     def _interrupt(self) -> None:
         while self._warm.up:
             try:
-                _cancel(self._warm.session(), self._tag)
+                access_of(self._warm.session()).cancel_tag(self._tag)
             except Exception:
                 _LOGGER.exception("a statement could not be cancelled")
                 return
             if self.done.wait(_AGAIN):
                 return
-
-
-def _cancel(spark: SparkSession, tag: str) -> None:
-    """Cancel the jobs with the tag; at a server also all work in clones of the session."""
-    if not is_remote(spark):
-        spark.sparkContext.cancelJobsWithTag(tag)
-        return
-    spark.interruptTag(tag)
-    interrupt_clones()

@@ -14,7 +14,6 @@ from deltasmelt.silver.run.failed_tables import FailedTables, answers
 from deltasmelt.silver.run.stored import Stored
 from deltasmelt.silver.run.table_log import SilverLog
 from deltasmelt.silver.schema.catalog import HISTORY_SUFFIX
-from deltasmelt.silver.spark.access import Sessions
 from deltasmelt.silver.spark.errors import outage
 
 if TYPE_CHECKING:
@@ -28,19 +27,6 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lake.location import Lake
     from deltasmelt.bronze.lsn import Lsn
     from deltasmelt.silver.schema.catalog import SilverTable
-
-
-class OneSession(Sessions):
-    """One session for all threads: a shell runs each statement in a thread of its own."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        super().__init__(spark)
-        self._own: SparkSession | None = None
-
-    def own(self) -> SparkSession:
-        """The one session."""
-        self._own = self._own or super().own()
-        return self._own
 
 
 class PinnedLog(SilverLog):

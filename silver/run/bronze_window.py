@@ -17,9 +17,7 @@ import pyarrow.compute as pc
 
 from deltasmelt.bronze.lake.catalog.table import CatalogTable
 from deltasmelt.bronze.store.contract import CHANGES
-from deltasmelt.silver.spark.access import share, unshare
-from deltasmelt.silver.spark.session_kind import computed
-from deltasmelt.silver.spark.small_reads import may_read_files
+from deltasmelt.silver.spark.access import access_of, computed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -131,7 +129,7 @@ class Source:
         ids = ", ".join(str(relation) for relation in relations)
         rows = rows.where(f"commit_lsn > {int(low)} AND commit_lsn <= {int(end)} AND relation_id IN ({ids})")
         kept = computed(rows.coalesce(1) if one else rows, now=False)
-        return share(kept, self._view)
+        return access_of(session).share(kept, self._view)
 
     def _plain_files(self, session: SparkSession, bronze: DeltaTable, later: Later) -> list[str]:
         """Where the files lie; none where a file alone does not say which rows count.
@@ -139,7 +137,8 @@ class Source:
         Of a table that every reader can read (version 1 of the protocol: no deletion vectors, no column
         mapping) and that is not partitioned, the rows are those of the files in its log.
         """
-        if self._lake.path is None or not may_read_files(session) or bronze.protocol().min_reader_version > 1:
+        may_read = self._lake.path is not None and access_of(session).may_read_files
+        if not may_read or bronze.protocol().min_reader_version > 1:
             return []
         folder = self._lake.uri("bronze", CHANGES)
         files = [f"{folder}/{path}" for path in later.paths]
@@ -149,5 +148,5 @@ class Source:
     def close(self) -> None:
         """Forget what is kept."""
         if self._session is not None:
-            unshare(self._session, self._view)
+            access_of(self._session).unshare(self._view)
             self._session = None

@@ -20,7 +20,7 @@ Why that is right, at each point:
 
 In one JVM Spark serves jobs first in, first out, unless ``spark.scheduler.mode`` is FAIR. Where it is, the
 long work's jobs form a pool of their own, and so do gold's. Each pool has its share of the cores
-(`silver.spark.tuning.in_background`).
+(`silver.spark.access.Jvm.in_background`).
 """
 
 from __future__ import annotations

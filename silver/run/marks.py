@@ -33,8 +33,7 @@ from typing import TYPE_CHECKING, Final
 from deltasmelt.bronze.lake.catalog import commit_marks
 from deltasmelt.bronze.lake.location import address_of, is_named
 from deltasmelt.silver.fold.upsert import as_merge
-from deltasmelt.silver.spark.access import mark_settings
-from deltasmelt.silver.spark.tuning import change, put_back, settings
+from deltasmelt.silver.spark.tuning import change, mark_settings, put_back, settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

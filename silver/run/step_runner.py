@@ -41,13 +41,13 @@ from deltasmelt.silver.schema.catalog import COMMIT_LSN, VALID_FROM_LSN
 from deltasmelt.silver.schema.clustering import clustered_again, is_optional
 from deltasmelt.silver.schema.comments import described
 from deltasmelt.silver.schema.ddl import adopted, feed_again
-from deltasmelt.silver.spark.access import mark_settings
 from deltasmelt.silver.spark.tuning import (
     ONE_TASK,
     REWRITTEN,
     SMALL,
     SMALL_TARGET,
     generate_code,
+    mark_settings,
     settings,
     tune,
 )

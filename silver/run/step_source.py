@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.silver.fold import row_versions
 from deltasmelt.silver.fold.fold import commits, fold, moves, unfolded
-from deltasmelt.silver.spark.session_kind import computed
+from deltasmelt.silver.spark.access import computed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -1,396 +1,311 @@
-"""Spark sessions of silver: one per thread, tuned for the window at hand; a continuous run warms them up.
+"""The access to Spark: what depends on the kind of a session is a method of the session's access.
 
-The mark that a statement writes is a setting of its session, so tables that are merged side by side need
-separate sessions. A new session begins with the static settings alone. What was set on the given one is
-copied, except what decides what values mean (`silver.spark.semantics`), and its owner's own mark: Delta would
-give that to our commits, and skip all but the first of them.
+`access_of` is the only place that distinguishes a session of a JVM (`Jvm`) from a session at a Spark Connect
+server (`silver.spark.connect.Connect`). Both classes have the same methods, so a caller asks for what it
+needs (`shares_views`, `may_read_files`, `child`, `cancel`, …) and never which kind a session is.
 
-**At a Spark Connect server** a new session is a clone of another, with its settings and its temporary views.
-It is released once nobody uses it, or the server would hold it for an hour. Until then it is kept alive, or
-the server would end it after an hour without work (`silver.spark.access`).
+**A child in a JVM** shares the application, the jars and the global views with its parent, and begins with
+the static settings alone. Settings of the parent are copied, except settings that decide what values mean
+(`silver.spark.semantics`), and the mark of the owner's own commits: Delta would give that mark to commits of
+this project, and skip all but the first. A child ends with its application.
 
-**A view that several sessions read** (`share`) is a global one where the session is a JVM's: of one
-application, and of one name that nobody else gives. A server has other users, and serverless compute refuses
-global views. There it is a view of one session, and those that read it are cloned from that one afterwards.
-
-Sessions at a Spark Connect server are asked something now and then, or the server would end them.
-
-It ends a session that nothing was asked of for a while, by default for an hour (`_TIMEOUT`). A continuous run
-has sessions that rest for longer: the one beside which the others are made, that of maintenance, that of a
-document whose tables do not change. Their views and settings would be gone, and with them the run.
-
-One thread asks each of them for that setting, which costs the server no job, and so learns how often it has
-to. It holds no session: one that was released, or that the server has lost, is left out. If the server does
-not answer, whoever has a statement there says so.
+The mark that a statement writes is a setting of its session, so tables that are merged in parallel need
+separate sessions: `Sessions` has one for each thread, and `beside` one for a block.
 """
 
 from __future__ import annotations
 
 import logging
-import re
+import sys
 import tempfile
 import threading
-from contextlib import contextmanager
+import warnings
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakSet
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
-from deltasmelt.bronze.errors import DefiniteError
-from deltasmelt.bronze.lake.catalog.commit_marks import USER_METADATA
-from deltasmelt.bronze.lake.foreign_commits import SIGNATURE
+from deltasmelt.bronze.lake.catalog.session import is_local
 from deltasmelt.silver.schema import ddl
-from deltasmelt.silver.spark.errors import is_lost, of_grpc, spark_errors
+from deltasmelt.silver.spark.connect import Connect
+from deltasmelt.silver.spark.errors import spark_errors
 from deltasmelt.silver.spark.lazy_session import lazily
-from deltasmelt.silver.spark.semantics import PINNED, pin
-from deltasmelt.silver.spark.session_kind import all_settings, is_remote, runs_locally
-from deltasmelt.silver.spark.tuning import LEAN_COMMITS, change, inherit, tune
+from deltasmelt.silver.spark.semantics import PINNED, legacy, pin
+from deltasmelt.silver.spark.tuning import (
+    MARK_SETTINGS,
+    all_settings,
+    lean,
+    on_databricks,
+    put_back,
+    setting,
+    tune,
+)
 from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    import subprocess
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from deltasmelt.bronze.lsn import Lsn
     from deltasmelt.silver.spark.lazy_session import LazySession
 
-_SESSION_LOGGER: Final = logging.getLogger("deltasmelt.session")
-_TIMEOUT: Final = "spark.connect.session.manager.defaultSessionTimeout"
-"""Setting of Spark's server; one that has another rule does not tell it."""
-_LONGEST: Final = 300.0
-"""Seconds between two rounds, where the server does not ask for more."""
-_SHORTEST: Final = 0.5
-_ROUNDS: Final = 4
-"""Within the time after which the server would end a session: a round may be late, or fail."""
-_UNITS: Final = {"": 0.001, "us": 1e-6, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-"""Of Spark's times, in seconds; this one is in milliseconds where it names none."""
-_sessions: WeakSet[SparkSession] = WeakSet()
-_changed: Final = threading.Condition()
-_thread: threading.Thread | None = None
-
-
-def keep_alive(session: SparkSession) -> bool:
-    """Ask a session something from now on; returns whether that is new.
-
-    Args:
-        session: one at a server.
-    """
-    global _thread  # noqa: PLW0603 - one for the process
-    with _changed:
-        if session in _sessions:
-            return False
-        _sessions.add(session)
-        if _thread is None:
-            _thread = threading.Thread(target=_work, name="smelt-keep-alive", daemon=True)
-            _thread.start()
-        return True
-
-
-def let_end(session: SparkSession) -> None:
-    """Ask a session nothing more; any other is left as it is."""
-    with _changed:
-        _sessions.discard(session)
-        _changed.notify_all()
-
-
-def pause_of(timeout: str) -> float:
-    """Seconds between two rounds, so that a session outlives them.
-
-    Args:
-        timeout: how long the server lets a session rest, as Spark writes times; empty where that is not told.
-    """
-    found = re.fullmatch(r"(\d+)\s*([a-z]*)", timeout.strip().lower())
-    if found is None or found[2] not in _UNITS:  # also of a server that ends none: -1
-        return _LONGEST
-    return min(_LONGEST, max(_SHORTEST, int(found[1]) * _UNITS[found[2]] / _ROUNDS))
-
-
-def _work() -> None:
-    global _thread  # noqa: PLW0603
-    pause = _LONGEST
-    while True:
-        with _changed:
-            sessions = list(_sessions)
-        pause = _round(sessions, pause)
-        del sessions  # whoever drops one is not to find it held here
-        with _changed:
-            _changed.wait_for(lambda: not _sessions, pause)
-            if not _sessions:
-                _thread = None
-                return
-
-
-def _round(sessions: Iterable[SparkSession], before: float) -> float:
-    """Ask each once; returns the seconds until the next round."""
-    pause = _LONGEST
-    for session in sessions:
-        try:
-            pause = min(pause, pause_of(session.conf.get(_TIMEOUT, "") or ""))
-        except Exception as error:  # noqa: BLE001 - whoever has a statement there is told
-            if is_lost(error):
-                _SESSION_LOGGER.info("a session has ended: %s", error)
-                let_end(session)
-                continue
-            _SESSION_LOGGER.debug("a session was not asked, or not told: %s", error)
-            if of_grpc(error) is not None:  # a server that keeps the setting to itself was asked all the same
-                return before
-    return pause
-
-
-_LOGGER: Final = logging.getLogger("deltasmelt.silver")
-_MARK: Final = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
-"""Settings that give commits a mark: the application's id, and the version."""
-_SIGNED: Final = {USER_METADATA: SIGNATURE}
-"""Every commit of a session of ours says whose it is (`bronze.lake.foreign_commits`)."""
+_LOGGER: Final = logging.getLogger("deltasmelt.session")
+_CONNECT: Final = "pyspark.sql.connect.session"
+"""Module of the sessions of Spark Connect; loaded where such a session exists."""
+_UNSUPPORTED: Final = ("NOT_SUPPORTED", "UNSUPPORTED", "NOT_IMPLEMENTED", "FEATURE_NOT_ENABLED")
+"""How conditions begin by which a server says that it keeps no rows, as serverless compute does."""
 _WARM_PROPERTIES: Final = ", ".join(
     f"{literal(name)} = {literal(value)}" for name, value in ddl.PROPERTIES.items()
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Jvm:
+    """The access to a session of a JVM.
+
+    Attributes:
+        spark: the session.
+        tasks_write_here: tasks write into folders of this machine, or of a file system that both see.
+        shares_views: all sessions of the application see a shared view; a DataFrame resolves its names once.
+        may_never_answer: the connection breaks when the JVM ends.
+    """
+
+    spark: SparkSession
+    tasks_write_here: ClassVar[bool] = True
+    shares_views: ClassVar[bool] = True
+    may_never_answer: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """The id of the application; PySpark may return several objects for a session."""
+        return str(self.spark.sparkContext.applicationId)
+
+    @property
+    def runs_locally(self) -> bool:
+        """Check whether all tasks run in the driver's JVM, which sees the files of this machine."""
+        return is_local(setting(self.spark, "spark.master", ""))
+
+    @property
+    def may_read_files(self) -> bool:
+        """Check whether Spark reads files of a Delta table as plain files, which Databricks refuses."""
+        return not on_databricks()
+
+    # -- children
+
+    def child(self) -> SparkSession:
+        """Return a session beside this one, with its settings except those that change what is written."""
+        session = self.spark.newSession()
+        for name, value in all_settings(self.spark).items():
+            of_the_parent = name.startswith(("spark.sql.", "spark.databricks."))
+            if name in PINNED or name in MARK_SETTINGS or not of_the_parent:
+                continue
+            if session.conf.isModifiable(name):
+                session.conf.set(name, value)
+        for name in MARK_SETTINGS:
+            if session.conf.get(name, None) is not None:  # the application's own configuration sets it
+                session.conf.unset(name)
+        pin(session)
+        lean(session)
+        return session
+
+    def work(self) -> AbstractContextManager[SparkSession]:
+        """Give this session for a block of work: sessions of a JVM end with their application."""
+        return nullcontext(self.spark)
+
+    @contextmanager
+    def lent(
+        self, given: Mapping[str, str], interrupts: tuple[type[BaseException], ...]
+    ) -> Iterator[tuple[SparkSession, Mapping[str, str]]]:
+        """Yield the owner's session, pinned for a block, and the settings that it takes.
+
+        At the end of the block all these settings are as they were before.
+
+        Args:
+            given: settings that the block wants.
+            interrupts: raised in the middle of a call to the JVM, whose connection then takes the answer of
+                one call for the answer of another: no setting is restored.
+        """
+        conf = self.spark.conf
+        names = {**PINNED, **legacy(self.spark), **given}
+        before = {name: conf.get(name, None) for name in names if conf.isModifiable(name)}
+        try:
+            pin(self.spark)
+            yield self.spark, {name: value for name, value in given.items() if name in before}
+        except interrupts:
+            raise
+        except BaseException:
+            put_back(self.spark, before)
+            raise
+        put_back(self.spark, before)
+
+    # -- views
+
+    def share(self, frame: DataFrame, name: str) -> str:
+        """Make a global view, which all sessions of the application read; return its name as Spark SQL.
+
+        Args:
+            frame: gives the view's rows.
+            name: unique name of the view.
+        """
+        frame.createOrReplaceGlobalTempView(quote(name))
+        return quote("global_temp", name)
+
+    def unshare(self, name: str) -> None:
+        """Drop a view that `share` made."""
+        self.spark.catalog.dropGlobalTempView(name)
+
+    def active(self) -> AbstractContextManager[None]:
+        """Do nothing: rows of a JVM's session need no active session."""
+        return nullcontext()
+
+    # -- running statements
+
+    def in_background(self, pool: str) -> None:
+        """Have the jobs of this thread share the cores with other jobs, instead of coming before them.
+
+        Args:
+            pool: groups jobs that run one after the other.
+        """
+        self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", f"deltasmelt-{pool}")
+
+    def tag(self, tag: str) -> None:
+        """Tag the jobs of this thread, so that `cancel_tag` cancels them."""
+        self.spark.sparkContext.addJobTag(tag)
+
+    def cancel_tag(self, tag: str) -> None:
+        """Cancel jobs by their tag."""
+        self.spark.sparkContext.cancelJobsWithTag(tag)
+
+    def cancel(self) -> None:
+        """Cancel all jobs of the application."""
+        self.spark.sparkContext.cancelAllJobs()
+
+    # -- the session's life
+
+    def release(self) -> None:
+        """Do nothing: the session ends with its application."""
+
+    def process(self) -> subprocess.Popen[bytes] | None:
+        """Return the JVM's process where this process started the JVM."""
+        return jvm_process()
+
+    def end(self) -> None:
+        """Stop the application."""
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                self.spark.stop()
+        except Exception as error:  # noqa: BLE001 - the JVM is gone; another error says why
+            _LOGGER.info("Spark did not stop in order: %s", error)
+            self.forget()
+
+    def abandon(self) -> None:
+        """Do nothing: the JVM ends with this process, and is in the middle of a call."""
+
+    def forget(self) -> None:
+        """Leave a session that did not stop: whoever starts the next session must not be given this one."""
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - the reader must not load Spark
+
+        SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
+        context_class()._active_spark_context = None  # noqa: SLF001
+
+
+Access: TypeAlias = Jvm | Connect
+
+
+def access_of(spark: SparkSession) -> Access:
+    """Return the access to a session."""
+    module: Any = sys.modules.get(_CONNECT)
+    return Connect(spark) if module is not None and isinstance(spark, module.SparkSession) else Jvm(spark)
 
 
 class Sessions:
     """The session of each thread.
 
     Args:
-        spark: the session beside which they are made.
+        spark: the parent of these sessions.
+        shared: one session for all threads: a shell runs each statement in a thread of its own.
     """
 
-    def __init__(self, spark: SparkSession | LazySession) -> None:
+    def __init__(self, spark: SparkSession | LazySession, *, shared: bool = False) -> None:
         self._spark = lazily(spark)
-        self._local = threading.local()
-        self._first: tuple[SparkSession, object] | None = None
+        self._local: Any = SimpleNamespace() if shared else threading.local()
+        self._first: tuple[Connect, object] | None = None
 
     def own(self) -> SparkSession:
-        """This thread's own, with the settings of the given one."""
+        """Return this thread's session, with the settings of the parent."""
         session: SparkSession | None = getattr(self._local, "session", None)
-        first = self._first
-        if first is not None and session is not first[0] and getattr(self._local, "seen", None) != first[1]:
-            if session is not None:
-                release(session)
-            session, self._local.seen = _clone(first[0]), first[1]
+        if self._first is not None:
+            first, version = self._first
+            if session is not first.spark and getattr(self._local, "seen", None) is not version:
+                if session is not None:
+                    access_of(session).release()
+                session, self._local.seen = first.clone(), version
         if session is None:
-            session = own_session(self._spark.get())
+            session = access_of(self._spark.get()).child()
         self._local.session = session
         return session
 
     def show_views(self) -> None:
-        """Have the other threads' sessions find the views that this thread's has now (`share`)."""
-        if is_remote(self.own()):
-            self._first = (self.own(), object())
-
-
-def share(frame: DataFrame, name: str) -> str:
-    """Make a view that sessions beside the frame's own can read; returns its name as Spark SQL.
-
-    Args:
-        frame: gives its rows.
-        name: one that nobody else gives.
-    """
-    if is_remote(frame.sparkSession):
-        frame.createOrReplaceTempView(quote(name))
-        return quote(name)
-    frame.createOrReplaceGlobalTempView(quote(name))
-    return quote("global_temp", name)
-
-
-def unshare(session: SparkSession, name: str) -> None:
-    """Drop a view that `share` made.
-
-    Args:
-        session: in which it was made.
-        name: as it was given.
-    """
-    if is_remote(session):
-        session.catalog.dropTempView(name)
-    else:
-        session.catalog.dropGlobalTempView(name)
-
-
-_cloned: Final[dict[SparkSession, object]] = {}
-"""Sessions of ours at a server that were not released, and the work that each is for (`work_beside`)."""
-_NO_WORK: Final = object()
-"""For sessions that end with the command."""
+        """Have the other threads' sessions find the views that this thread's session has now (`share`)."""
+        access = access_of(self.own())
+        if isinstance(access, Connect):
+            self._first = access, object()
 
 
 @contextmanager
 def beside(spark: SparkSession) -> Iterator[SparkSession]:
-    """`own_session` for a block."""
-    session = own_session(spark)
+    """Yield a child of a session for a block."""
+    session = access_of(spark).child()
     try:
         yield session
     finally:
-        release(session)
+        access_of(session).release()
 
 
-@contextmanager
-def work_beside(spark: SparkSession) -> Iterator[SparkSession]:
-    """A session for a block of work of ours; the given one stays, whosever it is.
+def computed(frame: DataFrame, *, now: bool = True) -> DataFrame:
+    """Return rows that are computed once for all their readers, without the plan that made them.
 
-    At a server it is a clone. With the block it ends, and whatever was made beside it in the block, and so
-    does what still runs there. Elsewhere it is the given one: there sessions end with their application.
-    """
-    if not is_remote(spark):
-        yield spark
-        return
-    session = _own_clone(spark)
-    begun = keep_alive(spark)
-    work = _cloned[session] = object()
-    try:
-        yield session
-    finally:
-        for one in [clone for clone, its in list(_cloned.items()) if its is work]:
-            release(one)
-        if begun:
-            let_end(spark)
-
-
-def release(session: SparkSession) -> None:
-    """Have a server forget a session of ours; others end with their application."""
-    if session in _cloned:
-        del _cloned[session]
-        end(session)
-
-
-def end(session: SparkSession) -> None:
-    """Have a server forget a session, and close its client; one that is gone is not waited for.
-
-    PySpark would close the client again when Python collects the session. That ends the thread pool of all
-    sessions here, and waits for it. Collecting may happen anywhere, also while such a thread is started; then
-    the wait has no end. What the pool still tells a server that is gone would be waited for, too.
-    """
-    let_end(session)
-    remote: Any = session
-    try:
-        remote.client.set_retry_policies([])
-        remote.client.release_session()
-    except Exception as error:  # noqa: BLE001 - the server forgets it by itself, later
-        _LOGGER.debug("a session could not be released: %s", error)
-    remote.client.close = _nothing
-    try:
-        remote.client._channel.close()  # noqa: SLF001 - all that closing does but for the pool
-        remote.client._closed = True  # noqa: SLF001
-    except Exception as error:  # noqa: BLE001 - nothing is sent by it any more
-        _LOGGER.debug("a client could not be closed: %s", error)
-
-
-def _nothing() -> None:
-    pass
-
-
-def release_all() -> None:
-    """Have servers forget all sessions of ours."""
-    for session in list(_cloned):
-        release(session)
-
-
-def interrupt_clones(of: SparkSession | None = None) -> None:
-    """Cancel what runs in sessions of ours at a server.
+    Spark caches the rows where the task ran. A lost executor would take the rows along, and with them the
+    statement that reads them. So on a cluster there are two copies, on two executors. Where a server caches
+    no rows, each reader computes them: rows of pinned versions are the same each time.
 
     Args:
-        of: one that `work_beside` gave: in those of its work; None: in all.
+        frame: gives the rows.
+        now: compute the rows at once; otherwise the first read does.
     """
-    work = None if of is None else _cloned.get(of)
-    for session, its in list(_cloned.items()):
-        if of is None or its is work:
-            session.interruptAll()
+    if is_local(setting(frame.sparkSession, "spark.master", "")):
+        keep = frame.localCheckpoint
+    else:
+        from pyspark import StorageLevel  # noqa: PLC0415 - a job that folds nothing loads no Spark
+
+        keep = partial(frame.localCheckpoint, storageLevel=StorageLevel.MEMORY_AND_DISK_2)
+    with access_of(frame.sparkSession).active():
+        kept = kept_or_not(lambda: keep(now))
+    return frame if kept is None else kept
 
 
-def own_session(spark: SparkSession) -> SparkSession:
-    """A session beside the given one, with its settings except those that change what is written.
+def kept_or_not(keep: Callable[[], DataFrame]) -> DataFrame | None:
+    """A frame whose rows are kept; None where the server keeps none.
 
-    A new session starts with the static settings and the application's own configuration alone; at a server
-    it is a clone, and `release` ends it.
-    """
-    if is_remote(spark):
-        return _own_clone(spark)
-    session = spark.newSession()
-    for name, value in all_settings(spark).items():
-        ours = name in PINNED or name in _MARK or not name.startswith(("spark.sql.", "spark.databricks."))
-        if not ours and session.conf.isModifiable(name):
-            session.conf.set(name, value)
-    for name in _MARK:
-        if session.conf.get(name, None) is not None:  # it is in the application's own configuration
-            session.conf.unset(name)
-    pin(session)
-    _lean(session)
-    return session
-
-
-def _clone(spark: SparkSession) -> SparkSession:
-    """A session at the same server, with all that this one has.
+    Args:
+        keep: has them kept.
 
     Raises:
-        DefiniteError: the client or the server is older than Spark 4.1, and makes none.
+        PySparkException: something else failed.
     """
-    remote: Any = spark
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
+
     try:
-        cloned = remote.cloneSession()
-        cloned.client.set_retry_policies(remote.client.get_retry_policies())
-    except Exception as error:
-        status = of_grpc(error)
-        if not isinstance(error, AttributeError) and (status is None or status[0] != "UNIMPLEMENTED"):
-            all_settings(spark)  # where server or session are gone, this raises it as PySpark's own error
+        return keep()
+    except PySparkException as error:
+        if not (error.getCondition() or "").startswith(_UNSUPPORTED):
             raise
-        raise DefiniteError(
-            "the Spark Connect server, or its client here, cannot clone a session",
-            code="spark-connect-version",
-            remedy="use a server of Spark 4.1 or newer, and its client",
-        ) from error
-    session: SparkSession = cloned
-    _cloned[session] = _cloned.get(spark, _NO_WORK)
-    keep_alive(session)
-    inherit(session, spark)
-    return session
-
-
-def _own_clone(spark: SparkSession) -> SparkSession:
-    """A clone with our settings; each costs a request, so what the session has already is left.
-
-    The given session is asked first: the server knows none before its first request, nor clones such a one.
-    """
-    known = all_settings(spark)
-    session = _clone(spark)
-    try:
-        for name in _MARK:
-            if name in known:
-                change(session, name, None)
-        pin(session, known)
-        _lean(session, known)
-    except BaseException:  # nobody else knows of it, and it would be kept alive
-        release(session)
-        raise
-    return session
-
-
-def _lean(session: SparkSession, known: Mapping[str, str] | None = None) -> None:
-    """Have a session of ours sign its commits, and write no more of each than is read.
-
-    Where one of these settings may not be set, the session stays as it is.
-    """
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - a cycle that folds nothing loads no Spark
-
-    for name, value in {**LEAN_COMMITS, **_SIGNED}.items():
-        if known is not None and known.get(name) == value:
-            continue
-        try:
-            session.conf.set(name, value)
-        except PySparkException as error:
-            _LOGGER.debug("%s may not be set: %s", name, error)
-
-
-def mark_settings(app: str, lsn: Lsn, position: Lsn | None = None) -> dict[str, str]:
-    """Settings by which a commit also sets an application transaction.
-
-    Delta writes the one that a session names into whatever the session commits next, and skips a write whose
-    mark is not above the table's. So a write at an LSN that the table already holds carries none.
-
-    Args:
-        app: whose mark.
-        lsn: what the table holds after the write.
-        position: the mark that the table has.
-    """
-    if position is not None and lsn <= position:
-        return {}
-    return dict(zip(_MARK, (app, str(int(lsn))), strict=True))
+        _LOGGER.info("rows are not kept here: %s", error.getCondition())
+        return None
 
 
 def warm_up(spark: SparkSession) -> None:
@@ -400,11 +315,12 @@ def warm_up(spark: SparkSession) -> None:
     run in the driver's JVM is there a folder that all of them see and that is nobody's lake. Elsewhere, and
     where it fails, nothing is lost but some seconds of the first window.
     """
-    if not runs_locally(spark):
+    access = access_of(spark)
+    if not access.runs_locally:
         return
     try:
         with tempfile.TemporaryDirectory(prefix="smelt-warm-", ignore_cleanup_errors=True) as folder:
-            _merge_once(own_session(spark), f"delta.{quote(Path(folder, 't').as_uri())}")
+            _merge_once(access.child(), f"delta.{quote(Path(folder, 't').as_uri())}")
     except spark_errors(OSError) as error:
         _LOGGER.info("Spark was not warmed up: %s", error)
 
@@ -417,3 +333,21 @@ def _merge_once(session: SparkSession, target: str) -> None:
         f"MERGE INTO {target} AS t USING (SELECT 1 AS id, max('c') AS v GROUP BY 1) AS s ON t.id = s.id "
         "WHEN MATCHED THEN UPDATE SET t.v = s.v WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, s.v)"
     ).collect()
+
+
+def context_class() -> Any:
+    """Return the class that holds a JVM of this process; a client of Spark Connect alone has none."""
+    import pyspark  # noqa: PLC0415 - the reader must not load Spark
+
+    return getattr(pyspark, "SparkContext", _NoContext)
+
+
+class _NoContext:
+    _active_spark_context = _gateway = _jvm = None
+
+
+def jvm_process() -> subprocess.Popen[bytes] | None:
+    """Return the JVM's process where this process started the JVM."""
+    gateway: Any = context_class()._gateway  # noqa: SLF001 - the only way to the process of launch_gateway
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    return process

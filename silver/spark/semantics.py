@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from deltasmelt.silver.spark.session_kind import all_settings
+from deltasmelt.silver.spark.tuning import all_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,7 +19,6 @@ A version *is* the files that its log names, all rows of them, so both ways give
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
@@ -30,7 +29,8 @@ from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import DeltaError
 from deltasmelt.bronze.lake.location import local_folder
 from deltasmelt.bronze.lake.parquet import file_system
-from deltasmelt.silver.spark.session_kind import is_remote
+from deltasmelt.silver.spark.access import access_of
+from deltasmelt.silver.spark.tuning import on_databricks
 from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
@@ -58,9 +58,6 @@ _TYPES: Final = frozenset(
 
 _PATTERNS: Final = frozenset("*?[]{}\\%")
 """Characters that Spark takes for a pattern in a path, or the log has encoded."""
-
-_DATABRICKS: Final = "DATABRICKS_RUNTIME_VERSION"
-"""Is set where Spark refuses to read files of a Delta table in another way."""
 
 _PHYSICAL: Final = "delta.columnMapping.physicalName"
 _NESTED: Final = {"array": ("elementType",), "map": ("keyType", "valueType")}
@@ -104,21 +101,9 @@ class PlainFiles:
         return rows.select(*renamed)
 
 
-def may_read_files(spark: SparkSession) -> bool:
-    """Whether Spark reads files of a Delta table as what they are.
-
-    Databricks refuses that, and a Spark Connect server may be one of Databricks.
-    """
-    return not _on_databricks() and not is_remote(spark)
-
-
-def _on_databricks() -> bool:
-    return _DATABRICKS in os.environ
-
-
 def plain_files(lake: Lake, layer: Layer, name: str, version: int) -> PlainFiles | None:
     """The files of a table at a version; None where Delta has to read it."""
-    if lake.path is None or local_folder(lake.uri(layer, name)) is None or _on_databricks():
+    if lake.path is None or local_folder(lake.uri(layer, name)) is None or on_databricks():
         return None
     folder = lake.uri(layer, name)
     said = _all_rows_count(folder, version)
@@ -144,7 +129,7 @@ def table_at(spark: SparkSession, lake: Lake, layer: Layer, name: str, version: 
     Raises:
         PySparkException: there is no such version.
     """
-    plain = plain_files(lake, layer, name, version) if may_read_files(spark) else None
+    plain = plain_files(lake, layer, name, version) if access_of(spark).may_read_files else None
     if plain is not None:
         return plain.frame(spark)
     return spark.sql(f"SELECT * FROM {lake.sql(layer, name)} VERSION AS OF {version}")

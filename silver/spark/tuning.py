@@ -8,19 +8,26 @@ counts: statements are then planned by that. Only a mark must not be lost (`silv
 from __future__ import annotations
 
 import logging
+import os
+import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from deltasmelt.bronze.errors import DefiniteError
-from deltasmelt.silver.spark.session_kind import is_remote
+from deltasmelt.bronze.lake.catalog.commit_marks import USER_METADATA
+from deltasmelt.bronze.lake.foreign_commits import SIGNATURE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
+    from deltasmelt.bronze.lsn import Lsn
+
 _LOGGER: Final = logging.getLogger("deltasmelt.silver")
+DATABRICKS: Final = "DATABRICKS_RUNTIME_VERSION"
+"""Variable of every process on Databricks, where a session is there already or is given."""
 GUARDED: Final = "spark-setting-guarded"
 """Code of an error that no table has alone: the server lets none of them be written."""
 
@@ -65,6 +72,11 @@ LEAN_COMMITS: Final = {
 a commit's CPU. Number of files, bytes and deletion vectors stay in it (`silver.spark.small_reads`).
 """
 
+MARK_SETTINGS: Final = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
+"""Settings that give commits a mark: the application's id, and the version."""
+_SIGNED: Final = {USER_METADATA: SIGNATURE}
+"""Every commit of a session of ours says whose it is (`bronze.lake.foreign_commits`)."""
+
 FINE_PAGES: Final = {"parquet.page.row.count.limit": "500"}
 """For files in the order of a key by which a few rows are looked up later: pages of so many rows.
 
@@ -82,6 +94,40 @@ vector.
 
 REFUSED: Final[set[str]] = set()
 """Settings that the server did not let us change; it does so no second time."""
+
+
+def on_databricks() -> bool:
+    """Check whether this process runs on Databricks."""
+    return DATABRICKS in os.environ
+
+
+def setting(spark: SparkSession, name: str, default: str) -> str:
+    """A setting of a session; the default also where a server does not tell it."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - a job that folds nothing loads no Spark
+
+    try:
+        return spark.conf.get(name, default) or default
+    except PySparkException:
+        return default
+
+
+def all_settings(spark: SparkSession) -> dict[str, str]:
+    """The settings that a session has, as far as it tells them: a property here, a method of Connect's."""
+    known: Any = spark.conf.getAll
+    return dict(known() if callable(known) else known)
+
+
+def cores_of(master: str, *, machine: int) -> int:
+    """Tasks that a local master runs at once: ``local[2]``, ``local[*]``; 1 where it says no number.
+
+    Args:
+        master: its address.
+        machine: cores of the machine.
+    """
+    found = re.match(r"local\[(\d+|\*)", master)
+    if found is None:
+        return 1
+    return machine if found[1] == "*" else int(found[1])
 
 
 @contextmanager
@@ -175,14 +221,37 @@ def generate_code(session: SparkSession) -> None:
         change(session, name, _TUNED[name][1])
 
 
-def in_background(session: SparkSession, pool: str) -> None:
-    """Have the jobs of this thread share the cores with other jobs, instead of coming before them.
+def lean(session: SparkSession, known: Mapping[str, str] | None = None) -> None:
+    """Have a session of ours sign its commits, and write no more of each than is read.
 
-    A Spark Connect server decides that itself.
+    Where one of these settings may not be set, the session stays as it is.
 
     Args:
-        session: any of the application.
-        pool: groups jobs that come one after the other.
+        session: ours.
+        known: settings that it has; where they are given, one that is right is not set again.
     """
-    if not is_remote(session):
-        session.sparkContext.setLocalProperty("spark.scheduler.pool", f"deltasmelt-{pool}")
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - a cycle that folds nothing loads no Spark
+
+    for name, value in {**LEAN_COMMITS, **_SIGNED}.items():
+        if known is not None and known.get(name) == value:
+            continue
+        try:
+            session.conf.set(name, value)
+        except PySparkException as error:
+            _LOGGER.debug("%s may not be set: %s", name, error)
+
+
+def mark_settings(app: str, lsn: Lsn, position: Lsn | None = None) -> dict[str, str]:
+    """Settings by which a commit also sets an application transaction.
+
+    Delta writes the one that a session names into whatever the session commits next, and skips a write whose
+    mark is not above the table's. So a write at an LSN that the table already holds carries none.
+
+    Args:
+        app: whose mark.
+        lsn: what the table holds after the write.
+        position: the mark that the table has.
+    """
+    if position is not None and lsn <= position:
+        return {}
+    return dict(zip(MARK_SETTINGS, (app, str(int(lsn))), strict=True))

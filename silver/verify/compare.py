@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.silver.schema.live_rows import is_live
-from deltasmelt.silver.spark.access import beside
-from deltasmelt.silver.spark.session_kind import computed
+from deltasmelt.silver.spark.access import beside, computed
 from deltasmelt.silver.spark.tuning import settings
 from deltasmelt.silver.verify.rows import (
     KINDS,

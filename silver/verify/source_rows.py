@@ -20,7 +20,7 @@ from deltasmelt.silver.fold.upsert import cells
 from deltasmelt.silver.fold.window import Facts, Window
 from deltasmelt.silver.plan.steps import shapes_of
 from deltasmelt.silver.run.bronze_window import whole
-from deltasmelt.silver.spark.small_reads import may_read_files
+from deltasmelt.silver.spark.access import access_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,7 +67,7 @@ def _changes(session: SparkSession, lake: Lake, relation_id: int) -> str:
     paths = pa.table(bronze.get_add_actions())["path"].to_pylist()
     own = [path for path in paths if path.startswith(f"snapshot-{relation_id}-")]
     files = [f"{lake.uri('bronze', CHANGES)}/{path}" for path in own]
-    if not may_read_files(session) or not files or any(_PATTERNS & set(file) for file in files):
+    if not access_of(session).may_read_files or not files or any(_PATTERNS & set(file) for file in files):
         return whole(lake, bronze)
     session.read.schema(_COLUMNS).parquet(*files).createOrReplaceTempView(_READ)
     return _READ

@@ -15,7 +15,7 @@ from deltasmelt.gold.cycle import Gold
 from deltasmelt.silver.cycle import Silver
 from deltasmelt.silver.schema.catalog import silver_catalog
 from deltasmelt.silver.settings import SilverSettings
-from deltasmelt.silver.spark.access import own_session
+from deltasmelt.silver.spark.access import access_of
 from tests.gold.shop_documents import document
 from tests.silver.histories import INT, TEXT, BronzeWriter, relation
 
@@ -114,7 +114,7 @@ fields:
 
 def moments(spark: SparkSession, lake: Lake) -> None:
     """Write a table with one moment in each file: Delta's statistics say which files a condition needs."""
-    session, target = own_session(spark), lake.sql("silver", "moments")
+    session, target = access_of(spark).child(), lake.sql("silver", "moments")
     rows = ", ".join(f"({number}, TIMESTAMP '{moment} UTC')" for number, moment in enumerate(MOMENTS))
     apart = f"SELECT /*+ REPARTITION_BY_RANGE({len(MOMENTS)}, id) */ * FROM VALUES {rows} AS t(id, at)"
     plain = "TBLPROPERTIES ('delta.enableDeletionVectors' = 'false')"  # delta-rs gives pyarrow no others

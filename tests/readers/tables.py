@@ -22,7 +22,7 @@ from deltasmelt.silver.schema.catalog import SilverTable, silver_table
 from deltasmelt.silver.schema.ddl import create
 from deltasmelt.silver.schema.fields import DeltaColumn
 from deltasmelt.silver.settings import SilverSettings
-from deltasmelt.silver.spark.access import own_session
+from deltasmelt.silver.spark.access import access_of
 from tests.readers.extremes import MOMENTS, extremes, moments
 from tests.readers.values import microseconds, plain_rows
 from tests.silver.histories import INT, TEXT, relation
@@ -76,7 +76,7 @@ def main() -> int:
         "silver, every type": _expected(spark, lake, "silver", "extremes"),
         "gold, every type": _expected(spark, lake, "gold", "extremes"),
         "a moment in each file": _expected(spark, lake, "silver", "moments"),
-        **{name: _made(own_session(spark), lake, name, case) for name, case in CASES.items()},
+        **{name: _made(access_of(spark).child(), lake, name, case) for name, case in CASES.items()},
     }
     (folder / "expected.json").write_text(json.dumps(expected))
     stop_session(spark)

@@ -19,7 +19,7 @@ from deltasmelt.gold.incremental.starts import holds_the_same
 from deltasmelt.gold.verify.verify import verify
 from deltasmelt.pipelines.runtime.stages import Stages
 from deltasmelt.pipelines.settings import load_pipeline
-from deltasmelt.silver.spark.access import own_session
+from deltasmelt.silver.spark.access import access_of
 from deltasmelt.silver.spark.semantics import PINNED, unpinned
 from tests.gold.shop import SHAPES, catalog, moment, money
 from tests.gold.shop_documents import document
@@ -389,7 +389,7 @@ def test_what_is_pinned_is_known_to_spark_and_what_may_not_be_set_is_told(spark:
     for name, value in PINNED.items():
         if name not in ours:
             assert fresh.conf.get(name).lower() == value.lower(), name  # type: ignore[union-attr]
-    session = own_session(spark)
+    session = access_of(spark).child()
     assert unpinned(session) == {}
     session.conf.set("spark.sql.legacy.sizeOfNull", "true")
     session.conf.set("spark.sql.ansi.enabled", "false")

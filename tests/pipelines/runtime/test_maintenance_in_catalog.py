@@ -18,7 +18,7 @@ from deltasmelt.pipelines.runtime import maintenance
 from deltasmelt.pipelines.runtime.maintenance import Maintenance
 from deltasmelt.pipelines.runtime.old_timestamps import has_old_files, renewed
 from deltasmelt.silver.spark import tuning
-from deltasmelt.silver.spark.access import own_session
+from deltasmelt.silver.spark.access import access_of
 from tests.fix_spark import rows_of
 from tests.gold.catalog_world import CATALOG, lake_in_catalog
 
@@ -86,14 +86,16 @@ def test_a_table_without_a_word_on_its_timestamps_is_written_again_once(
     spark: SparkSession, lake: Lake
 ) -> None:
     """Its files cannot be seen, so the property decides alone."""
-    address, uri, before = lake.sql("silver", "older"), lake.uri("silver", "older"), own_session(spark)
+    address, uri, before = lake.sql("silver", "older"), lake.uri("silver", "older"), access_of(spark).child()
     before.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
     before.sql(f"CREATE SCHEMA IF NOT EXISTS {CATALOG}.silver")
     before.sql(f"CREATE TABLE {address} (id INT, at TIMESTAMP) USING DELTA CLUSTER BY (id)")
     before.sql(f"INSERT INTO {address} VALUES (1, TIMESTAMP '9999-12-31 23:59:59.999999 UTC')")
     folder = rows_of(spark, f"DESCRIBE DETAIL {address}")[0]["location"]
     assert has_old_files(DeltaTable(folder))
-    done = [renewed(own_session(spark), address, delta.open_existing(uri), lambda: None) for _ in range(2)]
+    done = [
+        renewed(access_of(spark).child(), address, delta.open_existing(uri), lambda: None) for _ in range(2)
+    ]
     assert done == [True, False]
     assert not has_old_files(DeltaTable(folder))
     assert rows_of(spark, f"SELECT id, CAST(at AS STRING) FROM {address}") == [

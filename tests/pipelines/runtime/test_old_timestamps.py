@@ -17,7 +17,7 @@ from deltasmelt.pipelines.runtime import old_timestamps
 from deltasmelt.pipelines.runtime.maintenance import Maintenance
 from deltasmelt.pipelines.runtime.old_timestamps import has_old_files, renewed
 from deltasmelt.silver.schema.ddl import MICROSECONDS, PROPERTIES, TIMESTAMPS
-from deltasmelt.silver.spark.access import own_session
+from deltasmelt.silver.spark.access import access_of
 from deltasmelt.silver.spark.semantics import PINNED
 from deltasmelt.silver.spark.tuning import settings
 from tests.fix_spark import rows_of
@@ -151,10 +151,10 @@ def test_maintenance_writes_them_again_and_no_cut_feed_or_document_is_harmed(
 
 def test_a_server_that_guards_the_setting_makes_no_statement_true(world: World, spark: SparkSession) -> None:
     address, table = world.lake.sql("silver", "people"), opened(world, "silver", "people")
-    session = own_session(spark)
+    session = access_of(spark).child()
     session.conf.set(TYPE, "INT96")
     stated = []
-    for one in (session, session, own_session(spark)):
+    for one in (session, session, access_of(spark).child()):
         assert not renewed(one, address, table, lambda: None)
         stated.append(opened(world, "silver", "people").metadata().configuration.get(TIMESTAMPS))
     assert stated == [None, None, MICROSECONDS]

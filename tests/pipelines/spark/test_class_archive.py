@@ -16,7 +16,7 @@ from deltasmelt.pipelines.spark import archive_training, class_archive
 from deltasmelt.pipelines.spark.class_archive import archive_of
 from deltasmelt.pipelines.spark.jars import delta_jars
 from deltasmelt.pipelines.spark.java import check_java
-from deltasmelt.pipelines.spark.session import jvm_process
+from deltasmelt.silver.spark.access import jvm_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable

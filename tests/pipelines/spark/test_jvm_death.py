@@ -77,7 +77,8 @@ def test_one_that_somebody_else_started_is_told_by_its_silence(
 
 STOPS_A_HUNG_ONE = """
 import os, signal, time
-from deltasmelt.pipelines.spark.session import jvm_process, spark_session, stop_session
+from deltasmelt.pipelines.spark.session import spark_session, stop_session
+from deltasmelt.silver.spark.access import jvm_process
 session = spark_session(brief=True)
 os.kill(jvm_process().pid, signal.SIGSTOP)
 begun = time.monotonic()

@@ -16,7 +16,7 @@ from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.spark.launch import jvm_options, properties_text
 from deltasmelt.pipelines.terminal.jvm_errors import SparkFailure, in_words
 from deltasmelt.pipelines.terminal.output import Output
-from deltasmelt.silver.spark.access import own_session
+from deltasmelt.silver.spark.access import access_of
 from deltasmelt.silver.spark.semantics import legacy
 from deltasmelt.silver.spark.tuning import settings
 from tests.fix_spark import SECRET
@@ -114,7 +114,7 @@ def test_a_session_that_is_not_ours_means_what_ours_does_for_a_command_and_is_pu
         with spark_for(load_pipeline(file), Output()) as lent:
             assert lent is spark
             # What is asked shows as the file says; what is written depends on neither.
-            for session, zone in ((lent, "Asia/Tokyo"), (own_session(lent), "UTC")):
+            for session, zone in ((lent, "Asia/Tokyo"), (access_of(lent).child(), "UTC")):
                 row = session.sql("SELECT '${env:HOME}${x}', current_timezone()").collect()[0]
                 assert tuple(row) == ("${env:HOME}${x}", zone)
                 assert session.conf.get("spark.sql.ansi.enabled") == "true"

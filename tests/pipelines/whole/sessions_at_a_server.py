@@ -26,8 +26,9 @@ from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.spark.jvm_death import death
 from deltasmelt.pipelines.spark.session import spark_session, stop_session
 from deltasmelt.pipelines.terminal.output import Unheard
-from deltasmelt.silver.spark import access as sessions
-from deltasmelt.silver.spark.access import end, own_session
+from deltasmelt.silver.spark import connect
+from deltasmelt.silver.spark.access import access_of
+from deltasmelt.silver.spark.connect import Connect
 from tests.pipelines.sql_shell.small_lake import FIRST, make_small_lake
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def other_client(session: SparkSession, remote: str) -> Iterator[Any]:
     try:
         yield other
     finally:
-        end(other)
+        Connect(other).close()
 
 
 def ended_elsewhere(session: SparkSession, remote: str) -> None:
@@ -83,11 +84,11 @@ def ended_elsewhere(session: SparkSession, remote: str) -> None:
 def ours(remote: str) -> dict[str, Any]:
     """A session of our own, one beside it, and both after an idle time."""
     session = spark_session({})
-    beside = own_session(session)
+    beside = access_of(session).child()
     time.sleep(3 * IDLE_SECONDS)
     idle = [asked(session), asked(beside)]
     ended_elsewhere(beside, remote)
-    closed: Any = own_session(session)
+    closed: Any = access_of(session).child()
     closed.client.close()
     tables = [said_of(lambda one=one: of_a_table(one)) for one in (beside, closed)]  # type: ignore[misc]
     lost = []
@@ -117,9 +118,9 @@ def half_made(session: SparkSession, remote: str) -> str:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sessions, "_lean", interrupted)
+        patch.setattr(connect, "lean", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            own_session(session)
+            access_of(session).child()
     with other_client(made[0], remote) as other:
         return asked(other)
 
@@ -131,7 +132,7 @@ def given(file: Path, remote: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     pipeline = load_pipeline(file)
     with spark_for(pipeline, Unheard()) as session:
-        beside = own_session(session)
+        beside = access_of(session).child()
         found["beside"] = asked(beside)
     with other_client(beside, remote) as other:
         found["after"] = asked(other)
@@ -139,7 +140,7 @@ def given(file: Path, remote: str) -> dict[str, Any]:
     begun = time.monotonic()
     try:
         with spark_for(pipeline, Unheard()) as session:
-            clone = own_session(session)
+            clone = access_of(session).child()
             runs = threading.Thread(target=lambda: said.append(said_of(clone.sql(_LONG).collect)))
             runs.start()
             time.sleep(2)
@@ -157,7 +158,7 @@ def given(file: Path, remote: str) -> dict[str, Any]:
     ended_elsewhere(theirs, remote)
     with deltasmelt.open(file) as lake:
         found["ended"] = [said_of(lambda: lake.sql(_ORDERS)), said_of(lambda: lake.table("silver.orders"))]
-    end(theirs)
+    Connect(theirs).close()
     theirs.stop()
     return found
 
@@ -166,10 +167,10 @@ def in_a_catalog(file: Path) -> dict[str, Any]:
     """A lake without a path, which is empty: what it says, and the sessions that are there for it."""
     named = file.with_name("named.yml")
     named.write_text(file.read_text().replace("lake: {path: ./lake}", "lake: {catalog: spark_catalog}"))
-    before = len(sessions._cloned)
+    before = len(connect._clones)
     with deltasmelt.open(named) as lake:
-        found = {"catalog": [said_of(lake.at), len(sessions._cloned) - before]}
-    return {**found, "catalog after": len(sessions._cloned) - before}
+        found = {"catalog": [said_of(lake.at), len(connect._clones) - before]}
+    return {**found, "catalog after": len(connect._clones) - before}
 
 
 def held(file: Path, remote: str) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltasmelt.bronze.lsn import Lsn
-from deltasmelt.silver.spark.access import mark_settings, own_session
-from deltasmelt.silver.spark.tuning import settings
+from deltasmelt.silver.spark.access import access_of
+from deltasmelt.silver.spark.tuning import mark_settings, settings
 from tests.fix_spark import rows_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def test_the_mark_of_the_owners_own_commits_is_not_ours(spark: SparkSession, tmp_path: Path) -> None:
     """Delta would skip every commit but the first."""
     with settings(spark, mark_settings("theirs", Lsn(7))):
-        session = own_session(spark)
+        session = access_of(spark).child()
     target = f"delta.`{tmp_path / 't'}`"
     session.sql(f"CREATE TABLE {target} (id INT) USING DELTA")
     for each in (1, 2):

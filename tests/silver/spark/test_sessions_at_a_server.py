@@ -12,7 +12,7 @@ from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableI
 from pyspark.sql.connect.session import SparkSession
 
 from deltasmelt.bronze.errors import DefiniteError
-from deltasmelt.silver.spark.access import _clone, end, pause_of
+from deltasmelt.silver.spark.connect import Connect, pause_of
 from deltasmelt.silver.spark.errors import is_lost
 
 
@@ -46,7 +46,7 @@ def test_a_server_without_clones_and_a_client_that_was_closed_are_told_apart_fro
             session.conf.get("spark.master")
         assert not is_lost(unknown.value)
         with pytest.raises(DefiniteError) as refused:
-            _clone(session)
+            Connect(session).clone()
         assert refused.value.code == "spark-connect-version"
         session.client.close()
         with pytest.raises(Exception, match="NO_ACTIVE_SESSION") as closed:
@@ -59,7 +59,7 @@ def test_a_server_without_clones_and_a_client_that_was_closed_are_told_apart_fro
 
 def test_a_session_that_is_collected_while_pyspark_starts_a_thread_stops_nobody() -> None:
     session: Any = SparkSession.builder.remote("sc://127.0.0.1:1").create()
-    end(session)
+    Connect(session).close()
     assert session.client.is_closed
     pool = ExecutePlanResponseReattachableIterator._get_or_create_release_thread_pool()
 

@@ -19,7 +19,7 @@ from deltasmelt.bronze.lake.catalog.sql import (
     names_of,
 )
 from deltasmelt.bronze.lake.client import CommitFailedError, TableNotFoundError
-from deltasmelt.silver.spark.access import end
+from deltasmelt.silver.spark.connect import Connect
 
 URI = "catalog://main/bronze/changes"
 
@@ -65,7 +65,7 @@ def test_a_jvm_that_has_ended_is_not_asked_again(error: Exception) -> None:
 
 def test_a_session_that_its_server_has_ended_is_not_asked_again() -> None:
     closed: Any = ConnectSession.builder.remote("sc://127.0.0.1:1").create()
-    end(closed)
+    Connect(closed).close()
     with pytest.raises(DefiniteError, match="NO_ACTIVE_SESSION") as told, failures(URI):
         closed.conf.get("spark.master")
     assert told.value.code == "spark-died"

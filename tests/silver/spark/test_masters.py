@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deltasmelt.bronze.lake.catalog.session import is_local
-from deltasmelt.silver.spark.session_kind import cores_of
+from deltasmelt.silver.spark.tuning import cores_of
 
 
 @pytest.mark.parametrize(
