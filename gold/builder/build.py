@@ -19,6 +19,7 @@ from deltasmelt.gold.tree.nodes import ascii_word
 from deltasmelt.silver.schema.live_rows import is_live, live_rows
 from deltasmelt.silver.spark.access import computed
 from deltasmelt.silver.spark.small_reads import table_at
+from deltasmelt.silver.spark.tuning import setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -130,7 +131,7 @@ class Workplace:
 
     def tasks(self) -> int:
         """Tasks that Spark makes of what it shuffles."""
-        given = self.spark.conf.get("spark.sql.shuffle.partitions", None) or ""
+        given = setting(self.spark, "spark.sql.shuffle.partitions", "")
         return int(given) if given.isdecimal() else 200  # Databricks has `auto`
 
     def count_flagged(self, flags: Sequence[str], query: str, run: Run) -> None:

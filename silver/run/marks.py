@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final
 from deltasmelt.bronze.lake.catalog import commit_marks
 from deltasmelt.bronze.lake.location import address_of, is_named
 from deltasmelt.silver.fold.upsert import as_merge
-from deltasmelt.silver.spark.tuning import change, mark_settings, put_back, settings
+from deltasmelt.silver.spark.tuning import mark_settings, may_set, settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -110,12 +110,12 @@ def telling(session: SparkSession, uri: str, mark: Mark) -> MarkWriter:
     if not mark.is_new:
         return MarkWriter({})
     wanted[commit_marks.USER_METADATA] = mark.said
-    return MarkWriter(wanted) if _may_set(session, wanted) else MarkWriter({}, mark.lsn)
+    return MarkWriter(wanted) if may_set(session, wanted) else MarkWriter({}, mark.lsn)
 
 
 def may_be_known(session: SparkSession, uri: str) -> bool:
     """Whether a MERGE of known rows can say that it is one."""
-    return not is_named(uri) or _may_set(session, {commit_marks.USER_METADATA: ""})
+    return not is_named(uri) or may_set(session, {commit_marks.USER_METADATA: ""})
 
 
 def merge_into(
@@ -169,11 +169,3 @@ def _known_rows(mark: Mark) -> dict[str, str]:
     if mark.known_after is None:
         return {}
     return {commit_marks.USER_METADATA: f"deltasmelt: known rows after {int(mark.known_after)}"}
-
-
-def _may_set(session: SparkSession, wanted: Mapping[str, str]) -> bool:
-    before = {name: session.conf.get(name, None) for name in wanted}
-    try:
-        return all(change(session, name, value) for name, value in wanted.items())
-    finally:
-        put_back(session, before)

@@ -192,6 +192,15 @@ def put_back(spark: SparkSession, before: Mapping[str, str | None]) -> None:
         change(spark, name, former)
 
 
+def may_set(spark: SparkSession, wanted: Mapping[str, str]) -> bool:
+    """Check whether the server allows a session all these settings, which stay as they are."""
+    try:
+        with settings(spark, {}, needed=wanted):
+            return True
+    except DefiniteError:
+        return False
+
+
 def inherit(session: SparkSession, source: SparkSession) -> None:
     """A clone was given what its source was given, whatever that is tuned to now."""
     if source in _given:

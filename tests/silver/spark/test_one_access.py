@@ -15,6 +15,7 @@ PRIVATE: Final = re.compile(
     r"|\._(?:active_spark_context|instantiatedSession|activeSession|active_session|ensure_initialized)\b"
 )
 SESSION: Final = re.compile(r"\.(?:newSession|cloneSession|interruptAll|interruptTag|sparkContext)\b")
+SETTING: Final = re.compile(r"\.conf\.(?:get|set|unset|isModifiable|getAll)\b")
 ASKS: Final = {
     "bronze/lake/catalog/commits.py": 1,  # bronze knows no access
     "pipelines/spark/held_session.py": 1,
@@ -38,6 +39,10 @@ def counted(pattern: re.Pattern[str], *, outside: tuple[str, ...]) -> dict[str, 
 
 def test_no_module_outside_the_access_asks_which_kind_a_session_is() -> None:
     assert counted(KIND, outside=(ACCESS,)) == ASKS
+
+
+def test_settings_of_a_session_are_read_and_changed_in_the_access_alone() -> None:
+    assert counted(SETTING, outside=(ACCESS, STARTS)) == {"bronze/lake/catalog/commits.py": 1}
 
 
 def test_private_attributes_of_pyspark_are_named_in_the_access_alone() -> None:
