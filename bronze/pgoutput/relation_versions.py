@@ -14,9 +14,6 @@ consecutive catalog polls reveal these columns (`bronze.drift.observed_storage`)
 
 A column whose type is in neither source gets a base type of the type's oid.
 
-**Begin.** The message has no LSN. So a version begins after the last change before the message
-(`Relation.after_lsn`), unless the rows before had the same shape.
-
 PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html (Relation)
 and https://www.postgresql.org/docs/current/catalog-pg-attribute.html.
 """
@@ -390,9 +387,11 @@ class ShapeVersions:
             known = recorded
         version = relation_version(announced, commit_lsn, catalog=catalog, known=known, types=self._types)
         if known is not None and same_shape(version, known):
-            # The transaction's rows before the message had this shape as well.
+            # The transaction's rows before the message had this shape as well, so the version begins at its
+            # former place.
             begins: int = known.after_lsn if known.from_lsn == commit_lsn else ZERO
         else:
+            # The message has no LSN, so the version begins after the last change before the message.
             begins = earlier.last_if_any_of(one)
         follows_old = bool(begins) and earlier.may_hold_old_tuples(one)
         version = replace(version, after_lsn=Lsn(begins), follows_old=follows_old)

@@ -6,9 +6,8 @@ order is refused.
 
 ``pg_logical_emit_message(false, …)`` writes a message outside transactions. The server decodes the message on
 reading its WAL record, between the commits before and after. The decoder counts the message as a separate
-transaction at the last byte of the record. The message's LSN is the record's *end*, and the next commit
-record may begin at that LSN. The last byte lies inside the record, and no other record begins inside. So
-commit LSNs stay unique and ascend in stream order, and a frontier at such an LSN is exact.
+transaction at the last byte of the record. So commit LSNs stay unique and ascend in stream order, and a
+frontier at such an LSN is exact.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-logical-replication.html.
 """
@@ -91,6 +90,8 @@ class Transactions:
         at, single = start[begins], alone[begins]
         lsn, ts = frames.int64(at + (HEADER + 1)), frames.int64(at + (HEADER + 9))
         xid = frames.uint32(at + np.where(single, 0, HEADER + 17))
+        # A message's LSN is its record's end, and the next commit record may begin at this LSN. No other
+        # record begins inside the record, so the last byte of the record is unique.
         if single.any():
             lsn[single], ts[single] = frames.int64(at[single] + (HEADER + 2)) - 1, 0
         self._check_begins(np.flatnonzero(begins), lsn, ts, last_lsn)

@@ -16,9 +16,6 @@ kind stops the walk before its length is used. Finally each row must end exactly
 caller expects.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html (TupleData).
-
-The cells of all tuples lie in the buffer in ascending order, as `bronze.store.text_lists.cells_between`
-requires.
 """
 
 from __future__ import annotations
@@ -86,6 +83,7 @@ def texts(frames: Frames, tuples: Tuples) -> pa.StringArray:
     Raises:
         DefiniteError: a value is not UTF-8, despite the session's client_encoding.
     """
+    # The cells of all tuples lie in the buffer in ascending order, as `cells_between` requires.
     found = cells_between(tuples.bounds, frames.buffer(), tuples.absent)
     if len(found) == 0:
         return found

@@ -11,8 +11,7 @@ records the shape, as a version that begins at the poll (`bronze.reader.quiet_sh
   record are no difference (`bronze.shapes.as_recorded`).
 * The catalog's row of a column is new, and the stream has not read everything from before the poll. The
   stream may still bring versions from between two polls, and afterwards the table may have its former shape
-  again. The catalog does not distinguish a column renamed and back from a column with a GRANT. So a GRANT,
-  too, adds an equal version while the stream is behind.
+  again.
 
 The version lies ahead of messages unread by the stream, and describes no row of these messages. Versions
 count by place, and the stream compares a message with the version before the message's own place
@@ -156,6 +155,8 @@ def resnapshot_rewritten(
         elif not waits:
             now, relation = table.storage, table.relation
             looked = ObservedStorage(now, lsn) if known is None else known.then(now, lsn, frontier)
+            # The catalog does not distinguish a column renamed and back from a column with a GRANT. So a
+            # GRANT, too, adds an equal version while the stream is behind.
             if _is_unrecorded(landing, relation, lsn) or (known or looked).may_have_versions(
                 now, lsn, frontier
             ):

@@ -22,9 +22,7 @@ host vanishes (`idle_in_transaction_session_timeout`, `statement_timeout`).
 
 **Tables go in groups.** A group costs one query of the catalog, one message and one commit to the lake. The
 locks of a group are taken only if free. So the reader never waits while holding a lock, and never takes part
-in a deadlock. A table that was not free is tried alone afterwards. The wait for one lock ends after
-`Timing.member_lock`, and for all locks of a poll together after `Timing.members_lock`. The next poll then
-retries.
+in a deadlock. A table that was not free is tried alone afterwards.
 
 **Killed in between**: the message comes first. A message without a version is harmless, and the next poll
 records the version. A failed call to the lake leaves the same state, or the version.
@@ -117,6 +115,8 @@ def record_shapes(
         while tries or busy:
             alone, started = not tries, time.monotonic()
             group = busy.popleft() if alone else tries.popleft()
+            # The application must not wait long behind these locks, so the limits hold for one lock and for
+            # all locks of a poll together. The next poll retries.
             wait = max(min(timing.member_lock, timing.members_lock - waited), 0.0) if alone else None
             with within(timing.look_answer, connection):
                 ids, after, refused = recorder.record(group, wait)

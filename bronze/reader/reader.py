@@ -268,7 +268,8 @@ class Reader:
                     connection, landing.sink, position, encoding, partial(self._line, connection)
                 )
             try:
-                # The reader holds the slot alone now, and so the lake.
+                # The reader holds the slot alone now, and so the lake. The claim may take as long as a
+                # listing of the lake; meanwhile the receiver sends feedback to the server.
                 landing.sink.claim(position)
                 tables = copies.tables
                 tables.new_stream(position.confirm, again)

@@ -4,8 +4,7 @@
    (`bronze.stream.timeline`, `bronze.stream.same_log`).
 2. **The slot is created only while bronze has no place.** The slot's first point P becomes bronze's first
    place (P - 1, P). A kill in between leaves a slot at P and no place. The next start takes the slot's point
-   again, because nothing was confirmed in between. The lake's name is recorded at the server before the slot
-   is created, and checked again before the place is committed (`bronze.setup.slot_mark`).
+   again, because nothing was confirmed in between.
 3. **Bronze's place is read once the slot is free.** The former reader may have been killed while its child
    process ends in order. The child commits and confirms until its walsender ends. So until step 5 a moved
    place is accepted, and a session that began at the former place restarts.
@@ -13,8 +12,7 @@
    again, while no other client can move the slot, and compares (`bronze.stream.continuity`).
 5. **The lake is claimed last**: the reader that holds the slot is the lake's only reader. All earlier writes
    are valid for any reader of this slot: errors, gaps and resnapshot marks of the first poll, the first
-   place, and the followed server. The claim may take as long as a listing of the lake; meanwhile the receiver
-   sends feedback to the server.
+   place, and the followed server.
 """
 
 from __future__ import annotations
@@ -116,6 +114,8 @@ class SessionStart:
 
     def first_place(self, connection: psycopg.Connection[Any], sink: DeltaSink) -> Position:
         """Commit and return the slot's first point as an empty bronze's place; raise as `known_place`."""
+        # The lake's name must be at the server before the slot is created. The owner is checked again before
+        # the place is committed (`bronze.setup.slot_mark`).
         if read_slot(connection, self.source.slot) is None:
             mark_slot(connection, self.source, self._lake_id)
         slot = self._slot(connection)

@@ -13,18 +13,11 @@ errors that need a person, because no other thread may query the server for hour
 fingerprint changes whenever a statement may have changed rows without an event, or the publication. An ALTER
 TABLE that rewrites a table or a partition, or adds a column, writes the table's row in pg_class; so does a
 DROP TABLE. An added or removed partition writes pg_inherits. The publication's parts are separate rows. Each
-such write creates a new row version with a new xmin. VACUUM and ANALYZE update pg_class in place.
-
-**Identity.** Dropping a primary key or an identity index leaves rows unchanged. But the application's UPDATEs
-of a published table fail afterwards, so the rows of pg_index that define an identity are included.
-
-**Types.** A label of an enum is a row of pg_enum, and an attribute of a composite is a row of pg_attribute.
-Both are queried only for types of the tables' columns, and not at all without such types.
+such write creates a new row version with a new xmin.
 
 **Columns.** A renamed or dropped column writes pg_attribute alone, and a query of pg_attribute for all tables
 would cost ten times all the rest. So `ColumnsFingerprint` reads these rows only after the server has counted
-an update of pg_attribute (https://www.postgresql.org/docs/current/monitoring-stats.html). A busy session
-reports its counts within a second of its commit, and an idle session within ten.
+an update of pg_attribute (https://www.postgresql.org/docs/current/monitoring-stats.html).
 
 Equal fingerprints prove nothing about unknown tables, other indexes and comments, nor about columns with
 `track_counts` off or on PostgreSQL 14. The periodic catalog poll finds these changes.
@@ -56,6 +49,9 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.setup.slot import SlotState
 
 _HASH: Final = "coalesce(bit_xor(hashtextextended(concat_ws(' ', {}), 0)), 0)"
+# VACUUM and ANALYZE update pg_class in place, without a new xmin. Dropping a primary key or an identity index
+# leaves rows unchanged. But the application's UPDATEs of a published table fail afterwards, so the query
+# includes the rows of pg_index that define an identity.
 _QUERY: Final = f"""
     SELECT (SELECT concat_ws(' ', count(*), {_HASH.format("c.oid, c.xmin")})
             FROM pg_class c WHERE c.oid = ANY (%(oids)s::oid[])),
@@ -73,12 +69,15 @@ _SCHEMAS: Final = f""",
            (SELECT concat_ws(' ', count(*), {_HASH.format("s.oid, s.xmin")})
             FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = s.pnpubid
             WHERE p.pubname = %(publication)s)"""
+# A label of an enum is a row of pg_enum, and an attribute of a composite is a row of pg_attribute. Both are
+# queried only for types of the tables' columns, and not at all without such types.
 _TYPES: Final = f""",
            (SELECT concat_ws(' ', count(*), {_HASH.format("e.oid, e.xmin")})
             FROM pg_enum e WHERE e.enumtypid = ANY (%(types)s::oid[])),
            (SELECT concat_ws(' ', count(*), {_HASH.format("a.attrelid, a.attnum, a.xmin")})
             FROM pg_type t JOIN pg_attribute a ON a.attrelid = t.typrelid
             WHERE t.oid = ANY (%(types)s::oid[]) AND t.typrelid <> 0 AND a.attnum > 0)"""
+# A busy session reports its counts within a second of its commit, and an idle session within ten.
 _UPDATES: Final = "SELECT pg_stat_get_tuples_updated('pg_catalog.pg_attribute'::regclass)"
 _COLUMNS: Final = f"""
     SELECT concat_ws(' ', count(*), {_HASH.format("a.attrelid, a.attnum, a.xmin")})

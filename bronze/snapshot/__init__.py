@@ -1,7 +1,7 @@
-"""Copy tables as they are at one LSN, in parallel under one exported snapshot.
+"""Copy tables as of an LSN, in parallel under an exported snapshot.
 
-In reading order: `snapshot` (the argument, and one round), `locks`, `chunks` (ranges of a table), `workers`,
-`ranges` (read one range), `copy_out` (run COPY and parse its output), `rows` (of `bronze.changes`),
-`table_copy` (progress and outcome). For executors: `help`, `elsewhere`, `executors` (the check beforehand),
-`fitness` (requirements), `range_task`.
+In reading order: `snapshot` (the argument, and a round), `locks`, `chunks` (ranges of a table), `workers`,
+`ranges` (read a range), `copy_out` (run and parse COPY), `rows` (of `bronze.changes`), `table_copy` (progress
+and outcome). For executors: `help`, `elsewhere`, `executors` (the check beforehand), `fitness`
+(requirements), `range_task`.
 """

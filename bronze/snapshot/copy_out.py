@@ -2,24 +2,16 @@ r"""Run COPY … TO STDOUT and parse its output into cells, in bounded memory an
 
 **Blocks.** The server sends one row per message. Rows are collected into blocks of some megabytes, and each
 block is parsed at once. So no row is ever split, however large the row is. The format is COPY's own text: CSV
-costs the server a quarter more. `enlarge_buffer` grows libpq's input buffer, 16 KiB at first, to a batch. So
-libpq reads at once all input that arrived while a block was parsed.
+costs the server a quarter more.
 
-**Same text as the stream.** Both ways into bronze print a value by its type's output function under the same
-pinned settings. So a snapshot and the stream give the same text for the same value.
+**Equal texts.** A snapshot and the stream print a value by the type's output function under equal pinned
+settings. So both give the same text for a value.
 
 **Text format** (https://www.postgresql.org/docs/current/sql-copy.html, "Text Format"). A tab ends each value
 except a row's last; a line feed ends the last value. Neither byte appears inside a value, because the server
 writes ``\t`` and ``\n`` instead, and doubles a backslash. NULL is ``\N``, a text that no value has. So the
 positions of all tabs and line feeds are the ends of all cells in row order, exactly as bronze stores a row's
 values. The text in between is the value, except for escapes.
-
-**Escapes.** In a run of backslashes the first, third, fifth … are escapes: an escape precedes its byte, and
-the byte before the run is no escape. So position alone decides. numpy removes the escapes in blocks with
-backslashes other than NULLs.
-
-**UTF-8.** A PostgreSQL sends valid UTF-8; the parser checks each whole block nevertheless. Values end at
-ASCII bytes and lose only ASCII bytes, so a valid block has valid values only.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/sql-copy.html and
 https://www.postgresql.org/docs/current/protocol-flow.html (COPY Operations).
@@ -66,6 +58,8 @@ def cells_of(block: bytearray) -> pa.StringArray:
         pa.ArrowInvalid: the block is not UTF-8.
         IndexError: the block ends inside an escape.
     """
+    # Values end at ASCII bytes and lose only ASCII bytes, so one check of the block proves all values valid
+    # UTF-8.
     whole = pa.array([0, len(block)], pa.int32()).buffers()[1]
     pa.StringArray.from_buffers(1, whole, pa.py_buffer(block)).validate(full=True)
     text = np.frombuffer(block, np.uint8)
@@ -106,6 +100,8 @@ def _without_escapes(
     text: NDArray[np.uint8], bounds: NDArray[np.int32]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     """Replace each escape by its byte; return the new text and the bounds of its cells."""
+    # An escape precedes its byte, and the byte before a run of backslashes is no escape. So position alone
+    # decides: the first, third, fifth … backslash of a run is an escape.
     at = np.flatnonzero(text == _BACKSLASH)
     opens = np.append(True, np.diff(at) != 1)
     in_run = np.arange(len(at)) - np.flatnonzero(opens)[np.cumsum(opens) - 1]
@@ -152,7 +148,10 @@ def copy_statement(query: str) -> str:
 
 
 def enlarge_buffer(connection: SourceConnection) -> None:
-    """Grow libpq's input buffer to a batch; the buffer grows to the largest message and keeps the size."""
+    """Grow libpq's input buffer, 16 KiB at first, to a batch; the buffer keeps the largest size.
+
+    So libpq reads at once all input that arrived while a block was parsed.
+    """
     connection.command(f"SELECT repeat(' ', {_INPUT_BUFFER})")
 
 

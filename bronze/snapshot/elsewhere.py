@@ -2,10 +2,7 @@
 
 **The snapshot.** The holder imports the slot's snapshot and exports the snapshot again. The export lives as
 long as the holder's transaction, which ends after the last task. A task that misses the snapshot fails the
-round. The next round copies all uncommitted tables under a new snapshot, as after any lost connection. While
-executors work, the reader queries the holder periodically to notice a dead connection. Lost executors or lost
-answers would keep the snapshot open forever. So if no task ends for `Timing.executors_silence` and the server
-has no session of a task either, the round fails and releases everything.
+round. The next round copies all uncommitted tables under a new snapshot, as after any lost connection.
 
 **Locks.** A task locks its table at once or not at all (`bronze.snapshot.locks.Worker.open`). If another
 session waits for the holder's lock, the task returns the range, and the holder copies the range.
@@ -14,8 +11,7 @@ session waits for the holder's lock, the task returns the range, and the holder 
 the size of the cluster. Here threads are the bound: `snapshot.workers` threads each run one job at a time. So
 the server never has more task sessions, except those of abandoned executors that still run. A small job is
 cheap to repeat, shows progress and can be cancelled. The engine starts no speculative second copy of its
-task, because the job has no other task to compare with. A job costs a fraction of a second whatever its size,
-so tables of very many ranges put more ranges into one job (`_batches`).
+task, because the job has no other task to compare with.
 
 **Files.** Each attempt writes separate files under the round's prefix (`bronze.snapshot.range_task`). The
 reader commits the files of results, or removes them with their table. All other files of the prefix belong to
@@ -171,6 +167,7 @@ class Elsewhere:
                         self._executors.cancel()
                     elif time.monotonic() - ticked >= _TICK:
                         ticked = time.monotonic()
+                        # A query of the holder notices a dead connection.
                         hooks.tick()
                         self._require_life()
                 except BaseException as error:  # noqa: BLE001 - the threads are to end first
@@ -182,6 +179,8 @@ class Elsewhere:
         Raises:
             TransientError: ``snapshot-task-failed``.
         """
+        # Lost executors or lost answers would keep the snapshot open forever, so a silent round fails and
+        # releases everything.
         silence = self._source.timing.executors_silence
         if time.monotonic() - self._heard < silence:
             return
@@ -322,6 +321,7 @@ class Elsewhere:
 
 def _batches(chunks: Sequence[Chunk], workers: int) -> Iterator[Sequence[Chunk]]:
     """Yield a table's ranges in page order, batched for jobs. Pure."""
+    # A job costs a fraction of a second whatever its size, so tables of very many ranges get larger jobs.
     size = min(max(len(chunks) // (workers * _JOBS), 1), _MOST)
     for start in range(0, len(chunks), size):
         yield chunks[start : start + size]

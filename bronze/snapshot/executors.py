@@ -1,4 +1,4 @@
-"""Check beforehand that other processes, probably on other machines, can copy ranges.
+"""Check beforehand that executors, processes on probably other machines, can copy ranges.
 
 bronze knows no engine. The caller passes in an object that runs a function in another process and returns the
 function's text (`Executors`). `examine` tries all requirements before anything is locked or copied. One small

@@ -1,4 +1,4 @@
-"""Lock tables for a copy: which worker takes which locks, how many, and what replaces an untaken lock.
+"""Lock tables for a copy: the worker that takes a lock, the number of locks, the check without a lock.
 
 A lock of each table and partition in each connection fills the server's lock table, and then the application
 gets "out of shared memory". So:
@@ -10,9 +10,6 @@ gets "out of shared memory". So:
 * **For a table with more partitions than `lock_budget`** only the root is locked before the snapshot, so the
   table's shape is fixed. A worker locks a partition before reading and then compares the partition
   (`Worker.open`).
-
-A worker releases the lock of a partition by a rollback to a savepoint: RELEASE would keep its locks,
-including the locks of the indexes.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/explicit-locking.html and
 https://www.postgresql.org/docs/current/runtime-config-locks.html (max_locks_per_transaction).
@@ -247,6 +244,7 @@ class Worker:
                 self._let_go()
 
     def _let_go(self) -> None:
+        # RELEASE alone would keep the savepoint's locks, including the locks of the indexes.
         self.connection.execute("ROLLBACK TO SAVEPOINT leaf; RELEASE SAVEPOINT leaf")
 
     def _compare(self, leaf: Leaf) -> None:

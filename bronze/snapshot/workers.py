@@ -1,13 +1,11 @@
 """Run the workers of a snapshot: chunks in, files out, one commit per table after its last chunk.
 
 The snapshot's end row is in the file of the chunk that finishes last. A chunk counts as finished only when
-its file is on disk. So a failed write leaves a table without its end row and without a commit. Files of an
-uncommitted table are removed: by their writer, or after all workers have ended. The sink removes the files of
-a tried commit, because the commit may have succeeded.
+its file is on disk. So a failed write leaves a table without its end row and without a commit.
 
 A worker locks every leaf before reading (`bronze.snapshot.locks`).
 
-With executors, the executors copy the tables of more than one range (`bronze.snapshot.elsewhere`), and one
+With executors, the executors copy the tables of several ranges (`bronze.snapshot.elsewhere`), and a single
 worker remains in this process. The worker holds the locks and the snapshot, copies the small tables, and
 finally copies the ranges that no other session could lock.
 """
@@ -109,6 +107,8 @@ class SnapshotCopy:
             thread.join()
         if left:
             self._work(workers[0], ChunkQueue(left, leaves, workers))
+        # Each writer removes its own files, and the sink removes the files of a tried commit, which may have
+        # succeeded. The files left here belong to uncommitted tables.
         for copy in copies:
             self._landing.sink.remove(copy.take_parts())
         if self._failure is not None:

@@ -2,8 +2,7 @@
 
 **A separate thread**, because `wal_sender_timeout` cuts a silent client, while decoding or a commit may last
 long. The thread sends feedback on a timer, whatever the consumer does. With a full queue the thread stops
-reading (the server then waits, nothing is buffered here) but still sends feedback. A keepalive unread behind
-data needs no answer, because any feedback counts.
+reading (the server then waits, nothing is buffered here) but still sends feedback.
 
 **Only `confirm` moves the slot**, and only the writer calls `confirm`, after its Delta commit is durable.
 Messages in the queue of a killed process were never confirmed, and the server sends them again.
@@ -222,6 +221,7 @@ class Receiver:
                 self._connection.feedback(received=self._received, durable=self._durable, request_reply=ask)
                 due = now + self._feedback_seconds
             if self._size >= self._capacity:
+                # A keepalive unread behind data needs no answer, because any feedback counts.
                 self._sleep(min(_FULL_SECONDS, due - now))
                 self._connection.heard()
                 continue

@@ -3,11 +3,7 @@
 The stream uses protocol version 1 with `messages`, offered by every server from 14 on.
 
 **Wake-ups by the batch.** A wake-up per message costs both ends more than the messages themselves.
-`SO_RCVLOWAT` lets `poll` sleep until a quarter of a megabyte has arrived. After 20 ms without a wake-up any
-input is read, so a few bytes never wait longer.
-
-**TLS.** Bytes may wait inside the TLS library while the socket has none. Therefore each `poll` follows
-several attempts that brought nothing, and a `poll` under TLS is short.
+`SO_RCVLOWAT` lets `poll` sleep until a quarter of a megabyte has arrived.
 
 **The peer may not be a PostgreSQL.** libpq itself gives up a connection on two lengths: below the length
 field's size, and above 30,000 for a kind of message that is never long. COPY data may be long: libpq accepts
@@ -169,9 +165,11 @@ class ReplicationStream:
         poll = select.poll()
         poll.register(self._pgconn.socket, select.POLLIN)
         poll.register(wake, select.POLLIN)
+        # Bytes may wait inside the TLS library while the socket has none, so a poll under TLS is short.
         if self._pgconn.ssl_in_use:
             seconds = min(seconds, _TLS_POLL_SECONDS)
         ready = poll.poll(1000 * min(seconds, _WAKE_SECONDS))
+        # So that a few bytes never wait longer than 20 ms, wake up for any byte from now on.
         if not ready and seconds > _WAKE_SECONDS:
             self._set_low_water(1)
             ready = poll.poll(1000 * (seconds - _WAKE_SECONDS))
@@ -193,6 +191,7 @@ class ReplicationStream:
             raise self._ended
         messages: list[bytes | memoryview] = []
         take, append = self._take, messages.append
+        # Bytes may wait inside the TLS library, so several attempts must bring nothing before the next poll.
         size, fruitless, attempts = 0, 0, _TLS_ATTEMPTS if self._pgconn.ssl_in_use else 1
         keepalive: Keepalive | None = None
         behind, reply_requested = 0, False
