@@ -1,9 +1,9 @@
-"""A source in plain Python: rows that change in transactions, and what PostgreSQL would send of it.
+"""A source in plain Python: rows that change in transactions, and the stream that PostgreSQL would send.
 
-The machine keeps the rows as a client of the source sees them, and writes the changes as the reader would
-into bronze. It says which values are out of line (they begin with ``BIG``) and leaves them out of updates
-that do not set them, sends old tuples as the replica identity demands, and moves rows under deferred
-constraints in any physical order.
+The machine keeps the rows as seen by a client of the source, and writes the changes into bronze like the
+reader. Values that begin with ``BIG`` are out of line, and an update that does not set such a value omits the
+value. The machine sends old tuples as the replica identity demands, and moves rows under deferred constraints
+in any physical order.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ START = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def time_of(lsn: int) -> datetime:
-    """When the transaction with this commit LSN committed."""
+    """Return the commit time of the transaction with this commit LSN."""
     return START + timedelta(milliseconds=lsn)
 
 
@@ -69,9 +69,10 @@ def relation(
     after_lsn: int = 0,
     attnums: Sequence[int] | None = None,
 ) -> Relation:
-    """A shape; the replica identity covers the key unless said otherwise.
+    """Return a shape; by default the replica identity covers the key.
 
-    Where it begins inside of a transaction, `after_lsn` is how many rows of that have other shapes.
+    If the shape begins inside a transaction, `after_lsn` is the number of the transaction's rows with other
+    shapes.
     """
     identity_columns = key if identity_columns is None else identity_columns
     covered = {name for name, _ in columns} if identity == "f" else set(identity_columns)
@@ -91,7 +92,7 @@ def relation(
 
 
 class BronzeWriter:
-    """Writes `bronze.changes` and `bronze.relations` as the reader does: whole transactions, with marks."""
+    """Writes `bronze.changes` and `bronze.relations` like the reader: whole transactions, with marks."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
@@ -110,7 +111,7 @@ class BronzeWriter:
         append_relations(delta.open_or_create(uri, RELATIONS_SCHEMA, description=""), relations)
 
     def add(self, lsn: int, rows: Iterable[dict[str, Any]]) -> None:
-        """A transaction (or a snapshot's rows)."""
+        """Add a transaction (or a snapshot's rows)."""
         made = [
             {
                 "commit_lsn": lsn, "seq": seq, "lsn": seq + 1, "xid": lsn, "commit_ts": time_of(lsn),
@@ -124,22 +125,22 @@ class BronzeWriter:
         self._rows += made
 
     def snapshot(self, shape: Relation, lsn: int, rows: Iterable[Sequence[str | None]]) -> None:
-        """A complete snapshot."""
+        """Add a complete snapshot."""
         common = change(shape, "snapshot")
         self.add(lsn, [*({**common, "new": list(row)} for row in rows), {**common, "op": "snapshot_end"}])
         self._snapshots.append(Transaction(snapshot_app(shape.table), lsn))
 
     def gap(self, shape: Relation, lsn: int) -> None:
-        """Say that changes up to an LSN may be missing."""
+        """Mark that changes up to an LSN may be missing."""
         commit_marks(delta.open_existing(self._changes), self._changes, gap_marks([shape.table], Lsn(lsn)))
 
     def left_out(self, shape: Relation) -> None:
-        """Say that changes of a table are no longer read, as when the table was dropped."""
+        """Mark a table as no longer read, as after a DROP TABLE."""
         mark = Transaction(fingerprint_app(shape.table), NOT_CARRIED)
         commit_marks(delta.open_existing(self._changes), self._changes, [mark])
 
     def commit(self, frontier: int) -> None:
-        """One Delta commit with everything added, and the marks."""
+        """Write everything added, and the marks, in one Delta commit."""
         marks = [Transaction(STREAM_APP, frontier), Transaction(CONFIRM_APP, frontier + 1), *self._snapshots]
         rows = pa.Table.from_pylist(self._rows, schema=CHANGES_SCHEMA)
         if self._lake.path is None:
@@ -157,7 +158,7 @@ def _write(uri: str, rows: pa.Table, marks: list[Transaction]) -> None:
 
 
 def change(shape: Relation, op: str, **cells: Any) -> dict[str, Any]:
-    """A row of `bronze.changes`, but for its place."""
+    """Return a row of `bronze.changes`, without its position."""
     return {
         "op": op,
         "table_schema": shape.table.schema,
@@ -189,14 +190,15 @@ class Row:
 
 @dataclass
 class RandomTable:
-    """A table with many independent key spaces, each with a random history of its own.
+    """A table with many independent key spaces, each with a separate random history.
 
     Attributes:
         shape: its columns are `COLUMNS` in their order, under any names; ``id`` may have any type.
-        unique: ``code`` where that identifies a row, so that updates mostly leave it alone.
-        spelt: how the values of ``id`` are spelt, which inside are small numbers.
-        endings: what may follow them, without being part of the value: an update may change that alone.
-        shown: what silver shows after them.
+        unique: ``code`` if this column identifies a row, so that updates mostly leave it alone.
+        spelt: format of the values of ``id``, which are small numbers internally.
+        endings: possible suffixes of a key's text that do not change the value; an update may change the
+            suffix alone.
+        shown: suffix of the key in silver.
         inserts_alone: no row is ever changed or deleted.
     """
 
@@ -223,7 +225,7 @@ class RandomTable:
     # ------------------------------------------------------------------------------------
 
     def transaction(self, lsn: int) -> list[dict[str, Any]]:
-        """Some statements in some spaces; returns the changes."""
+        """Run some statements in some spaces; return the changes."""
         self.lsn, self.changes = lsn, []
         for space in self.rng.sample(range(self.spaces), k=max(1, self.spaces // 3)):
             for _ in range(self.rng.randint(1, 4)):
@@ -231,12 +233,12 @@ class RandomTable:
         return self.changes
 
     def truncate(self) -> None:
-        """Part of the current transaction."""
+        """Truncate the table as part of the current transaction."""
         self.changes.append(change(self.shape, "truncate"))
         self.rows = {space: [] for space in range(self.spaces)}
 
     def tuples(self) -> list[list[str | None]]:
-        """All rows, as a snapshot has them."""
+        """Return all rows in the form of a snapshot."""
         return [self._tuple(row.values) for rows in self.rows.values() for row in rows]
 
     def _statement(self, space: int) -> None:
@@ -283,13 +285,13 @@ class RandomTable:
             )
 
     def _replace(self, space: int) -> None:
-        """Delete and insert the same key again."""
+        """Delete a key and insert the key again."""
         row = self.rng.choice(self.rows[space])
         self._leave(space, row)
         self._arrive(space, row.values["id"])
 
     def _on_top(self, space: int) -> None:
-        """Insert a key that is taken, then delete the older row: a deferred constraint allows it."""
+        """Insert a taken key, then delete the older row: a deferred constraint allows this."""
         row = self.rng.choice(self.rows[space])
         self._arrive(space, row.values["id"])
         self._leave(space, row)
@@ -309,9 +311,9 @@ class RandomTable:
             self._set(row, {"id": str(int(row.values["id"] or 0) + 1)})
 
     def _pass_through(self, space: int) -> None:
-        """A row moves onto a taken key, changes there, and is moved on or deleted; the other row stays.
+        """Move a row onto a taken key, change the row, and move or delete the row; the older row stays.
 
-        Several statements under a deferred constraint. An old key alone would not say which row is meant.
+        These are several statements under a deferred constraint. An old key alone would not identify the row.
         """
         row, other = self.rng.sample(self.rows[space], k=2)
         self._set(row, {"id": other.values["id"]})
@@ -393,7 +395,7 @@ class RandomTable:
     # ---------------------------------------------------------------------------------
 
     def note(self, lsn: int) -> None:
-        """Remember the rows as of a commit; a key that is gone keeps its last row, as deleted."""
+        """Record the rows as of a commit; a removed key keeps its last row, as deleted."""
         now = {row[:2]: row for row in self.expected()}
         if now == self.living:
             return
@@ -403,12 +405,12 @@ class RandomTable:
         self.past[lsn] = sorted(now.values(), key=repr)
 
     def expected_soft(self) -> list[tuple[Any, ...]]:
-        """Rows as `selected` and `_deleted` read them where deletes are soft, sorted."""
+        """Return rows as read by `selected` and `_deleted` with soft deletes, sorted."""
         living = [(*row, False) for row in self.living.values()]
         return sorted([*living, *((*row, True) for row in self.ended.values())], key=repr)
 
     def expected(self) -> list[tuple[Any, ...]]:
-        """Rows as `selected` reads them, sorted."""
+        """Return rows as read by `selected`, sorted."""
         found = []
         for rows in self.rows.values():
             for row in rows:
@@ -423,21 +425,21 @@ class RandomTable:
 
     @property
     def selected(self) -> str:
-        """Columns of a silver table as `expected` has them."""
+        """Columns of a silver table in the form of `expected`."""
         space, key, code, note, big, huge, price = (quote(column.name) for column in self.shape.columns)
         lost = f"_unrepresentable[{literal(self.shape.columns[-1].name)}]"
         texts = f"{note}, {big}, {huge}, CAST({price} AS STRING), {lost}"
         return f"{space}, CAST({key} AS STRING), {code}, {texts}"
 
     def cells(self, row: dict[str, Any]) -> tuple[Any, ...]:
-        """What `selected` reads of a row."""
+        """Return the values of a row that `selected` reads."""
         space, key, code, *texts, price = (row[column.name] for column in self.shape.columns)
         lost = (row["_unrepresentable"] or {}).get(self.shape.columns[-1].name)
         return (space, str(key), code, *texts, None if price is None else str(price), lost)
 
 
 def random_tables(seed: int, spaces: int) -> list[RandomTable]:
-    """A table of each replica identity, with keys of several types; the columns of one have odd names."""
+    """Return a table per replica identity, with keys of several types; one table has odd column names."""
     rng = random.Random(seed)
     key, code = ("space", "id"), ("code",)
 

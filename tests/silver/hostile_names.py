@@ -1,4 +1,4 @@
-"""A table whose name, columns, keys, values and defaults look like variables of Spark's SQL, and worse."""
+"""A table with name, columns, keys, values and defaults in the form of Spark SQL variables, and worse."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ WINDOWS: Final = [
         """DELETE FROM "dollar${env:HOME}" WHERE id = '$'""",
     ],
 ]
-"""Its windows, each of transactions."""
+"""The windows of the table, each a list of transactions."""

@@ -1,9 +1,9 @@
 """Cycles that end at a named point: inside a test by an exception, or as a process that kills itself.
 
-Points are calls that a cycle makes: statements by their first word, the record of runs and of the cut. The
-product knows nothing of this; the calls are wrapped here.
+Points are calls of a cycle: statements by their first word, the record of runs and of the cut. The product
+does not know the points; this module wraps the calls.
 
-A process is started as ``python -m tests.silver.killed LAKE POINT``.
+``python -m tests.silver.killed LAKE POINT`` starts a process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class EndedError(BaseException):
-    """Nothing may catch this, as nothing catches a kill."""
+    """No code may catch this error, as no code catches a kill."""
 
 
 def end() -> None:
@@ -79,7 +79,7 @@ def ending(point: str, stop: Callable[[], None]) -> Iterator[None]:
 
 
 class KilledStage(ABC):
-    """A lake whose cycles end at points, and whose history goes on from one test to the next."""
+    """A lake whose cycles end at points, and whose history continues from one test to the next."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.spark, self.lake = spark, Lake(path=path)
@@ -88,15 +88,15 @@ class KilledStage(ABC):
 
     @abstractmethod
     def write(self) -> None:
-        """More changes."""
+        """Write more changes."""
 
     @abstractmethod
     def check(self, cut: Cut | None) -> None:
-        """The cut is what was written."""
+        """Check that the cut equals the written changes."""
 
     @abstractmethod
     def settings(self) -> SilverSettings:
-        """As of all cycles that name no others."""
+        """Return the settings of all cycles without explicit settings."""
 
     def silver(self, settings: SilverSettings | None = None) -> Silver:
         return Silver(self.spark, self.lake, settings or self.settings(), self.control)
@@ -108,7 +108,7 @@ class KilledStage(ABC):
         silver.close()  # as in a kill, nothing of it goes on beside the next one
 
     def ends_at_and_goes_on(self, point: str) -> None:
-        """What was written before is carried by a cycle that ends there, and the one after it."""
+        """End a cycle at a point, and check that the next cycle carries all earlier changes."""
         before = self.control.latest_cut("silver")
         self.end_at(point)
         latest = self.control.latest_cut("silver")

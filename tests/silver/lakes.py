@@ -1,4 +1,4 @@
-"""Two lakes over one bronze: current rows in the one; soft deletes and history in the other."""
+"""Two lakes over one bronze: the first has current rows, the second soft deletes and history."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def seen_ahead(fresh: FreshTables, control: ControlTables, tables: set[str]) -> Head | None:
-    """The tables at the log's head, before the cycle; None before the first one."""
+    """Return the tables at the log's head, before the cycle; None before the first cycle."""
     if control.latest_cut("silver") is None:
         return None
     head = fresh.look(tables)
@@ -38,7 +38,7 @@ def seen_ahead(fresh: FreshTables, control: ControlTables, tables: set[str]) -> 
 
 
 def check_ahead(spark: SparkSession, head: Head, cut: Cut, lake: Lake) -> None:
-    """What was seen ahead is what the cycle left: every row with every column."""
+    """Check that the tables read ahead equal the result of the cycle: every row with every column."""
     assert head.lsn == cut.commit_lsn
     for name, view in head.views.items():
         version = cut.tables[name]
@@ -54,9 +54,9 @@ def check_ahead(spark: SparkSession, head: Head, cut: Cut, lake: Lake) -> None:
 
 
 class Lakes:
-    """Folds the same changes both ways, or without `plain` or `kept` in one way alone.
+    """Folds changes into both lakes, or without `plain` or `kept` into one lake alone.
 
-    With `looked`, each table is read at the log's head before each cycle: as the cycle then leaves it.
+    With `looked`, `fresh` reads each table at the log's head before each cycle: equal to the cycle's result.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Lakes:
         ]
 
     def cycle(self, lsn: int, *, look: bool = True) -> None:
-        """Both lakes to an LSN, which they must reach with every table; with `look` these are seen before."""
+        """Carry both lakes to an LSN with every table; with `look`, read the log's head before."""
         wanted = [self.names, self.names | {f"{name}__history" for name in self.names}]
         lakes = zip(self.silvers, self.fresh, self.controls, wanted, strict=True)
         for silver, fresh, control, tables in lakes:
@@ -104,15 +104,15 @@ class Lakes:
                 check_ahead(self.spark, ahead, cut, silver._lake)
 
     def read(self, lake: Lake, name: str, columns: str, where: str = "true") -> list[tuple[Any, ...]]:
-        """Rows of a silver table, sorted."""
+        """Return rows of a silver table, sorted."""
         rows = rows_of(self.spark, f"SELECT {columns} FROM {lake.sql('silver', name)} WHERE {where}")
         return sorted((tuple(row) for row in rows), key=repr)
 
     def held(self, lake: Lake, name: str) -> list[dict[str, Any]]:
-        """Rows of a silver table, as its files have them."""
+        """Return rows of a silver table from its files."""
         return rows_at(self.spark, lake, name, DeltaTable(lake.uri("silver", name)).version())
 
     def as_of(self, name: str, lsn: int, columns: str) -> list[tuple[Any, ...]]:
-        """The versions that held as of an LSN, sorted."""
+        """Return the versions valid as of an LSN, sorted."""
         where = f"_valid_from_lsn <= {lsn} AND (_valid_to_lsn IS NULL OR {lsn} < _valid_to_lsn)"
         return self.read(self.kept, f"{name}__history", columns, where)

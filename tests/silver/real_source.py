@@ -1,7 +1,7 @@
-"""A real server, its reader and silver, and how both sides are compared: every value as text, by name.
+"""A real server, its reader and silver, and a comparison of both sides: every value as text, by name.
 
-Many tables with a history of their own each share one database and one run. All of them are compared after
-it with two statements: one for the source, one for silver.
+Many tables, each with a separate history, share one database and one run. Two statements then compare all
+tables: one for the source, one for silver.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 Rows = list[tuple[str | None, ...]]
 
 _AT_ONCE = 40
-"""Tables in one statement."""
+"""Number of tables in one statement."""
 
 
 class RealSource:
-    """One database, its bronze, and silver of it.
+    """A database, its bronze, and silver of it.
 
     Args:
-        spark: the session.
-        dsn: of the database.
-        path: of the lake.
-        history: tables of which silver also keeps history.
-        more: settings of the source.
+        spark: the session that silver uses.
+        dsn: the DSN of the database.
+        path: the path of the lake.
+        history: tables for which silver also keeps history.
+        more: further settings of the source section.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class RealSource:
         self.cut: Cut | None = None
 
     def play(self, *transactions: str) -> None:
-        """Run transactions, each one of statements parted by semicolons."""
+        """Run transactions, each a text of statements separated by semicolons."""
         for transaction in transactions:
             try:
                 self.connection.execute(transaction.encode())
@@ -67,23 +67,22 @@ class RealSource:
                 raise
 
     def read(self) -> None:
-        """Bronze up to now."""
+        """Read the stream into bronze up to now."""
         read_all(self.source, str(self.lake.path), snapshot=SnapshotSettings(workers=2))
 
     def fold(self) -> None:
-        """Silver up to bronze."""
+        """Run a cycle of silver up to bronze's frontier."""
         self.cut = self.silver.cycle() or self.control.latest_cut("silver")
 
     def errors(self) -> dict[str, str]:
-        """Open errors by the name of their table."""
+        """Return open errors by the name of their table."""
         found = self.control.open_errors()
         return {error.name.removeprefix("public."): f"{error.code}: {error.message}" for error in found}
 
     def differences(self, tables: Iterable[str | TableName]) -> dict[str, str]:
-        """By silver table, what it, or the newest versions of its history, has otherwise than the source.
+        """Return, by silver table, the differences from the source; also for current versions of histories.
 
-        Args:
-            tables: of the schema public where they name none.
+        Table names without a schema belong to the schema public.
         """
         named_tables = [one if isinstance(one, TableName) else TableName("public", one) for one in tables]
         sources = {one.silver_name: one for one in sorted(named_tables)}
@@ -122,7 +121,7 @@ class RealSource:
         return sorted((tuple(row) for row in self.connection.execute(query)), key=repr)
 
     def _silver_rows(self, views: dict[str, str], columns: dict[str, list[str]]) -> dict[str, Rows]:
-        """Rows by view, each a table of silver with a condition; a column that it lacks says so."""
+        """Return rows by view, a silver table with a condition; a text replaces a missing column."""
         found: dict[str, Rows] = {view: [] for view in views}
         for start in range(0, len(views), _AT_ONCE):
             parts = []
@@ -143,7 +142,7 @@ class RealSource:
 
 
 def _short(rows: Rows) -> list[tuple[str | None, ...]]:
-    """Long values by their length."""
+    """Shorten long values to their length."""
     return [
         tuple(f"{text[:6]}… ({len(text)})" if text and len(text) > 40 else text for text in row)
         for row in rows

@@ -1,4 +1,4 @@
-"""Every type of PostgreSQL in pairs, as `ALTER TABLE … ALTER COLUMN … TYPE` takes them without USING."""
+"""Pairs of PostgreSQL's types that `ALTER TABLE … ALTER COLUMN … TYPE` accepts without USING."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MADE: Final = (
     "numeric(5,2)[]", "numeric(7,2)[]", "numeric(5,-2)[]", "text[]", "varchar(5)[]", "date[]", "timestamp[]",
     "mood[]", "price[]", "pair[]",
 )  # fmt: skip
-"""Types with modifiers, of users, and arrays."""
+"""Types with modifiers, user-defined types, and arrays."""
 
 VALUES: Final = (
     "1", "0", "-1", "12.5", "t", "NaN", "infinity", "2024-02-29", "2024-02-29 10:00:00.5", "0044-03-15 BC",
@@ -44,7 +44,7 @@ VALUES: Final = (
     '"C"', "public", "10:20:10,14", '{"a": 1}', "$.a", "<a>1</a>", "a & b",
     "0b5e5b0c-2f3e-4b0a-9c5d-9d3f7f3f7f3f", "\\x00ff",
 )  # fmt: skip
-"""Texts, of which each type takes those that it can read."""
+"""Texts; each type accepts the texts that it can read."""
 
 _MOST_VALUES: Final = 3
 
@@ -54,7 +54,7 @@ class Kind(NamedTuple):
 
     Attributes:
         name: as SQL.
-        type: what the reader resolves it to.
+        type: the reader's resolution of the type.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Kind(NamedTuple):
 
 
 def kinds(connection: Connection[Any]) -> list[Kind]:
-    """Every built-in scalar type, and `MADE`, in a database with `SCHEMA`."""
+    """Return every built-in scalar type, and `MADE`, in a database with `SCHEMA`."""
     rows = connection.execute(
         "SELECT format_type(oid, NULL) FROM pg_type WHERE typtype IN ('b', 'r', 'm') AND typcategory <> 'A' "
         "AND typnamespace = 'pg_catalog'::regnamespace AND typname !~ '^_' ORDER BY 1"
@@ -81,12 +81,12 @@ def kinds(connection: Connection[Any]) -> list[Kind]:
 
 
 def sql_name(kind: str) -> str:
-    """A column's name for a type, or a pair of types."""
+    """Return a column's name for a type, or a pair of types."""
     return sql.Identifier(kind).as_string()
 
 
 def pairs(connection: Connection[Any], every: Sequence[Kind]) -> dict[str, list[str]]:
-    """By type, the other types to which a column is altered without USING; asked of the server."""
+    """Return, by type, the other types to which the server alters a column without USING."""
     found: dict[str, list[str]] = {}
     for before in every:
         connection.execute(f"CREATE TEMP TABLE altered (c {before.name})".encode())
@@ -105,7 +105,7 @@ def pairs(connection: Connection[Any], every: Sequence[Kind]) -> dict[str, list[
 
 
 def lasting(connection: Connection[Any], before: str, afters: Sequence[str]) -> dict[str, list[str]]:
-    """By type, up to three of the values of another with which a column is altered to it."""
+    """Return, by new type, up to three values of the old type with which the server alters the column."""
     found: dict[str, list[str]] = {after: [] for after in afters}
     for text in VALUES:
         made = (

@@ -1,7 +1,7 @@
-"""The rows of a table of silver or gold at a version, right from the files that its log names, without Spark.
+"""Read the rows of a silver or gold table at a version from the files in its log, without Spark.
 
-A test that has Spark read each of its tables in the end may look at earlier versions this way: a plan and
-some jobs for a few rows cost a hundred times as much.
+A test that lets Spark read each of its tables at the end may read earlier versions in this way: with Spark, a
+plan and some jobs for a few rows cost a hundred times as much.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PHYSICAL = "delta.columnMapping.physicalName"
 def stored_rows(
     lake: Lake, name: str, version: int, *, layer: Layer = "silver"
 ) -> list[dict[str, Any]] | None:
-    """By the table's names, moments in UTC without a zone; None where files alone do not say what counts."""
+    """Return rows by the table's names, moments in UTC without a zone; None if files alone do not suffice."""
     plain = plain_files(lake, layer, name, version)
     if plain is None:
         return None
@@ -37,7 +37,7 @@ def stored_rows(
 
 
 def rows_by_spark(spark: SparkSession, table: str) -> list[dict[str, Any]]:
-    """The rows of a table, or of a view, as `stored_rows` gives them."""
+    """Return the rows of a table, or of a view, in the form of `stored_rows`."""
     rows = rows_of(spark, f"SELECT * FROM {table}", without_zones=True)
     return [row.asDict(recursive=True) for row in rows]
 
@@ -45,7 +45,7 @@ def rows_by_spark(spark: SparkSession, table: str) -> list[dict[str, Any]]:
 def rows_at(
     spark: SparkSession, lake: Lake, name: str, version: int, *, layer: Layer = "silver"
 ) -> list[dict[str, Any]]:
-    """A version's rows: from its files, or by Spark where Delta has to read them."""
+    """Return a version's rows: from its files, or by Spark if Delta has to read them."""
     rows = stored_rows(lake, name, version, layer=layer)
     if rows is None:
         rows = rows_by_spark(spark, f"{lake.sql(layer, name)} VERSION AS OF {version}")
@@ -53,7 +53,7 @@ def rows_at(
 
 
 def _named(value: Any, type_: str | dict[str, Any]) -> Any:
-    """A value as the table has it: files have columns and fields under names of their own."""
+    """Return a value with the table's names: files have separate names for columns and fields."""
     if value is None:
         return None
     if isinstance(type_, str):

@@ -1,4 +1,4 @@
-"""Quoting for Spark SQL."""
+"""Test quoting for Spark SQL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_literal_cannot_end_early_and_keeps_its_backslashes() -> None:
 
 
 ENDS = "a\rb\x0bc\x0cd\x1ce\x85f\u2028g\u2029h"
-"""Characters that Python takes for ends of lines, and Spark for text."""
+"""Characters that Python reads as line ends and Spark as text."""
 
 
 def test_statements_are_indented_without_a_change_of_what_their_texts_and_names_hold() -> None:
@@ -52,7 +52,7 @@ TEXTS = [
     "/* */", "*/", "", " ", "\n", "\r\n", "\t", "%", "{x}", "\u202e\u200f", "\U0001f642", "\uffff",
     "".join(map(chr, range(1, 0xA0))), ENDS, "a\n  b", "x' OR '1'='1", "\n`\n``\n",
 ]  # fmt: skip
-"""Texts and names that mean something to somebody."""
+"""Texts and names with a special meaning somewhere."""
 
 
 @pytest.mark.spark

@@ -1,6 +1,6 @@
-"""A table changes its shape, and nobody writes to it: silver has the shape with the next cycle.
+"""A table changes its shape without any new row: silver has the shape after the next cycle.
 
-One database, one table for each kind of change. No row is written to any until silver has all shapes.
+One database has one table for each kind of change. No table gets a row until silver has all shapes.
 """
 
 from __future__ import annotations

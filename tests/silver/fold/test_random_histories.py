@@ -1,8 +1,8 @@
-"""Random histories in many key spaces, cut at random points: after every cut silver is what the source is.
+"""Random histories in many key spaces, cut at random points: after every cut silver equals the source.
 
-A key space is a history of its own: keys of two spaces never meet. So one run of Spark holds the fold against
-the row machine over as many histories as there are spaces in all tables, at every cut; the history table also
-at every commit between.
+Each key space has a separate history: keys of two spaces never meet. So one run of Spark compares the fold
+with the row machine over as many histories as all tables have spaces, at every cut. The test compares the
+history table also at every commit in between.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ ROUNDS = 3
 HISTORIES = pytest.mark.parametrize(
     ("seed", "spaces"), [(20241121, 150), pytest.param(20241122, 500, marks=pytest.mark.torture)]
 )
-"""What happens, and in how many key spaces of each table."""
+"""Kinds of histories, and the number of key spaces of each table."""
 
 
 def check(lakes: Lakes, tables: list[RandomTable], seed: int, *, by_spark: bool) -> None:
-    """Rows, soft-deleted rows and versions of every table, against the row machine."""
+    """Compare rows, soft-deleted rows and versions of every table with the row machine."""
 
     def read(lake: Lake, name: str, *more: str) -> list[tuple[Any, ...]]:
-        """Its own columns and some more, sorted."""
+        """Return the table's own columns and further columns, sorted."""
         if by_spark:
             rows = lakes.read(lake, name, ", ".join([table.selected, *more]))
         else:
@@ -54,7 +54,7 @@ def check(lakes: Lakes, tables: list[RandomTable], seed: int, *, by_spark: bool)
 
 
 def check_past(table: RandomTable, versions: list[tuple[Any, ...]], said: str) -> None:
-    """As of every commit the versions that hold then are the rows of then."""
+    """Check that the versions valid at every commit equal the rows at the commit."""
     begins: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
     ends: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for version in versions:
@@ -84,7 +84,7 @@ class Source:
             bronze.snapshot(table.shape, 10, [])
 
     def transaction(self, *, truncated: Sequence[RandomTable] = ()) -> None:
-        """One over all tables; a TRUNCATE stands in its middle."""
+        """Write one transaction over all tables; a TRUNCATE is in the middle of the transaction."""
         self.lsn += 10
         changes = [change for table in self.tables for change in table.transaction(self.lsn)]
         for table in truncated:
@@ -97,14 +97,15 @@ class Source:
             table.note(self.lsn)
 
     def taken_again(self, table: RandomTable) -> None:
-        """A snapshot, at the LSN where the source stands."""
+        """Write a snapshot at the source's present LSN."""
         self.bronze.snapshot(table.shape, self.lsn, table.tuples())
 
 
 def cycles(lakes: Lakes, tables: list[RandomTable], seed: int, *, emptied: int, again: int) -> None:
-    """Windows of random length; the second empties a table thrice, the third others; one is resnapshotted.
+    """Run windows of random length; the second and third empty tables, and one has a snapshot.
 
-    The third is looked at ahead: it holds every kind of step. A long run looks at all of them.
+    The second window empties a table three times, the third window empties others. The third window contains
+    every kind of step, and `fresh` reads it before the cycle. In a long run `fresh` reads all windows.
     """
     source = Source(tables, lakes.bronze)
     rng = random.Random(seed)

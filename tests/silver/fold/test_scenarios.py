@@ -1,6 +1,6 @@
-"""What may happen to a row, one story after the other; all stories share one table and three windows.
+"""Test possible changes of a row, story by story; all stories share one table and three windows.
 
-Each story has a key space of its own. Columns are unchanged TOAST where a change names them as `toast`.
+Each story has a separate key space. Columns are unchanged TOAST if a change names them as `toast`.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ STORIES = {
 
 
 def placed(space: int, given: Change) -> Change:
-    """A change in its story's key space."""
+    """Return a change in its story's key space."""
     cells = {name: [str(space), *given[name]] for name in ("new", "old") if given.get(name) is not None}
     return change(SHAPE, **{**given, **cells})
 
@@ -204,7 +204,7 @@ class Told:
 
 @pytest.fixture(scope="module")
 def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
-    """All stories run at once."""
+    """Run all stories at once."""
     lakes = Lakes(spark, str(tmp_path_factory.mktemp("lakes")), [SHAPE])
     bronze = lakes.bronze
     bronze.relations([SHAPE])
@@ -223,7 +223,7 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
 
 @pytest.fixture(scope="module")
 def outcome(told: Told) -> dict[str, dict[int, tuple[str | None, ...]]]:
-    """The rows at the end by story."""
+    """Return the rows at the end by story."""
     found: dict[str, dict[int, tuple[str | None, ...]]] = {name: {} for name in STORIES}
     names = list(STORIES)
     for space, key, note, big, lost in told.rows[max(told.rows)]:

@@ -1,7 +1,8 @@
-"""Random histories of shapes from a real server, through the reader, to silver: value by value as the source.
+"""Random histories of shapes from a real server, through the reader, to silver: equal value by value.
 
-Every table is a history of its own; all share one database and one run. In every other round a reader runs
-while the tables change, otherwise it comes thereafter, when the catalog is ahead of all that it reads.
+Every table has a separate history; all share one database and one run. In every second round a reader runs
+while the tables change. Otherwise the reader runs afterwards, with a catalog ahead of everything in the
+stream.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SEED = 20261122
 
 
 def play(world: RealSource, seed: int, *, tables: int, rounds: int) -> None:
-    """So many tables, in so many rounds; each of both is a history."""
+    """Run histories of `tables` tables in `rounds` rounds."""
     rng = random.Random(seed)
     histories = [History(f"t{number}", random.Random(rng.random())) for number in range(tables)]
     for history in histories:

@@ -1,8 +1,8 @@
-"""A table's shape changes in the middle of a transaction, between its changes: one story for each table.
+"""A table's shape changes inside a transaction, between its changes: one story for each table.
 
-All tables share one database and one run: each story's transactions are played while no reader runs, then
-the reader and silver carry them at once, and every table is compared with the source's own rows. The same
-once more, so that the next window begins with what the first one left.
+All tables share one database and one run. Each story's transactions run without a reader. Then the reader and
+silver carry all transactions at once, and the test compares every table with the source's rows. A second
+window repeats this, and begins with the result of the first.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ AT_THE_END_WINDOWS = [
     ],
     [f"UPDATE {AT_THE_END} SET n = 9 WHERE id = 1"],
 ]
-"""Before and after the change of its last column the names are the same, in the same order."""
+"""Before and after the change of the last column, names and order are equal."""
 
 TAKEN_AGAIN = "shape_before_a_copy"
-"""A story whose table is copied after a column came and went that the stream has still to tell of."""
+"""A story with a second copy of the table, made before the stream announces a column that came and went."""
 
 
 EVERY = [*stories(), HOSTILE, AT_THE_END]
 
 
 class Run:
-    """Every story, played once, and what was different after each window."""
+    """Every story, run once, and the differences after each window."""
 
     def __init__(self, world: RealSource) -> None:
         self.world = world
@@ -80,7 +80,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def run(spark: SparkSession, server_dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """All stories in one database."""
+    """Run all stories in one database."""
     dsn = make_database(server_dsn)
     world = RealSource(
         spark,

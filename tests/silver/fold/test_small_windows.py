@@ -1,4 +1,4 @@
-"""Little windows: bronze is read once, known rows are matched alone, small files are written again."""
+"""In small windows silver reads bronze once, only matches known rows, and rewrites small files."""
 
 from __future__ import annotations
 

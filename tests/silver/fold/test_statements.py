@@ -1,4 +1,4 @@
-"""The statements for a small table, to the letter. ``SMELT_GOLDEN=1`` writes them anew; read the diff."""
+"""Compare the statements for a small table with golden files; ``SMELT_GOLDEN=1`` rewrites them."""
 
 from __future__ import annotations
 

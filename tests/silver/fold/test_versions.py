@@ -1,7 +1,7 @@
-"""History and soft deletes, one story after the other, in two windows: they end at 40 and 70.
+"""Test history and soft deletes, story by story, in two windows that end at 40 and 70.
 
-Stories share tables, in which each has a hundred keys of its own: a table costs more than a story. What
-happens to a table as a whole (a TRUNCATE, a snapshot, a gap, another shape) happens to all of its stories.
+Stories share tables, because a table costs more than a story; each story has a hundred keys of a table. An
+event of a table as a whole (a TRUNCATE, a snapshot, a gap, another shape) happens to all of its stories.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ TRUNCATE: Change = {"op": "truncate"}
 
 @dataclass
 class Story:
-    """What happens, by commit LSN, and what must come of it.
+    """Changes by commit LSN, and the required result.
 
     Attributes:
         history: (id and other columns, from, to) of each version.
-        soft: (the same columns, deleted, LSN).
+        soft: (id and other columns, deleted, LSN) of each row.
         first: rows of the first snapshot, at 10.
-        snapshots: what later ones have of it, by LSN.
-        table: where it happens.
+        snapshots: the story's rows in later snapshots, by LSN.
+        table: the story's table.
     """
 
     commits: dict[int, list[Change]]
@@ -62,12 +62,12 @@ class Story:
 
 @dataclass
 class Shape:
-    """What a table looks like from an LSN on; at first it has `COLUMNS`.
+    """A table's shape from an LSN on; before, the table has `COLUMNS`.
 
     Attributes:
-        columns: name, type, number, and the text that rows from before have in it.
-        key: the columns of its key.
-        made_again: whether it is another table of this name.
+        columns: name, type, number, and the text in rows older than the column.
+        key: the column of the table's key.
+        made_again: whether the shape belongs to a new table with this name.
     """
 
     lsn: int
@@ -98,7 +98,7 @@ READ = {
     "retyped": "id, note, IF(note IS NULL, note__2_string, NULL)",
     "recreated": "id, big, IF(note IS NULL, note__2_string, NULL), note",
 }
-"""Columns that are compared, where these are not `COLUMNS`."""
+"""Compared columns, if not `COLUMNS`."""
 
 # ruff: noqa: E501 - a window or a list of versions a line
 STORIES = {
@@ -280,13 +280,13 @@ TABLES = list(dict.fromkeys(story.table for story in STORIES.values()))
 
 
 def offset(name: str) -> int:
-    """What is added to a story's keys; nothing where the table has no other story."""
+    """Return the offset of a story's keys; 0 if the table has no other story."""
     beside = [other for other, story in STORIES.items() if story.table == STORIES[name].table]
     return 100 * beside.index(name)
 
 
 def shapes_of(table: str) -> list[Relation]:
-    """The shapes of a table, oldest first."""
+    """Return the shapes of a table, oldest first."""
     relation_id = 100 + TABLES.index(table)
     first = relation(table, COLUMNS, ["id"], relation_id=relation_id)
     later = LATER_SHAPES.get(table)
@@ -314,14 +314,14 @@ def shape_at(table: str, lsn: int) -> Relation:
 
 
 def placed(name: str, values: Tuple | None) -> Tuple | None:
-    """A tuple among its story's keys."""
+    """Return a tuple with the story's offset added to the key."""
     if not values or not (apart := offset(name)):
         return values
     return [str(apart + int(values[0] or 0)), *values[1:]]
 
 
 def changes_at(lsn: int) -> list[Change]:
-    """What all stories do in one transaction."""
+    """Return the changes of all stories in one transaction."""
     found = []
     for name, story in STORIES.items():
         for one in story.commits.get(lsn, []):
@@ -331,7 +331,7 @@ def changes_at(lsn: int) -> list[Change]:
 
 
 def snapshot_of(table: str, lsn: int) -> list[Tuple] | None:
-    """The rows of all stories of a table, where it was taken again at this LSN."""
+    """Return the rows of all stories of a table in a snapshot at this LSN; None without a snapshot."""
     stories = {name: story.snapshots.get(lsn) for name, story in STORIES.items() if story.table == table}
     if all(rows is None for rows in stories.values()):
         return None
@@ -339,7 +339,7 @@ def snapshot_of(table: str, lsn: int) -> list[Tuple] | None:
 
 
 def tell(lakes: Lakes, begin: int, end: int) -> None:
-    """Everything in (begin, end], and a cycle."""
+    """Write everything in (begin, end] into bronze, and run a cycle."""
     bronze = lakes.bronze
     for lsn in range(begin + 1, end + 1):
         for table in TABLES:
@@ -356,11 +356,11 @@ OWN = {
     "": "_deleted, _commit_lsn",
     "__history": "_valid_from_lsn, _valid_to_lsn, _valid_from, _valid_to, _commit_lsn, _commit_ts",
 }
-"""Columns that are read after a story's own, by the suffix of the table."""
+"""Columns to read after a story's own columns, by the suffix of the table."""
 
 
 class Told:
-    """All stories, at their ends. Each table is read once."""
+    """All stories, at their ends. The class reads each table once."""
 
     def __init__(self, lakes: Lakes) -> None:
         self.lakes = lakes
@@ -374,7 +374,7 @@ class Told:
         return self._read[table + suffix]
 
     def of(self, name: str, suffix: str) -> list[tuple[Any, ...]]:
-        """A story's rows, by its own keys."""
+        """Return a story's rows, by the story's own keys."""
         rows, apart = self.rows(STORIES[name].table, suffix), offset(name)
         return [(row[0] - apart, *row[1:]) for row in rows if 0 <= row[0] - apart < 100]
 

@@ -1,4 +1,4 @@
-"""From what a window holds to the statements it takes, without Spark."""
+"""Test the statements for a window by its content, without Spark."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def steps(activity: Activity, *versions: Relation, start: int = 10, end: int = 1
 
 
 def versions(*versions: Relation, truncates: tuple[int, ...], snapshots: tuple[int, ...] = ()) -> list[Step]:
-    """The steps of soft deletes over a window (10, 10,000] of updates, TRUNCATEs and snapshots."""
+    """Return the steps of soft deletes over a window (10, 10,000] of updates, TRUNCATEs and snapshots."""
     shapes = versions or (SHAPE,)
     barriers = [Barrier(Lsn(lsn), 3, None) for lsn in truncates]
     barriers += [Barrier(Lsn(lsn), None, None) for lsn in snapshots]

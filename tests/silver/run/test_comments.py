@@ -1,4 +1,4 @@
-"""COMMENT ON at a real source, in silver: one flow, from the first snapshot through all that changes."""
+"""COMMENT ON at a real source, in silver: one flow, from the first snapshot through all changes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LONG = "ä" * 2000
 
 
 def said(source: RealSource, name: str) -> dict[str, str]:
-    """What Spark's DESCRIBE says of a table and its columns; ours without the attnum, which each has."""
+    """Return Spark's DESCRIBE of a table and its columns; silver's comments without their attnum."""
     rows = source.spark.sql(f"DESCRIBE EXTENDED {source.lake.sql('silver', name)}").collect()
     end = next(at for at, row in enumerate(rows) if row["col_name"].startswith("# "))
     found = {row["col_name"]: row["comment"] for row in rows[:end] if is_of_source(row["comment"] or "")}
@@ -42,7 +42,7 @@ def said(source: RealSource, name: str) -> dict[str, str]:
 
 
 def refused(source: RealSource) -> list[bool]:
-    """Whether statements were run, due, and run again, on a table that Spark does not find."""
+    """Return whether statements ran, were due, and ran again, on a table that Spark does not find."""
     elsewhere = Lake(path=f"{source.lake.path}/elsewhere")
     there = SilverLog(source.lake).read("plain")
     comments = {one.relation_id: Comments(one.relation_id, "x") for one in read_relations(source.lake)}
@@ -79,7 +79,7 @@ def test_comments_of_the_source_are_silvers_and_follow_it(
 
 
 def follows(source: RealSource, caplog: pytest.LogCaptureFixture) -> None:
-    """Each part goes on from what the one before it left."""
+    """Run the parts in order; each part continues from the state that the previous part left."""
     first = {"": ODD, "id": '"attribute 9; rows before it: 1"', "total": ODD, "note": LONG, "hidden": ""}
     assert said(source, "orders") == first
     of_history = said(source, "orders__history")

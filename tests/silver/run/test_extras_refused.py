@@ -1,4 +1,4 @@
-"""What is refused of a table's comments and change feed rests, each kind apart, and stops nothing."""
+"""A refused comment or change feed of a table stays undone, each kind by itself, and stops no table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Refusing:
-    """A session of a catalog that lets nobody set table properties."""
+    """A session of a catalog that allows no user to set table properties."""
 
     def __init__(self) -> None:
         self.ran: list[str] = []

@@ -1,4 +1,4 @@
-"""A cycle may end anywhere; the next one carries on, and nothing is lost, doubled, or shown half."""
+"""A cycle may end anywhere: the next continues, and no change is lost, applied twice, or half visible."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HALF_CHANGED = [("id", INT), ("count", INT), ("b", TEXT), ("a", TEXT), ("more", 
 class Stage(KilledStage):
     """Two tables.
 
-    Every write counts all rows up by one, adds two and deletes one: one lost, or done twice, shows.
+    Every write increments all rows, adds two rows and deletes one: a lost or repeated write shows.
     """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
@@ -104,7 +104,7 @@ def test_a_cycle_may_end(point: str, stage: Stage) -> None:
 
 @pytest.mark.spark
 def test_a_shape_may_be_half_changed(stage: Stage) -> None:
-    """Two names swapped and a column added: four ALTERs, of which only some ran."""
+    """Two swapped names and a new column: of four ALTERs only some ran."""
     stage.lsn += 10
     changed = relation("left", HALF_CHANGED, ["id"], relation_id=1, from_lsn=stage.lsn)
     stage.bronze.relations([changed])
@@ -121,7 +121,7 @@ def test_a_shape_may_be_half_changed(stage: Stage) -> None:
 
 @pytest.mark.spark
 def test_a_default_may_be_half_given(stage: Stage) -> None:
-    """Two columns that rows from before have a value in: for each an ALTER, an UPDATE and another ALTER."""
+    """Two columns with a value for older rows: each needs an ALTER, an UPDATE and another ALTER."""
     stage.lsn += 10
     shape = relation("right", [*COLUMNS, ("n", NUMERIC), ("v", INT)], ["id"], relation_id=2)
     defaults = {"n": "NaN", "v": "7"}
@@ -144,7 +144,7 @@ def test_a_default_may_be_half_given(stage: Stage) -> None:
 
 @pytest.mark.spark
 def test_a_default_is_given_where_nothing_else_happens(stage: Stage) -> None:
-    """The shape alone comes, from an LSN that silver may have passed already."""
+    """Only the shape arrives, at an LSN that silver may already have passed."""
     last = stage.control.latest_cut("silver")
     assert last is not None
     shape = relation("left", [*HALF_CHANGED, ("w", TEXT)], ["id"], relation_id=1, from_lsn=stage.lsn - 1)

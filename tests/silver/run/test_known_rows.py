@@ -1,4 +1,4 @@
-"""Updates of rows that silver should have and lacks: mended, or told, whenever the process ends."""
+"""Updates of rows that silver lacks: silver repairs or reports the rows, whenever the process ends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TAKEN, UNSENT = (
 
 
 class EndedError(BaseException):
-    """The process ends here."""
+    """The end of the process."""
 
 
 def upd(shape: Relation, *cells: str | None, toast: list[str] | None = None) -> dict[str, Any]:

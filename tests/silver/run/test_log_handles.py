@@ -1,4 +1,4 @@
-"""A kept handle of a table's log, where the table is put back or removed. Needs no Spark."""
+"""Test a cached handle of a table's log after the table was restored or removed. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PHYSICAL = "delta.columnMapping.physicalName"
 
 
 class Table:
-    """A silver table `t`, written without Spark, and a log reader that has a handle of it."""
+    """A silver table `t`, written without Spark, and a log reader with a cached handle."""
 
     def __init__(self, lake: Lake) -> None:
         self.folder = lake.uri("silver", "t")

@@ -1,4 +1,4 @@
-"""Silver's tables in a store: how often a cycle looks, and what it sees all the same. Needs no Spark."""
+"""Silver's tables in a store: few requests per cycle, and the cycle sees every change. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SCHEMA = pa.schema({"id": pa.int64()})
 
 
 class Shop:
-    """A lake whose silver tables are written without Spark, and a cycle's look at them."""
+    """A lake with silver tables written without Spark, and a cycle's reads of their logs."""
 
     def __init__(self, store: ObjectStore, place: str) -> None:
         self.store, self.lake = store, Lake(place)
@@ -57,7 +57,7 @@ class Shop:
         )
 
     def requests(self) -> int:
-        """How many since the last time; what the tests write is not counted."""
+        """Return the number of requests since the last call, without the test's own writes."""
         found = len(self.store.requests())
         self.store.forget()
         return found
@@ -168,7 +168,7 @@ def test_what_somebody_committed_is_seen_before_a_step_that_must_know_it(
 
 
 class Describing:
-    """Takes the one statement that gives a table its comment, and commits it as another engine does."""
+    """Intercepts the statement that sets a table's comment, and commits the comment like another engine."""
 
     def __init__(self, shop: Shop) -> None:
         self.shop = shop

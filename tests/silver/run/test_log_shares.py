@@ -1,4 +1,4 @@
-"""How much of a table a key range would read, as its log tells: column mapping, types, unknown figures."""
+"""Test the share of a table that a key range would read, by the log: mapping, types, unknown figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a commit says of itself, and tables whose names a catalog does not tell apart."""
+"""Test the marks in a commit, and tables whose names a catalog does not distinguish."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lake of an older version, with numeric as text and char(n) with its padding: what the next cycle does."""
+"""Test the next cycle over a lake of an older version, with numeric as text and char(n) with padding."""
 
 from __future__ import annotations
 

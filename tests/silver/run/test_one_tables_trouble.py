@@ -1,7 +1,7 @@
-"""A statement at the source, or a hand on the lake, that one table cannot bear: the others go on.
+"""A statement at the source, or a user's change of the lake, stops one table: all others continue.
 
-Each table stands for one kind of trouble; all of a lake are folded together, so that each cycle also shows
-that no trouble is everyone's.
+Each table has one kind of trouble. Silver folds all tables of a lake together, so each cycle also shows that
+no trouble spreads.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ PAIR = (("a", INT), ("b", TEXT), ("note", TEXT))
 
 @dataclass
 class Trouble:
-    """One table's part: at LSN 10 a copy, from 40 on another shape, at 60 the copy that makes it good.
+    """One table's part: at LSN 10 a copy, from 40 on another shape, at 60 the copy that repairs the table.
 
     Attributes:
-        first: the shape before; `rows`: of its copy.
+        first: the shape before.
+        rows: of the first copy.
         then: the shapes that the changes bring.
         changes: (LSN, row) of the second window.
-        healed: rows of the copy at 60; None where there is none.
-        code: of its error after the second window; None where it goes on.
+        healed: rows of the copy at 60; None without a copy.
+        code: of the table's error after the second window; None without an error.
     """
 
     first: Relation
@@ -167,7 +168,7 @@ class Stage:
 
 @dataclass
 class Outcome:
-    """The cuts of the windows, and the errors open after each, by table."""
+    """The cuts of the windows, and the open errors after each window, by table."""
 
     stage: Stage
     cuts: list[Cut]

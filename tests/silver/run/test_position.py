@@ -1,4 +1,4 @@
-"""Where a table stands is what is found of it, whatever its versions are. Needs no Spark."""
+"""A table's position follows from the table's content, not from version numbers. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROWS = pa.table({"id": [1, 2]}, schema=pa.schema([ID]))
 
 
 class Place:
-    """A table `t` with windows up to LSN 30, which three cuts name, and a fourth without a change at 40."""
+    """A table `t` with windows up to LSN 30, named by three cuts, and by a fourth without a change at 40."""
 
     def __init__(self, path: str) -> None:
         self.lake = Lake(path)
@@ -57,13 +57,13 @@ class Place:
         self.control.record_cut(Cut("silver", Lsn(lsn), None, versions, marks=marks))
 
     def put_back(self, version: int) -> None:
-        """As from a backup of before later versions."""
+        """Remove later versions, like a restore from a backup."""
         for entry in (self.folder / "_delta_log").glob("*.json"):
             if int(entry.stem) > version:
                 entry.unlink()
 
     def held(self, snapshot: int | None = None, table: SilverTable | None = None) -> Held:
-        """As the next start of the process finds the table."""
+        """Return the table's position as found by the next start of the process."""
         log, last = SilverLog(self.lake, writes=True), self.control.latest_cut("silver")
         stored = log.read("t")
         assert stored is not None
@@ -71,7 +71,7 @@ class Place:
         return Position(self.control, log).held(table or self.table, stored, last, within, [self.shape])
 
     def named(self) -> dict[int, int | None]:
-        """The version that each cut names."""
+        """Return the version that each cut names."""
         return {int(cut.commit_lsn): cut.tables.get("t") for cut in self.control.cuts("silver")}
 
 
@@ -110,7 +110,7 @@ def test_a_commit_without_rows_that_is_lost_is_a_table_put_back_too(place: Place
 
 
 def test_a_backup_of_another_history_is_not_taken_for_the_version_that_the_cut_names(place: Place) -> None:
-    """Put back once before, and carried on since: cuts of both histories name the same versions."""
+    """After one restore and further windows, cuts of both histories name equal versions."""
     shutil.copytree(place.folder, place.folder.parent.parent / "backup")
     place.put_back(0)
     assert place.held().lsn == Lsn(10)
@@ -194,7 +194,7 @@ def test_what_others_commit_after_the_first_look_at_an_earlier_releases_table_is
 
 
 def stated(operation: str, **parameters: str) -> bytes:
-    """As Spark writes a commit that changed rows, unsigned."""
+    """Return Spark's log entry of a commit that changed rows, unsigned."""
     info = {"operation": operation, "operationParameters": parameters}
     lines = [{"commitInfo": info}, {"add": {"path": "a", "dataChange": True}}]
     return "\n".join(json.dumps(line, separators=(",", ":")) for line in lines).encode()
@@ -255,7 +255,7 @@ def test_where_a_rebuild_refuses_a_newer_snapshot_is_enough_also_for_a_history(
 
 
 def drop(folder: Path, column: str) -> None:
-    """As Spark writes ALTER TABLE … DROP COLUMN."""
+    """Write Spark's log entry of ALTER TABLE … DROP COLUMN."""
     log, version = folder / "_delta_log", DeltaTable(folder).version()
     entries = [json.loads(line) for line in (log / f"{0:020}.json").read_text().splitlines()]
     metadata = next(one["metaData"] for one in entries if "metaData" in one)

@@ -1,4 +1,4 @@
-"""Soft deletes of a table that gets another key, by which deleted rows and live ones are the same."""
+"""Soft deletes of a table that gets another key, by which deleted rows and live rows are equal."""
 
 from __future__ import annotations
 

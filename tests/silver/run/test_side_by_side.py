@@ -1,4 +1,4 @@
-"""Tables that are carried side by side, and something that leaves the cycle early. Needs no Spark."""
+"""Silver carries tables in parallel, and an error leaves the cycle early. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def test_no_table_is_at_work_any_more_when_a_cycle_is_left_early(lake_path: str) -> None:
-    """An error that cannot be recorded leaves it, as a stop does."""
+    """An unrecordable error leaves the cycle, like a stop."""
     lake = Lake(path=lake_path)
     silver = Silver(cast("Any", None), lake, SilverSettings(), ControlTables(lake))
     begun, done = Event(), Event()

@@ -1,6 +1,6 @@
-"""Tables that an error stops, tables whose shape changes, tables that come late: one lake, four windows.
+"""An error stops tables, tables change their shape, tables arrive late: one lake, four windows.
 
-The windows are folded once, by the fixture; each test looks at what one table became.
+The fixture folds the windows once; each test checks one table's result.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def upd(shape: Relation, *cells: str | None, toast: str | None = None) -> dict[s
 
 @dataclass
 class Outcome:
-    """What the three windows left behind."""
+    """The results of the windows."""
 
     spark: SparkSession
     lake: Lake
@@ -259,7 +259,7 @@ class TestErrors:
 
 @pytest.mark.spark
 class TestAhead:
-    """What is read before a cycle (`silver.fresh`); `check_ahead` compared the rows in the fixture."""
+    """Tests of reads before a cycle (`silver.fresh`); the fixture compares the rows by `check_ahead`."""
 
     def test_what_the_cut_names_can_be_read_before_it_and_nothing_else(self, outcome: Outcome) -> None:
         for head, cut in zip(outcome.ahead, outcome.cuts, strict=True):

@@ -1,4 +1,4 @@
-"""`smelt snapshot` of a healthy table while silver folds on: its rows arrive, and no cut mixes both."""
+"""`smelt snapshot` of a healthy table while silver folds: the rows arrive, and no cut mixes old and new."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ITEMS = TableName("public", "items")
 
 
 class Folding:
-    """Silver beside a running reader."""
+    """Silver in parallel with a running reader."""
 
     def __init__(self, spark: SparkSession, lake_path: str) -> None:
         self.lake = Lake(lake_path)
@@ -45,7 +45,7 @@ class Folding:
         return sorted(tuple(row) for row in found)
 
     def cycle_past(self, lsn: Lsn) -> Cut:
-        """One cycle after bronze holds everything up to an LSN; the newest cut."""
+        """Run one cycle after bronze has everything up to an LSN; return the newest cut."""
         wait_for(lambda: (position := read_position(self.lake)) is not None and position.frontier >= lsn, 40)
         self.silver.cycle()
         cut = self.control.latest_cut("silver")

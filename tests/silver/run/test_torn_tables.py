@@ -1,4 +1,4 @@
-"""A process that only reads silver's tables passes over the table whose log entry is torn, and no other."""
+"""A process that only reads silver's tables skips the table with a torn log entry, and no other."""
 
 from __future__ import annotations
 

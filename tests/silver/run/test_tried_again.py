@@ -1,6 +1,6 @@
-"""What failed for a reason that may pass is tried again and goes through: one lake, one window after another.
+"""Silver retries work that failed for a passing reason, and succeeds: one lake, window by window.
 
-Pauses are of no length here, so that each cycle is an attempt.
+Pauses have no length in this module, so that each cycle is an attempt.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def ins(shape: Relation, *cells: str | None) -> dict[str, Any]:
 
 @dataclass
 class Window:
-    """What a cycle left.
+    """The result of a cycle.
 
     Attributes:
         tables: in the newest cut.
         errors: code by table.
-        kept: (lowest LSN, relations) of what was read once and kept.
+        kept: (lowest LSN, relations) of the cached changes.
     """
 
     tables: set[str]
@@ -105,7 +105,7 @@ class Tried:
 
 
 def without_clustering(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Spark, but for the statement that says by what `keyed` is clustered."""
+    """Return Spark's `sql` without the statement that clusters `keyed`."""
 
     def sql(self: SparkSession, text: str, *args: Any, **named: Any) -> Any:
         if "CLUSTER BY" in text and "keyed" in text and "ALTER" in text:
@@ -116,7 +116,7 @@ def without_clustering(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def out_of_reach(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
-    """A lake that cannot be opened."""
+    """Fail to open the lake's changes."""
     if door is Effect.OPEN_TABLE and where.endswith("bronze/changes"):
         raise OSError("Generic S3 error: connection reset by peer")
     return effect()
@@ -133,7 +133,7 @@ def tried(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def play(tried: Tried) -> None:
-    """All windows."""
+    """Run all windows."""
     bronze = tried.bronze
     bronze.relations([calm, hand, keyed, taken, taken_then, told])
     for shape in (calm, hand, keyed, taken, told):
@@ -191,7 +191,7 @@ def test_a_table_begins_with_a_copy_of_its_own_and_no_other_relations(tried: Tri
 
 
 def test_who_lags_behind_is_read_for_alone(tried: Tried) -> None:
-    """The others' window is as little as ever, and is read once for all of them."""
+    """The window of all other tables stays small, and a single read serves all."""
     ((low, relations),) = tried.windows["lagging"].kept
     assert low == 40
     assert 2 not in relations

@@ -1,4 +1,4 @@
-"""History and soft deletes under kills, and soft deletes switched on and off: wherever a cycle ends."""
+"""History and soft deletes under kills, and soft deletes switched on and off: a cycle may end anywhere."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = {"counted", "counted__history"}
 
 FIRST = ["after CREATE 1", "before INSERT 1", "after INSERT 1", "before MERGE 1"]
 WITHIN = ["before MERGE 1", "after MERGE 1"]
-"""Each leaves one of both tables behind the other: by its whole window, then by half of it."""
+"""At each point a table is behind: by its whole window, then by half of the window."""
 
 AT_ITS_END = ["after MERGE 4", "before CUT 1", "after CUT 1"]
 SWITCHED_ON = ["after ALTER 1", "after UPDATE 1", "after ALTER 1"]
@@ -33,7 +33,7 @@ SWITCHED_OFF = ["after DELETE 1"]
 
 
 class Stage(KilledStage):
-    """A table whose rows count up with every transaction; one goes and two come."""
+    """A table whose rows count up with every transaction; each transaction deletes one row and adds two."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         super().__init__(spark, path)
@@ -45,11 +45,11 @@ class Stage(KilledStage):
         self.bronze.snapshot(SHAPE, 10, [])
 
     def sent(self, *values: str | None) -> list[str | None]:
-        """A tuple of the newest shape."""
+        """Return a tuple of the newest shape."""
         return [*values, *[None] * (len(self.shape.columns) - len(values))]
 
     def write(self, *, parted: bool = False) -> None:
-        """Two transactions; between their changes a column is added, and the table truncated."""
+        """Write two transactions; between their changes, add a column and truncate the table."""
         for at in range(2):
             self.lsn += 10
             changes: list[dict[str, Any]] = []
@@ -110,7 +110,7 @@ def test_the_first_cycle_may_end_anywhere(stage: Stage) -> None:
 
 @pytest.mark.spark
 def test_a_window_may_end_between_its_statements_and_the_next_one_holds_more(stage: Stage) -> None:
-    """A new shape makes two statements of a window, for each of both tables; each end leaves more done."""
+    """A new shape splits a window into two statements per table; each end leaves more done."""
     before = stage.control.latest_cut("silver")
     stage.write(parted=True)
     for point in WITHIN:
@@ -133,7 +133,7 @@ def test_a_window_may_end_once_all_of_its_statements_ran(stage: Stage) -> None:
 
 @pytest.mark.spark
 def test_soft_deletes_and_history_are_switched_off_and_on(stage: Stage) -> None:
-    """Off, deleted rows go; on again, rows that are there are not deleted, and history goes on by itself."""
+    """Off removes deleted rows. On again, existing rows are not deleted, and history continues."""
     hard = SilverSettings()
     for point in SWITCHED_OFF:
         stage.end_at(point, hard)
@@ -158,7 +158,7 @@ def test_soft_deletes_and_history_are_switched_off_and_on(stage: Stage) -> None:
 
 @pytest.mark.spark
 def test_history_asked_for_later_begins_with_the_newest_snapshot(stage: Stage) -> None:
-    """Bronze still has the changes since: the history made anew is the one that was kept."""
+    """Bronze still has all later changes: the new history equals the kept history."""
     again = Path(stage.lake.path or "").parent / "again"
     again.mkdir()
     (again / "bronze").symlink_to(Path(stage.lake.path or "") / "bronze")

@@ -1,4 +1,4 @@
-"""Relations to silver tables, without Spark."""
+"""Test the derivation of silver tables from relations, without Spark."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_of_a_table_dropped_and_made_again_the_newer_relation_counts() -> None:
 
 
 def test_a_table_of_which_nothing_is_new_is_not_made_again() -> None:
-    """Each cycle asks for all tables, and a pipeline may have thousands that were dropped long ago."""
+    """Each cycle needs all tables, and a pipeline may have thousands of tables dropped long ago."""
     settings = SilverSettings()
     gone = relation("gone", [("id", INT)], ["id"], relation_id=1)
     stays = relation("stays", [("id", INT)], ["id"], relation_id=2)

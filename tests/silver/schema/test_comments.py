@@ -1,4 +1,4 @@
-"""Comments of the source beside ours: recognised whatever they say; nothing changed, no statement."""
+"""Silver recognises its own comments, whatever the source's comment; without a change, no statement."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def table(comments: Comments | None, **names: int) -> SilverTable:
 
 
 def stored(shape: SilverTable) -> list[DeltaColumn]:
-    """The columns as Delta has them after a CREATE TABLE."""
+    """Return the columns as in Delta after a CREATE TABLE."""
     types = {"INT": "integer", "STRING": "string"}
     fields = [
         {

@@ -1,4 +1,4 @@
-"""Steps between shapes, checked on a model of a table that applies them one by one."""
+"""Test steps between shapes on a model of a table that applies the steps one by one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fields(shape: SilverTable) -> list[DeltaColumn]:
 
 
 def apply(statement: str, actual: list[DeltaColumn]) -> list[DeltaColumn]:
-    """What Delta would do; a name that is taken, or is not there, is an error."""
+    """Apply statements like Delta; a taken or unknown name is an error."""
     by_name = {field.name.lower(): field for field in actual}
     if "CLUSTER BY" in statement or "SET TBLPROPERTIES" in statement:
         return actual
@@ -71,13 +71,13 @@ SHAPES = [
 
 
 def clustering(shape: SilverTable) -> list[str]:
-    """What a table of a shape is clustered by, from its CREATE TABLE."""
+    """Return the clustering columns of a shape's table, from its CREATE TABLE."""
     found = re.search(r"CLUSTER BY \((.+)\)", create("t", shape)[0])
     return [] if found is None else re.findall(r"`(.+?)`", found[1])
 
 
 def clustered_after(statement: str, clustered: list[str], actual: list[DeltaColumn]) -> list[str]:
-    """What the table is clustered by after a statement; Delta drops no column that it is clustered by."""
+    """Return the clustering columns after a statement; Delta drops no clustering column."""
     if "CLUSTER BY" in statement:
         names = re.findall(r"`(.+?)`", statement.partition("CLUSTER BY")[2])
         assert set(names) <= {one.name for one in actual}, statement
@@ -117,7 +117,7 @@ KEYED_BY_TWO = replace(SHAPES[0], key=("id", "a"))
 
 
 def all_clustered(wanted: SilverTable, settings: SilverSettings, *, emptied: bool) -> list[str]:
-    """The statements from `KEYED_BY_TWO` to a shape, and that Delta takes them."""
+    """Return the statements from `KEYED_BY_TWO` to a shape, and check that Delta accepts them."""
     clustered, state = clustering(KEYED_BY_TWO), fields(KEYED_BY_TWO)
     statements = steps("t", wanted, state, settings, emptied=emptied)
     for statement in statements:
@@ -208,7 +208,7 @@ DEFAULTED = replace(
 
 
 def filling(statement: str, actual: list[DeltaColumn], filled: dict[str, str]) -> list[DeltaColumn]:
-    """What Delta would do, comments included; `filled`: what was written to columns, by name."""
+    """Apply statements like Delta, comments included; `filled`: values written to columns, by name."""
     if found := re.search(r"^UPDATE t SET `(.+?)` = (.+)$", statement, re.DOTALL):
         filled[found[1]] = found[2]
         return actual

@@ -1,4 +1,4 @@
-"""A table asks of its readers what it needs, from when it needs it, and not before."""
+"""A table enables a reader feature when first needed, and not before."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fields(table: SilverTable) -> list[DeltaColumn]:
 
 
 def asked(statements: list[str]) -> list[str]:
-    """The features that statements ask for; each before everything else."""
+    """Return the features that statements enable; each feature comes before all other statements."""
     found = [next((name for name in FEATURES if name in statement), "") for statement in statements]
     named = [name for name in found if name]
     assert found[: len(named)] == named

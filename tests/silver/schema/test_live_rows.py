@@ -1,4 +1,4 @@
-"""Which rows are the source's: told by the table itself, also where a source's own column is called so."""
+"""The table itself shows which rows are live, even if a source column has the name of silver's column."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BOOLEAN = PgType("base", "bool", oid=16)
 
 
 def written(spark: SparkSession, path: str, settings: SilverSettings) -> list[DataFrame]:
-    """A table of two rows, of which one has `_deleted` true: a version of it, and its change feed."""
+    """Write a table of two rows, one with `_deleted` true; return a version and the change feed."""
     soft = settings.deletes == "soft"
     columns = [("id", INT)] if soft else [("id", INT), ("_deleted", BOOLEAN)]
     target = f"delta.{quote(path)}"

@@ -1,4 +1,4 @@
-"""What becomes of a column whose type changes, for every pair of types that a server has."""
+"""Test a change of a column's type, for every pair of types that a server has."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ IN_PLACE = {
     "DECIMAL(38,3)": set[str](),
     "DECIMAL(38,18)": set[str](),
 }  # fmt: skip
-"""Of the types that there are, to which each is widened; from Delta's table of type changes."""
+"""For each existing type, the types to which Delta widens it; from Delta's table of type changes."""
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def every(server_dsn: str) -> list[Kind]:
 
 
 def outcome(before: PgType, after: PgType) -> str:
-    """``same``, ``in place``, or ``copy``: then no step is taken but by the copy, and the error says so."""
+    """Return ``same``, ``in place``, or ``copy``: only a copy changes the type; the error names the copy."""
     was, is_ = reading(before).ddl, reading(after).ddl
     table = silver_table(relation("t", [("id", INT), ("c", after)], ["id"], relation_id=1), SilverSettings())
     actual = [DeltaColumn("id", 1, "INT"), DeltaColumn("c", 2, was)]

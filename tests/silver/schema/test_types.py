@@ -1,4 +1,4 @@
-"""PostgreSQL renders values, Spark reads them; both sides must then hold the same value, or Spark none."""
+"""PostgreSQL renders values and Spark reads them: both sides must hold equal values, or Spark none."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOST = object()
-"""Spark's type cannot hold the value: NULL, and the text goes to `_unrepresentable`."""
+"""Spark's type cannot hold the value: NULL, with the text in `_unrepresentable`."""
 SAME = object()
-"""What psycopg reads."""
+"""The value that psycopg reads."""
 
 PINNED = (
     "-c TimeZone=UTC -c DateStyle=ISO -c IntervalStyle=iso_8601 -c extra_float_digits=3 -c bytea_output=hex"
@@ -116,7 +116,7 @@ LONG_VALUE *= 10000
 
 @dataclass(frozen=True)
 class Case:
-    """A value as SQL, its type, and what Spark must hold."""
+    """A value as SQL, its type, and the value that Spark must hold."""
 
     sql: str
     type: PgType
@@ -394,7 +394,7 @@ CASES = [
 
 
 def plain(value: Any) -> Any:
-    """Both sides' values in one form: rows and ranges as tuples, NaN as a word, timestamps in UTC."""
+    """Return both sides' values in one form: rows and ranges as tuples, NaN as a word, timestamps in UTC."""
     if isinstance(value, Range):
         value = span(value.lower, value.upper, value.bounds or "()", empty=value.isempty)
     if isinstance(value, tuple | list):
@@ -410,7 +410,7 @@ def plain(value: Any) -> Any:
 
 
 def comparable(sql: str, ddl: str) -> str:
-    """A value as Python can take it: TIMESTAMP would be shifted by the machine's time zone."""
+    """Return SQL of a value that Python can read: the machine's time zone would shift a TIMESTAMP."""
     if ddl == "TIMESTAMP":
         return f"CAST({sql} AS TIMESTAMP_NTZ)"
     if ddl.startswith("STRUCT<`lower`: TIMESTAMP,"):

@@ -1,4 +1,4 @@
-"""What ended a table's part of a cycle, as its error."""
+"""Test the error for each failure that ends a table's part of a cycle."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_innermost_cause_is_told() -> None:
 
 
 def test_a_marker_counts_only_where_spark_raised_it() -> None:
-    """A message that fails for another reason may quote the statement, and in it every marker."""
+    """The message of an unrelated failure may quote the statement, and so contain every marker."""
     quoted = marker("row-missing", "'7'")
     said = "concat('deltasmelt:row-missing:', '7', ':deltasmelt')"
     assert said.partition("'7'")[0] in quoted

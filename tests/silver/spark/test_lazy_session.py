@@ -1,4 +1,4 @@
-"""A session that starts when it is needed: which cycles need it, and whose failure its own is. No Spark."""
+"""A session starts when needed: cycles that need a session, and failures of the session itself. No Spark."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NO_JAVA = ConfigurationError("Java is missing", code="java-missing")
 
 
 class Starts:
-    """Counts starts, each of which fails with an error that would stop a table, were it the table's."""
+    """Counts starts; each start fails with an error that, as a table's error, would stop the table."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -49,7 +49,7 @@ class Starts:
 
 
 class Folded:
-    """A bronze of one table, and silver as it is once that is folded up to LSN 20."""
+    """A bronze of one table, and silver folded up to LSN 20."""
 
     def __init__(self, path: str) -> None:
         self.lake, self.starts = Lake(path), Starts()
@@ -70,7 +70,7 @@ class Folded:
         self.silver = Silver(LazySession(self.starts), self.lake, SilverSettings(), self.control)
 
     def idle(self, frontier: int) -> None:
-        """The stream went on without a change, as the reader says it."""
+        """Record, like the reader, that the stream advanced without a change."""
         uri = delta.location(self.lake, "bronze", CHANGES)
         commit_marks(delta.open_existing(uri), uri, [Transaction(STREAM_APP, frontier)])
 

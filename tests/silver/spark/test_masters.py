@@ -1,4 +1,4 @@
-"""What the address of a master says."""
+"""Test the session kind of a master's address."""
 
 from __future__ import annotations
 

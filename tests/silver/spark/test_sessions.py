@@ -1,4 +1,4 @@
-"""Sessions of our own beside one that has settings of its owner."""
+"""Silver's own sessions do not inherit settings of the owner's session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.spark
 def test_the_mark_of_the_owners_own_commits_is_not_ours(spark: SparkSession, tmp_path: Path) -> None:
-    """Delta would skip every commit but the first."""
+    """With the owner's mark, Delta would skip every commit after the first."""
     with settings(spark, mark_settings("theirs", Lsn(7))):
         session = access_of(spark).child()
     target = f"delta.`{tmp_path / 't'}`"

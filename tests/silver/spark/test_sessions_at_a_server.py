@@ -1,4 +1,4 @@
-"""Sessions at a Spark Connect server, without Spark: how often they are asked, and where none is cloned."""
+"""Test sessions at a Spark Connect server, without Spark: number of requests, servers without clones."""
 
 from __future__ import annotations
 

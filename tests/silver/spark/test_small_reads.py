@@ -1,4 +1,4 @@
-"""Tables of few bytes are read right from their files: the same rows, columns and comments as Delta gives."""
+"""Silver reads tables of few bytes directly from their files: rows, columns and comments equal Delta's."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FROM range(5)
 
 
 class Tables:
-    """Makes tables, and looks at each of their versions in both ways."""
+    """Creates tables, and reads each version in both ways."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.spark, self.lake = spark, Lake(path=path)
@@ -54,7 +54,7 @@ class Tables:
         return plain_files(self.lake, "silver", name, version) is not None
 
     def same(self, name: str, version: int) -> Sequence[Any]:
-        """The rows, which both give; and the columns with their comments."""
+        """Return the rows, equal in both ways; compare the columns with their comments."""
         frame = table_at(self.spark, self.lake, "silver", name, version)
         frame.createOrReplaceTempView("small_reads")
         by_delta = f"SELECT * FROM {self.lake.sql('silver', name)} VERSION AS OF {version}"

@@ -1,4 +1,4 @@
-"""Comparing rows of both sides: what a table of versions promises, and values that hashes pass over."""
+"""Test comparisons of both sides' rows: promises of a table of versions, and values that hashes ignore."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def view(spark: SparkSession, rows: str) -> str:
 
 
 def found(spark: SparkSession, table: SilverTable, source: str, silver: str) -> dict[str, set[str]]:
-    """By kind, the keys that are wrong."""
+    """Return the wrong keys by kind."""
     own = "1L AS _commit_lsn, CAST(NULL AS MAP<STRING, STRING>) AS _unrepresentable"
     left = view(spark, f"SELECT *, {own} FROM VALUES {source} AS r(id, v)")
     names = "id, v, _deleted" if table.soft else "id, v, _valid_from_lsn, _valid_to_lsn"
