@@ -224,7 +224,7 @@ class StreamDecoder:
         of_open = int(np.count_nonzero(number == last_number)) if transactions.still_open else 0
         self._next_seq = of_open + (self._next_seq if last_number == 0 else 0)
         if of_open:
-            # A copy, which keeps no buffer of the slice.
+            # Copy the row, so that the slice's buffers are freed.
             self._held = changes.take(pa.array([changes.num_rows - 1]))
             changes = changes.slice(0, changes.num_rows - 1)
         batch.add(changes)
@@ -309,7 +309,7 @@ class StreamDecoder:
             self._left_out[one] = table
             self._unreadable(table, commit_lsn, error)
         if version is None:
-            if self._knows(one):  # under this name or another
+            if self._knows(one):  # under any name
                 batch.left_out.append((one, commit_lsn))
             return TupleLayout.of(table, names, selected=False)
         batch.relations.append(version)

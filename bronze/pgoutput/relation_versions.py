@@ -63,7 +63,7 @@ def relation_version(
     versions = [version for version in (catalog, known) if version is not None]
     attnums = _attnums(announced.columns, catalog, known)
     if catalog is None or not _is_exactly(catalog, announced.columns, attnums):
-        versions.reverse()  # the catalog has moved on
+        versions.reverse()  # the catalog is ahead of the stream
     columns = tuple(
         _column(column, attnum, versions, types)
         for column, attnum in zip(announced.columns, attnums, strict=True)
@@ -165,7 +165,8 @@ def _attnums(
     if before and len(sets) == 1 and now.keys() >= set(sets[0]):
         return list(sets[0])
     sure = before.keys() & now.keys()
-    # A column that was there all the time may have had another name or type in between.
+    # A column of both versions may have had another name or type in between, so the second attempt ignores
+    # these columns.
     for but in (frozenset[int](), sure):
         fitting = [
             one
@@ -380,8 +381,9 @@ class ShapeVersions:
         """
         one = announced.relation_id
         known, catalog = self._newest.get(one), self._describe(one, commit_lsn)
-        # Asked after the catalog: a table cannot be altered before its snapshot's shape is recorded. A
-        # version of this very transaction is left by a session that failed, and may be a later one of it.
+        # Read the record after the catalog: a table cannot be altered before its snapshot's shape is
+        # recorded. Ignore versions of this transaction: a failed session recorded them, and they may describe
+        # a later part of the transaction.
         recorded = self._recorded(one, Lsn(commit_lsn - 1))
         if recorded is not None and (known is None or known.place < recorded.place):
             known = recorded

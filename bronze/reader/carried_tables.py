@@ -403,7 +403,7 @@ class CarriedTables:
     def _may_be_tried(
         self, table: TableName, requests: Mapping[TableName, Lsn], asked: _Asked, before: CatalogPoll
     ) -> bool:
-        by_stream = asked.last.get(table, 0) > before.asked  # that no look has taken in yet
+        by_stream = asked.last.get(table, 0) > before.asked  # no poll has processed it
         return self._errors.may_be_tried(table, requests.get(table), by_stream=by_stream)
 
 

@@ -209,7 +209,7 @@ class SnapshotThread:
             tables = [table for table in tables if table.table in look.requests]
         if not tables:
             return
-        self._finished = None  # who waits for all waits for these, too
+        self._finished = None  # a caller that waits for all tables waits for these, too
 
         def fail(error: TableError) -> None:
             self._landing.progress.copy_failed(str(error.table))
@@ -225,7 +225,7 @@ class SnapshotThread:
             self._landing.progress.copies_ended()
             if outcome.taken:
                 self._lsn = max(self._lsn, outcome.lsn, outcome.trace)
-            with suppress(TransientError), lake_failures("the lake"):  # a look closes what stays open
+            with suppress(TransientError), lake_failures("the lake"):  # a poll closes the remaining errors
                 self._errors.copied(outcome.taken)
 
     def _end_round(self, look: CatalogPoll) -> None:

@@ -173,7 +173,7 @@ class Reader:
                     return
                 except SmeltError as error:
                     if stop.is_set() and isinstance(error, TransientError):
-                        return  # what was waited for was given up
+                        return  # the stop cancelled the wait
                     if not self._heals(error) or self._gave_up:
                         raise
                     if until is not None and self._growth.stuck(self.progress.read()) > self._timing.failing:
@@ -305,7 +305,7 @@ class Reader:
         if self._landing is not None and self._landing.sink.is_claimed:
             sink = self._landing.sink
         else:
-            self._landing = self._copies = None  # an earlier reader may have come further meanwhile
+            self._landing = self._copies = None  # an earlier reader may have advanced meanwhile
         self._let_in |= sink.position is not None  # a comparison of logs may take longer than a first contact
         position = self._begin.known_place(connection, sink)
         if self._landing is None or self._copies is None:
@@ -353,7 +353,7 @@ class Reader:
                 self._trouble.worked()
             if tables.wants_new_stream:
                 return False
-            complete = copies.complete  # before `lsn`: a snapshot that completes them has set that
+            complete = copies.complete  # read before `lsn`: the last snapshot sets `lsn` first
             shapes_at = tables.newest.shapes_at
             target = None if until is None else max(until, copies.lsn, shapes_at)
             done = target is not None and complete and stream.durable.frontier >= target

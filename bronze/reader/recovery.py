@@ -154,7 +154,7 @@ def start_over(
         if problem is not None and problem.code != "slot-lost":
             raise problem
         if slot is not None and slot.confirmed_flush > position.confirm and _is_given_up(changes, position):
-            anew = False  # it was made after that: bronze confirms none beyond its own place
+            anew = False  # a new slot: bronze confirms none beyond its place
         begin = SessionStart(pipeline, source, lake, STARTING_OVER, say, reached)
         if not anew and _goes_on(connection, begin, position, identity.timeline):
             return None
@@ -270,7 +270,7 @@ def _drop(connection: psycopg.Connection[Any], slot: SlotState, source: SourceSe
             "'pgoutput'); and this command again (or set source.manage: true)",
         )
     deadline = time.monotonic() + source.timing.slot_release
-    while slot.active_pid is not None and time.monotonic() < deadline:  # a walsender that is about to end
+    while slot.active_pid is not None and time.monotonic() < deadline:  # a walsender is about to end
         connection.execute("SELECT pg_sleep(%s)", [source.timing.slot_poll])  # ends with a stop, too
         slot = read_slot(connection, slot.name) or replace(slot, active_pid=None)
     connection.execute(statement.encode())

@@ -66,7 +66,7 @@ def session_decoder(
             tables.ask(opened)
 
     def unreadable(table: TableName, lsn: Lsn, error: Exception | None) -> None:
-        if tables.carries(table):  # else a look has seen to it
+        if tables.carries(table):  # otherwise a poll has handled the table
             if error is not None and tables.leave_out(table, lsn, error):
                 _LOGGER.error("changes of %s are left out from %s on", table, lsn, exc_info=error)
             landing.sink.tables.leave_out({table: lsn})

@@ -96,14 +96,14 @@ class SessionStart:
                 continues at bronze's place. Nothing was written.
             SmeltError: the server does not answer, or the lake cannot be written.
         """
-        sink.discard()  # of a session that failed before it had a stream
+        sink.discard()  # rows of a session that failed before its stream
         sink.adopt()
         position = sink.position
         if position is None:
             return None
         server = identify(connection)
         slot = self.known_slot(connection, position)
-        position = sink.position or position  # the reader that held the slot may have come further
+        position = sink.position or position  # the slot's last holder may have advanced
         self.require_history(connection, position, slot, server.timeline)
         self.reached("slot-ready")
         if not is_followed(self._changes, server):
@@ -329,7 +329,7 @@ class SessionStart:
         receiver = Receiver(
             replication,
             capacity=QUEUE_BYTES,
-            durable=slot.confirmed_flush,  # The slot must stay where it is: it is the evidence.
+            durable=slot.confirmed_flush,  # the slot's position is the evidence, so it must not move
             feedback_seconds=feedback_seconds(connection, timing),
             silence_seconds=timing.line_silence,
             line=lambda: walsender_liveness(self.source, replication.backend_pid),

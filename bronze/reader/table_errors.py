@@ -179,8 +179,8 @@ class TableErrors:
         self._control = control
         self._strays = strays
         self._lock = threading.Lock()
-        self._failed = _pauses(timing)  # could not be copied, or not be made a member of the publication
-        self._tried_at: dict[TableName, Lsn | None] = {}  # the resnapshot marks of these tables at that time
+        self._failed = _pauses(timing)  # tables whose copy or joining failed
+        self._tried_at: dict[TableName, Lsn | None] = {}  # resnapshot marks at the failure
         self._of_stream: dict[TableName, Lsn | None] = {}
 
     def looked(
@@ -271,7 +271,7 @@ class TableErrors:
                 stream's mark, and ends no pause, now or later.
         """
         with self._lock:
-            if by_stream:  # also of one that is being copied, which may fail later
+            if by_stream:  # also during a copy, which may fail later
                 self._of_stream[table] = mark
             known = self._tried_at.get(table), self._of_stream.get(table)
             return not self._failed.rests(table) or mark not in known

@@ -86,7 +86,7 @@ class PipelineErrors:
                     return
                 self._met.setdefault(error.code, set()).add(line)
                 self._control.open_error(opened)
-        except TransientError as failure:  # the lake itself may be what is full
+        except TransientError as failure:  # the lake itself may be full
             _LOGGER.warning("the error could not be recorded in the lake: %s", failure)
 
     def close(self, line: Trouble) -> None:

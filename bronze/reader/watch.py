@@ -206,7 +206,7 @@ class Watch:
                 self._trouble.failed(error, recorded=lasts)
                 if self._trouble.pause(self._stop):
                     return
-            except BaseException as error:  # noqa: BLE001 - raised by who asks; nothing is looked at any more
+            except BaseException as error:  # noqa: BLE001 - `raise_failure` raises the error; the watch ends
                 self.failure = error
                 return
 

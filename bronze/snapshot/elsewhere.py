@@ -170,7 +170,7 @@ class Elsewhere:
                         # A query of the holder notices a dead connection.
                         hooks.tick()
                         self._require_life()
-                except BaseException as error:  # noqa: BLE001 - the threads are to end first
+                except BaseException as error:  # noqa: BLE001 - the threads must end first
                     hooks.failed(error)
 
     def _require_life(self) -> None:
@@ -249,7 +249,7 @@ class Elsewhere:
         Raises:
             SmeltError: an error that concerns more than the table.
         """
-        with self._lock:  # all of them before anything can fail: from here on they are the copy's
+        with self._lock:  # register all files before any failure: the copy owns them from here on
             self._named.update(part["path"] for result in results for part in result.parts)
         by_number = {chunk.number: chunk for chunk in chunks}
         waiting = deque(results)
@@ -305,7 +305,7 @@ class Elsewhere:
             found = perform(
                 Effect.LIST_FILES, self._uri, lambda: file_system(self._uri).get_file_info(FileSelector(""))
             )
-        except (OSError, pa.ArrowException) as error:  # they cost room, and nothing else
+        except (OSError, pa.ArrowException) as error:  # leftover files only cost space
             _LOGGER.warning("files of lost tasks may still be in %s: %s", self._uri, error)
             return
         names = {file.base_name for file in found if file.base_name.startswith(prefixes)}

@@ -106,7 +106,7 @@ def _look(packages: tuple[str, ...]) -> Callable[[], str]:
     """Return a function that reports versions. Pickled by value: the executor may lack deltasmelt."""
 
     def look() -> str:
-        import json  # noqa: PLC0415 - it takes nothing along
+        import json  # noqa: PLC0415 - the pickled function carries no module
         import platform  # noqa: PLC0415
         import socket  # noqa: PLC0415
         from importlib import import_module, metadata  # noqa: PLC0415
@@ -116,12 +116,12 @@ def _look(packages: tuple[str, ...]) -> Callable[[], str]:
         for package in packages:
             try:
                 import_module("deltasmelt.bronze.snapshot.range_task" if package == "deltasmelt" else package)
-            except Exception as error:  # noqa: BLE001 - a library that is not whole may raise anything
+            except Exception as error:  # noqa: BLE001 - a broken library may raise any error
                 failed[package] = f"{type(error).__name__}: {error}"
                 continue
             try:
                 found[package] = metadata.version(package)
-            except metadata.PackageNotFoundError:  # it came as a folder on the path
+            except metadata.PackageNotFoundError:  # the package is a folder on the path
                 found[package] = None
         host, python = socket.gethostname(), platform.python_version()
         return json.dumps({"host": host, "python": python, "found": found, "failed": failed})
@@ -141,7 +141,7 @@ def _of_executor(told: dict[str, Any], source: SourceSettings) -> SmeltError:
     """Convert an executor's failure at the server or the lake into an error of the reader."""
     error = told["error"]
     message = f"the executor {told['host']} of the snapshots: {error['message']}"
-    if error["code"] in _NO_WAY:  # the reader is connected, so the server is there
+    if error["code"] in _NO_WAY:  # the server runs, because the reader is connected
         return DefiniteError(
             message,
             code=CODE,

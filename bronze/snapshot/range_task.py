@@ -194,19 +194,19 @@ def _copy_all(task: RangeTask, results: list[RangeResult]) -> None:
         for leaf, chunk in task.ranges:
             results.append(_copy(worker, task, leaf, chunk))
             if results[-1].status in {"failed", "renamed"}:
-                return  # nothing of the table is wanted any more, and COPY may be under way
+                return  # the table's copy has failed, and COPY may still run
 
 
 def _remove(task: RangeTask, results: Sequence[RangeResult]) -> None:
     names = [part["path"] for result in results for part in result.parts]
     if names:
-        with suppress(OSError, pa.ArrowException):  # the reader removes what is left
+        with suppress(OSError, pa.ArrowException):  # the reader removes leftovers
             delete_files(task.place.uri, names)
 
 
 def _unfit(error: DefiniteError) -> RangeResult:
     """Return the result of an executor that fails every attempt."""
-    named = error.code == CODE  # the host is
+    named = error.code == CODE  # the message names the host
     message = error.message if named else f"the executor {socket.gethostname()}: {error.message}"
     return RangeResult(-1, "unfit", error={"message": message, "remedy": error.remedy})
 

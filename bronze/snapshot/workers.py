@@ -169,7 +169,7 @@ class SnapshotCopy:
             while not self._cancelled() and (found := chunks.first(worker)) is not None:
                 leaf, copy = found
                 if not copy.is_over and not self._opened(worker, copy, leaf):
-                    worker.order.popleft()  # the worker that has it reads it
+                    worker.order.popleft()  # the holding worker reads the leaf
                     continue
                 taken = chunks.take(leaf)
                 if taken is not None and not copy.is_over:
@@ -234,7 +234,7 @@ class SnapshotCopy:
             raise self._unreadable(copy, error) from error.__cause__
         except TransientError as error:
             writer.discard()
-            if error.code == LOST.code:  # of the line, not of the lake
+            if error.code == LOST.code:  # the connection failed, not the lake
                 copy.interrupted = error
             raise
         except BaseException:

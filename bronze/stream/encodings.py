@@ -149,7 +149,7 @@ class ConvertingDecoder(StreamDecoder):
                 try:
                     relation = parse_relation(message[HEADER:])
                 except ValueError:
-                    return  # the decoder says so
+                    return  # the decoder reports the error
                 self._tables[relation.relation_id] = relation.table
                 self._unnamed.discard(relation.relation_id)
 

@@ -75,7 +75,7 @@ class Nudge:
             SmeltError: the server is unreachable or refuses the message.
         """
         self._pushes += 1
-        if self._pushes == 3:  # asked twice in vain
+        if self._pushes == 3:  # two requests brought nothing
             patience = self._source.timing.watch_answer
             with connect(self._source, patience=patience) as connection, translated(self._source):
                 write_heartbeat(connection, "until")
@@ -204,7 +204,7 @@ class Receiver:
         try:
             self._receive()
             self._connection.feedback(received=self._received, durable=self._durable)
-        except BaseException as error:  # noqa: BLE001 - handed to the consumer, who raises it
+        except BaseException as error:  # noqa: BLE001 - the consumer raises the error
             with self._changed:
                 self._error = error
                 self._changed.notify_all()

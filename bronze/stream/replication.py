@@ -142,7 +142,7 @@ class ReplicationStream:
         """
         if encoding is not None:
             self._connection.query(f"SET client_encoding = {quote_literal(encoding)}")
-        # libpq's input buffer grows to hold the largest message and keeps that size.
+        # libpq's input buffer grows to the largest message and keeps the size.
         self._connection.query(f"SELECT repeat(' ', {_INPUT_BUFFER})")
         publications = quote_literal(quote_identifier(self._source.publication))
         command = (
@@ -214,7 +214,7 @@ class ReplicationStream:
                 break  # return the messages before the end first
         if messages or keepalive is not None:
             self.heard()
-        # Joined at once: a queue of single messages would hold many times their bytes.
+        # Join the messages at once: a queue of single messages would take many times the memory.
         drained = Drained(Block.of(messages), reply_requested=reply_requested)
         if messages:
             _, drained.received, _, _ = _XLOGDATA.unpack_from(messages[-1])
@@ -274,7 +274,7 @@ class ReplicationStream:
             raise self._connection.lost(error) from error
 
     def _set_low_water(self, size: int) -> None:
-        # Where the system knows no such option for this socket, poll only wakes more often.
+        # Without this socket option poll only wakes up more often.
         if self._socket is not None:
             with suppress(OSError):
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)

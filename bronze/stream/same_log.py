@@ -93,7 +93,7 @@ class LogComparison:
         self._sent = sent
         self._where = where
         self._missing = sent.lsn >= confirmed
-        # A stream that starts inside of the record of a message outside of transactions skips the message.
+        # A stream that starts inside the record of a message outside transactions skips the message.
         self.start = max(confirmed, sent.lsn) if sent.time else confirmed
         self.end = position.confirm
         self.reached = self.start

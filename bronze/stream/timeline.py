@@ -89,7 +89,7 @@ def parting(history: str, timeline: int) -> Lsn | None:
 
 
 def _history(source: SourceSettings, timeline: int, application_name: str) -> str:
-    if timeline == 1:  # the first has no history
+    if timeline == 1:  # the first timeline has no history
         return ""
     asking = ReplicationConnection(source, application_name=application_name)
     try:
