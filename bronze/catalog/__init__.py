@@ -1,5 +1,6 @@
 """The source's tables as the catalog describes them.
 
-In reading order: `source_table` (the values), `select` (selected tables with all facts), `queries`, `types`,
-`keys`, `publication` (its present state), `problems` (reasons why a table cannot be carried).
+In reading order: `source_table` (the values), `select` (selected tables with all facts), `one_snapshot`,
+`queries`, `types`, `collations`, `keys`, `publication` (its present state), `problems` (reasons why a table
+cannot be carried), `numeric_values`.
 """

@@ -73,10 +73,8 @@ def count_values(
 ) -> CountedTable | None:
     """Return counts over the values of some columns; None if the server refused or did not finish.
 
-    Args:
-        connection: a connection in autocommit mode, or inside a transaction.
-        table: the table whose rows are read.
-        decimals: precision and scale of the decimal that each column becomes.
+    `decimals` has precision and scale of the decimal that each column becomes. `connection` is in autocommit
+    mode or inside a transaction.
     """
     # A larger table is sampled by blocks, so that new rows count like old rows.
     estimate = table.rows_estimate or 0

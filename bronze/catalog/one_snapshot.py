@@ -100,10 +100,7 @@ def in_parts(
 ) -> tuple[list[Read], list[tuple[Row, str]]]:
     """Read rows together, after a failure in halves; return the results, and each row that fails alone.
 
-    Args:
-        connection: inside the transaction whose snapshot the reads use.
-        rows: the rows to read, possibly none.
-        read: the function that reads some of the rows.
+    `connection` is inside the transaction whose snapshot the reads use.
     """
     try:
         with connection.transaction():  # a savepoint: a failure keeps the snapshot usable

@@ -108,10 +108,7 @@ def read_publication(
 ) -> Publication | None:
     """Return the publication with this name in the connected database, or None.
 
-    Args:
-        connection: idle, or inside a transaction.
-        name: name of the publication to read.
-        printed: pg_class.oid of the tables whose row filter the server prints.
+    `printed` has the pg_class.oid of the tables whose row filter the server prints.
     """
     version = connection.info.server_version
     generated = "p.pubgencols::text = 's'" if version >= SINCE_GENERATED else "false"

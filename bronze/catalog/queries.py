@@ -322,10 +322,7 @@ def relation_rows(
 ) -> list[RelationRow]:
     """Return all tables, views and foreign tables, in name order, without the system's and extensions'.
 
-    Args:
-        connection: a connection inside or outside of a transaction.
-        oids: the only relations to return; None means all relations.
-        unnamed: OIDs of relations to leave out (`bronze.postgres.unnamed`).
+    `oids` restricts the result; `unnamed` has OIDs to leave out (`bronze.postgres.unnamed`).
     """
     wanted = {"oids": None if oids is None else list(oids), "unnamed": list(unnamed)}
     return [RelationRow(*row) for row in connection.execute(_RELATIONS_QUERY, wanted)]

@@ -217,12 +217,8 @@ def describe_relation(
 ) -> Relation | None:
     """Return the present shape of one table, or None if the table does not exist (any more).
 
-    Args:
-        connection: idle, or inside a transaction.
-        relation_id: pg_class.oid of the table to describe.
-        keys: key overrides of the pipeline file.
-        publication: name of the publication whose column lists and generated columns apply; None means every
-            column except generated columns.
+    `keys` are the key overrides of the pipeline file. The column lists and generated columns of `publication`
+    apply; without a publication every column counts, except generated columns.
 
     Raises:
         DamagedError: the server cannot print the catalog's description of the table.

@@ -26,14 +26,7 @@ _AT_STANDBY: Final = (
 def failover_findings(
     connection: psycopg.Connection[Any], source: SourceSettings, slot: SlotState | None, service: Service
 ) -> Iterator[Finding]:
-    """Yield findings about failover, from the primary alone.
-
-    Args:
-        connection: idle, or inside a transaction.
-        source: names the slot, and whether standbys synchronize it.
-        slot: the pipeline's slot; None before the slot exists.
-        service: the hosting service, for remedies that change settings.
-    """
+    """Yield findings about failover, from the primary alone; `slot` is None before the slot exists."""
     subject = f"slot {source.slot}"
     try:
         require_support(connection.info.server_version, source)

@@ -36,9 +36,7 @@ _RATE_SECONDS: Final = 0.3
 def inspect(connection: psycopg.Connection[Any], source: SourceSettings) -> list[Finding]:
     """Return all findings about the source, most general first.
 
-    Args:
-        connection: idle, in autocommit mode.
-        source: names the server, the tables, the publication and the slot.
+    `connection` is idle, in autocommit mode.
 
     Raises:
         SmeltError: the server failed during a check.

@@ -103,12 +103,7 @@ def require_own(
 ) -> None:
     """Refuse a server, database or slot that the lake does not follow.
 
-    Args:
-        connection: a connection in autocommit mode.
-        source: names the slot and the publication.
-        lake: the lake of the pipeline.
-        pipeline: the name of the pipeline in its file.
-        again: passed on to `require_own_lake`, which explains it.
+    `connection` is in autocommit mode; `require_own_lake` explains `again`.
 
     Raises:
         DefiniteError: ``lake-of-another-pipeline``, ``lake-of-another-server``, ``lake-of-another-database``,
@@ -141,12 +136,10 @@ def refuse_others(source: SourceSettings, lake: Lake, pipeline: str) -> None:
 def require_own_slot(
     connection: psycopg.Connection[Any], source: SourceSettings, changes: DeltaTable | None
 ) -> None:
-    """Refuse a logical slot that another lake reads; `slot_problem` judges slots of other kinds.
+    """Refuse a logical slot that another lake reads; `slot_problem` judges other kinds of slots.
 
-    Args:
-        connection: a connection in autocommit mode.
-        source: names the slot and the publication.
-        changes: an open `bronze.changes`; None before bronze has begun.
+    `connection` is in autocommit mode. `changes` is an open `bronze.changes`, or None before bronze has
+    begun.
 
     Raises:
         DefiniteError: ``slot-of-another-lake``.

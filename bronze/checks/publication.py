@@ -32,15 +32,7 @@ def publication_findings(
     may_create: bool,
     role: str,
 ) -> Iterator[Finding]:
-    """Yield findings about the publication.
-
-    Args:
-        connection: idle, or inside a transaction.
-        source: names the publication to check.
-        tables: the tables that the patterns select.
-        may_create: whether our role has CREATE on the database.
-        role: our role, the role of the connection.
-    """
+    """Yield findings about the publication; `may_create` means that `role` has CREATE on the database."""
     publication = read_publication(connection, source.publication)
     wanted = [
         table for table in tables if all(problem.code in _WANTED_ALL_THE_SAME for problem in table.problems)

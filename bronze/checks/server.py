@@ -108,13 +108,7 @@ def read_server(connection: psycopg.Connection[Any]) -> Server:
 
 
 def server_findings(server: Server, version: int, slot: SlotState | None) -> list[Finding]:
-    """Return the findings that need no further query. Pure.
-
-    Args:
-        server: the facts from `read_server`'s query.
-        version: the server's version as a number, e.g. 160014.
-        slot: the pipeline's slot; None before the slot exists.
-    """
+    """Return the findings that need no further query; `slot` is None before the slot exists. Pure."""
     return [
         *_identity(server, version),
         *_settings(server),
@@ -160,12 +154,9 @@ def role_findings(server: Server, source: SourceSettings) -> Iterator[Finding]:
 
 
 def require_fit(connection: psycopg.Connection[Any], source: SourceSettings, *, say: bool) -> None:
-    """Stop a start that cannot succeed before the start changes anything; log all dangers.
+    """Stop a start that cannot succeed before the start changes anything.
 
-    Args:
-        connection: a connection in autocommit mode.
-        source: names the slot of the pipeline.
-        say: whether warnings are logged too.
+    With `say`, warnings are logged too. `connection` is in autocommit mode.
 
     Raises:
         DefiniteError: the first error among `server_findings`.

@@ -117,10 +117,7 @@ def read_budget(
 ) -> WalBudget | None:
     """Read how much WAL this slot holds back; None from a standby, whose slots belong to its primary.
 
-    Args:
-        connection: a connection in autocommit mode.
-        slot: the slot, read a moment ago.
-        rate: bytes of WAL in a second; None if not measured.
+    `rate` is in bytes per second, None if not measured. `connection` is in autocommit mode.
     """
     head = primary_log_end(connection)
     if head is None:

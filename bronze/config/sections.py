@@ -194,7 +194,7 @@ class SnapshotSettings(Section):
     """The first copy of each table.
 
     Attributes:
-        engine: copies large tables: the reader's own sessions, or tasks of a Spark session.
+        engine: the kind of sessions that copy large tables: the reader's own, or tasks of a Spark session.
     """
 
     mode: Literal["initial", "never"] = "initial"

@@ -40,10 +40,7 @@ def fingerprints(
 ) -> dict[TableName, int]:
     """Return the present fingerprint of each table; `NOT_CARRIED` for a table outside of the publication.
 
-    Args:
-        connection: idle, in autocommit mode.
-        publication: name of the pipeline's publication.
-        tables: ordinary tables and partitioned roots.
+    `connection` is idle, in autocommit mode. `tables` are ordinary tables and partitioned roots.
     """
     row = connection.execute(
         """

@@ -54,9 +54,7 @@ class ObservedStorage:
     def why_again(self, now: Storage, carried: Collection[int] = ()) -> str | None:
         """Return why rows may have changed without an event, or may have been confused, until a later poll.
 
-        Args:
-            now: result of the later poll.
-            carried: attnums of new columns whose default is in bronze.
+        `carried` has the attnums of new columns whose default is in bronze.
         """
         why = why_again(self.storage, now, carried)
         return why if why is not None or self.read is None else columns_in_doubt(self.read, now)

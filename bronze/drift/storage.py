@@ -159,10 +159,7 @@ class Storage:
 def why_again(known: Storage, now: Storage, carried: Collection[int] = ()) -> str | None:
     """Return why rows may have changed without an event between two polls; None if impossible.
 
-    Args:
-        known: result of the earlier poll.
-        now: result of the later poll.
-        carried: attnums of new columns whose default is in bronze.
+    `carried` has the attnums of new columns whose default is in bronze.
     """
     if known.relation_id != now.relation_id:
         return "it is another table of the same name"

@@ -90,12 +90,9 @@ class Wait:
         self._error: TransientError | None = None
 
     def goes_on(self, tables: Sequence[TableName], blockers: str, where: str) -> str:
-        """Record that copies still wait; return the message.
+        """Record that copies of `tables` still wait; return the message.
 
-        Args:
-            tables: the tables whose copies wait.
-            blockers: the text of `running_transactions`.
-            where: the address of the source.
+        `blockers` is the text of `running_transactions`.
         """
         named = ", ".join(str(table) for table in tables[:_NAMED])
         more = f" and {len(tables) - _NAMED} more" if len(tables) > _NAMED else ""

@@ -247,11 +247,9 @@ def abandon(connection: psycopg.Connection[Any]) -> None:
 
 
 def set_up_session(connection: SourceConnection, client_check: float) -> None:
-    """Set the pinned settings on an open session, also of a walsender; two round trips.
+    """Set the pinned settings on an open, idle session, also of a walsender; two round trips.
 
-    Args:
-        connection: an idle connection, ordinary or for replication.
-        client_check: seconds between two checks of the backend whether its client exists.
+    `client_check` is the number of seconds between two checks of the backend whether its client exists.
 
     Raises:
         psycopg.Error: the server refused a setting.

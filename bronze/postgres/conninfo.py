@@ -111,10 +111,6 @@ def pinned(source: SourceSettings, info: ConnectionInfo) -> SourceSettings:
     Of several hosts the result names the host that answered, because no other server knows a snapshot. The
     result contains all values from a service file, a password file or libpq's variables, the password too.
     TLS files remain paths.
-
-    Args:
-        source: the source in the pipeline file.
-        info: connection info of the open connection.
     """
     found = info.get_parameters()
     values = {keyword: value for keyword, value in found.items() if keyword not in _OWN}

@@ -26,10 +26,8 @@ def server_encoding(connection: psycopg.Connection[Any]) -> str:
 def to_utf8(connection: psycopg.Connection[Any], encoding: str, texts: Sequence[bytes]) -> list[bytes | None]:
     """Convert texts to UTF-8 by the server's own conversion; None for each refused text.
 
-    Args:
-        connection: idle, or inside a transaction.
-        encoding: PostgreSQL's name of the encoding.
-        texts: converted all at once; after a refusal, by halves.
+    The server converts all texts at once; after a refusal, by halves. `connection` is idle or inside a
+    transaction.
     """
     from psycopg import errors  # noqa: PLC0415 - silver and gold import this for a constant of its callers
 

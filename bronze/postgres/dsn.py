@@ -54,11 +54,7 @@ def read_dsn(dsn: str) -> dict[str, str]:
 
 
 def require_plain_names(values: Mapping[str, str], where: str) -> None:
-    """Refuse names of a connection that may contain a password.
-
-    Args:
-        values: libpq keywords with their values.
-        where: the place in the pipeline file.
+    """Refuse names of a connection that may contain a password; `where` is the place in the pipeline file.
 
     Raises:
         ConfigurationError: ``dsn-invalid``; the message contains no part of the values.

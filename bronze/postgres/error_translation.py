@@ -175,10 +175,7 @@ def _made(rule: Rule, error: psycopg.Error, source: SourceSettings) -> SmeltErro
 def tables_changed(happened: str, error: psycopg.Error, source: SourceSettings) -> TransientError:
     """Return the error ``concurrent-change``: a session dropped or renamed a table during an operation.
 
-    Args:
-        happened: the effect of the change on the operation.
-        error: the error from the server.
-        source: the source, for the address.
+    `happened` is the effect of the change on the operation.
     """
     return TransientError(
         f"{happened}: {error.diag.message_primary}",

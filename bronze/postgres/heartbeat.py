@@ -22,9 +22,7 @@ HEARTBEAT_PREFIX: Final = "deltasmelt"
 def write_heartbeat(connection: psycopg.Connection[Any], purpose: str) -> Lsn:
     """Write a message and return the message's LSN; the commit record follows.
 
-    Args:
-        connection: a connection in autocommit mode.
-        purpose: content of the message, for people who read the log.
+    `purpose` is the content, for people who read the log. `connection` is in autocommit mode.
 
     Raises:
         psycopg.Error: the server refused the message.

@@ -65,12 +65,7 @@ def walsender_liveness(source: SourceSettings, backend_pid: int) -> Liveness:
 
 
 class CopyLine:
-    """Watch over the connection of a COPY, or of another long command, from the reading side.
-
-    Args:
-        source: the source, for a second connection to the server.
-        connection: the connection that runs the COPY.
-    """
+    """Watch over the connection of a COPY, or of another long command, from the reading side."""
 
     def __init__(self, source: SourceSettings, connection: psycopg.Connection[Any]) -> None:
         self._source = source
@@ -114,13 +109,7 @@ class CopyLine:
 
 
 def _liveness(source: SourceSettings, backend_pid: int, idle: str) -> Liveness:
-    """Read a backend's wait event.
-
-    Args:
-        source: the server to connect to.
-        backend_pid: the process id of the backend.
-        idle: prefix of the wait events of a backend with nothing to do.
-    """
+    """Read a backend's wait event; `idle` is the prefix of the events of a backend with nothing to do."""
     try:
         with connect(source, patience=source.timing.watch_answer) as connection, translated(source):
             row = connection.execute(

@@ -100,10 +100,7 @@ def read_slot(connection: psycopg.Connection[Any], name: str) -> SlotState | Non
 def slot_problem(slot: SlotState, source: SourceSettings, database: str) -> DefiniteError | None:
     """Return why a slot in its present state can never serve the pipeline; None for a usable slot. Pure.
 
-    Args:
-        slot: the slot, as last read.
-        source: the source whose slot it should be.
-        database: name of the connected database.
+    `database` is the name of the connected database.
     """
     drop = f"SELECT pg_drop_replication_slot({quote_literal(slot.name)});"
     rename = "choose another name for source.slot"

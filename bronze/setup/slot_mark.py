@@ -61,10 +61,7 @@ def sent_transactions(connection: psycopg.Connection[Any], slot: str) -> int:
 def mark_slot(connection: psycopg.Connection[Any], source: SourceSettings, lake: str) -> None:
     """Name the lake that reads the slot in the publication's comment, if our role may write the comment.
 
-    Args:
-        connection: a connection in autocommit mode.
-        source: names slot and publication; `manage` decides whether the reader may change the publication.
-        lake: table id of the lake's `bronze.changes`.
+    `lake` is the table id of the lake's `bronze.changes`. `connection` is in autocommit mode.
 
     Raises:
         psycopg.Error: the server refused the comment; `LockNotAvailable` if another session has locked the

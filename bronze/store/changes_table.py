@@ -313,7 +313,7 @@ class ChangesTable:
             delete_files(self.uri, paths)
 
     def _remove_doubtful(self) -> None:
-        """Remove the files of earlier commits that failed and did not succeed; call after a commit."""
+        """Remove the files of earlier commits that have finally failed; call after a successful commit."""
         if self._doubtful:
             with suppress(OSError, pa.ArrowException):  # the next start removes the rest
                 delete_files(self.uri, set(self._doubtful) - set(delta.paths_of(self._table)))

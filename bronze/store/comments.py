@@ -139,11 +139,7 @@ def comments_mark(changes: DeltaTable) -> int | None:
 
 @delta.retry_conflict
 def set_mark(uri: str, mark: int) -> None:
-    """Set the time of the newest comments on `bronze.changes`; durable on return.
-
-    Args:
-        uri: location of `bronze.changes`.
-        mark: time of the newest record (`CommentLog.mark`).
+    """Set the mark of the newest comments (`CommentLog.mark`) on `bronze.changes`; durable on return.
 
     Raises:
         DeltaError, OSError: the lake cannot be written.

@@ -13,8 +13,8 @@ is also a gap that is being healed.
 * PostgreSQL made them without an event (`bronze.drift.storage`);
 * the reader cannot assign their columns (`bronze.pgoutput.relation_versions`);
 * their texts cannot be converted (`bronze.stream.encodings`), or their shape cannot be read
-  (`bronze.reader.table_errors`): a partition's replica identity may send less than a key. Of many such
-  changes the first opens the gap (`bronze.store.table_marks`);
+  (`bronze.reader.table_errors`): a partition's replica identity may send less than a key. The first of many
+  such changes opens the gap (`bronze.store.table_marks`);
 * the reader skipped the table after an error, until a session read the table again
   (`bronze.reader.carried_tables`).
 
@@ -86,10 +86,7 @@ def needs_snapshot(changes: DeltaTable, table: TableName) -> bool:
 def request_snapshots(uri: str, tables: Sequence[TableName], lsn: Lsn) -> None:
     """Request snapshots of tables at a position after `lsn`; durable on return.
 
-    Args:
-        uri: location of `bronze.changes`.
-        tables: the tables to copy; a mark at or past `lsn` stays unchanged.
-        lsn: present WAL position of the server.
+    `lsn` is the server's present WAL position. A mark at or past `lsn` stays unchanged.
 
     Raises:
         TableNotFoundError: `bronze.changes` does not exist.
@@ -107,15 +104,10 @@ def request_snapshots(uri: str, tables: Sequence[TableName], lsn: Lsn) -> None:
 
 @delta.retry_conflict
 def move_back(uri: str, seen: Mapping[TableName, Lsn], end: Lsn) -> list[TableName]:
-    """Move marks beyond the server's log back to the log's end; durable on return.
+    """Move marks beyond `end` back to `end`, the end of the server's log; durable on return.
 
-    A gap mark beyond the log moves together with the request. A mark that another process set in the meantime
-    waits for the next poll.
-
-    Args:
-        uri: location of `bronze.changes`.
-        seen: resnapshot marks, as last read.
-        end: WAL position of the server, read after the marks.
+    A gap mark beyond the log moves together with the request. `seen` has the resnapshot marks, read before
+    `end`. A mark that another process set in the meantime waits for the next poll.
 
     Returns:
         Tables whose marks were moved.
@@ -199,10 +191,7 @@ def healing(changes: DeltaTable, table: TableName, lsn: Lsn) -> list[Transaction
     snapshot then lacks the mark, but still heals the gap (`_first_after`). The next snapshot writes the mark
     with the LSN of the first, before itself becoming the newest.
 
-    Args:
-        changes: `bronze.changes` at its newest version.
-        table: the table that was copied.
-        lsn: LSN of the snapshot.
+    `changes` is `bronze.changes` at its newest version.
     """
     marks = []
     for app, healer in ((gap_app, healed_app), (resnapshot_app, resnapshotted_app)):

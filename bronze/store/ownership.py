@@ -45,13 +45,7 @@ def owner_properties(pipeline: str, server: ServerIdentity | None = None) -> dic
 
 
 def foreign(uri: str, found: Mapping[str, str], ours: Mapping[str, str]) -> Iterator[DefiniteError]:
-    """Yield an error for each property with another owner. Pure.
-
-    Args:
-        uri: location of `bronze.changes`.
-        found: the properties of `bronze.changes`.
-        ours: the properties from `owner_properties` of this pipeline.
-    """
+    """Yield an error for each property in `found` that differs from `ours` (`owner_properties`). Pure."""
     for name, (code, what) in _WHOSE.items():
         if name in ours and name in found and found[name] != ours[name]:
             yield DefiniteError(
@@ -68,12 +62,8 @@ def require_own_lake(
 ) -> DeltaTable | None:
     """Open `bronze.changes`; refuse a lake of another format, pipeline, cluster or database.
 
-    Args:
-        lake: the lake of the pipeline.
-        pipeline: name of the pipeline.
-        server: identity of the source; None skips the comparison with the server.
-        again: whether this process has opened the lake before; a missing bucket is then an outage, no
-            mistake.
+    Without `server` only format and pipeline are compared. `again` means that this process has opened the
+    lake before; a missing bucket is then an outage, no mistake.
 
     Returns:
         The table; None before bronze has begun.

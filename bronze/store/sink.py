@@ -78,12 +78,7 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
 def snapshot_writer(uri: str, prefix: str) -> PartWriter:
-    """Return a writer of a snapshot's files.
-
-    Args:
-        uri: location of `bronze.changes`.
-        prefix: prefix of the files' names.
-    """
+    """Return a writer of a snapshot's files, whose names begin with `prefix`."""
     return PartWriter(
         uri, prefix, schema=ROWS_SCHEMA, measured=MEASURED, repeating=(*REPEATING, *SAME_IN_A_SNAPSHOT)
     )
@@ -109,17 +104,11 @@ class DeltaSink:
     * `_relations_lock` guards `_relations`, the handle of `bronze.relations`.
     * `_changes`, `_storages`, `_comments`, `_streamed` and `tables` never change, and have their own locks.
 
-    Args:
-        lake: a lake with a path.
-        pipeline: name of the pipeline; a lake of another pipeline is refused.
-        identity: the source; a lake of another system identifier or database is refused.
-
     Attributes:
         tables: the marks of each table in bronze.
 
     Raises:
         DefiniteError: ``lake-of-another-pipeline``, ``lake-of-another-server``, ``lake-of-another-database``.
-        ConfigurationError: the lake is a catalog.
     """
 
     def __init__(self, lake: Lake, pipeline: str, identity: ServerIdentity) -> None:

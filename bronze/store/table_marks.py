@@ -131,13 +131,11 @@ class TableMarks:
     def leave_out(self, changes: Mapping[TableName, Lsn]) -> list[TableName]:
         """Record skipped changes of the stream; call before the stream's position passes them.
 
-        Args:
-            changes: by table, the commit LSN of the newest skipped change.
+        `changes` has by table the commit LSN of the newest skipped change.
 
         Returns:
-            The tables whose gap this call opened. The other tables have a gap since an earlier call, or a
-                snapshot
-            after the change.
+            The tables whose gap this call opened. The rest have a gap since an earlier call, or a snapshot
+                after the change.
 
         Raises:
             TransientError: ``lake-unwritable``.
