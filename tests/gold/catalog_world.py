@@ -1,6 +1,7 @@
 """The shop in a lake without a path: managed tables of a catalog.
 
-As a process, ``python -m tests.gold.catalog_world FOLDER``, it goes through the shop, and says so at the end.
+The process ``python -m tests.gold.catalog_world FOLDER`` walks through the shop, and reports success at the
+end.
 """
 
 from __future__ import annotations
@@ -47,16 +48,15 @@ fields:
 RESHAPED: Final = CUSTOMER.replace("[id, total, status]", "[id, placed_at]").replace(
     "order_count", "number_of_orders"
 )
-"""Another field, another element: columns come, go, and change their type."""
+"""A further field, a further element: columns come, go, and change their type."""
 
 
 @contextmanager
 def lake_in_catalog(spark: SparkSession, folder: Path) -> Iterator[Lake]:
-    """An empty lake in the session's own catalog; its schemas are dropped at the end.
+    """Yield an empty lake in the session's own catalog; drop its schemas at the end.
 
-    Args:
-        spark: the session.
-        folder: empty; for the tables' files. Of the session's own one others may have left some.
+    `folder` is an empty folder for the tables' files, because other tests may have left files in the
+    session's own.
     """
     serve(CATALOG, lambda: spark)
     _drop(spark)
@@ -76,28 +76,28 @@ def _drop(spark: SparkSession) -> None:
 
 
 def shop_in(spark: SparkSession, lake: Lake, *, history: bool) -> World:
-    """Customers and orders, with a document of both."""
+    """Return customers and orders, with a document of both."""
     shapes = {name: SHAPES[name] for name in ("public.customers", "public.orders")}
     settings = SilverSettings(history=["public.orders"] if history else [])
     return World(spark, lake, [CUSTOMER], Model(shapes=shapes, tiny=True, silver=settings))
 
 
 def arrive(shop: Shop) -> None:
-    """New rows alone."""
+    """Add only new rows."""
     shop.put("customers", id=77, email="New@x", tier="vip")
     shop.put("orders", id=901, customer_id=77, status="paid")
     shop.put("orders", id=902, customer_id=77, status="placed")
 
 
 def change_and_move(shop: Shop) -> None:
-    """An update, a key change, and a row that goes."""
+    """Make an update, a key change, and a delete."""
     shop.put("customers", id=77, email="Other@x")
     shop.rekey("orders", (901,), id=903)
     shop.remove("orders", 902)
 
 
 def main(folder: str) -> None:
-    """Go through the shop; `deltalake` is not loaded by it."""
+    """Walk through the shop without loading `deltalake`."""
     spark = spark_session(
         {"spark.master": "local[2]", "spark.driver.memory": "2g", "spark.sql.warehouse.dir": folder}
     )

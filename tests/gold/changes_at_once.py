@@ -1,7 +1,7 @@
-"""Changes of the shop that are played at once, each on rows of its own, and the documents that each reaches.
+"""Changes of the shop, run at once, each on separate rows, and the documents that each change reaches.
 
-A scenario has the numbers of its hundred: of customers, orders, addresses, countries and tags. So one cycle
-of silver and gold carries them all, and its counts are the sums of theirs.
+Each scenario has a hundred numbers for its rows: customers, orders, addresses, countries and tags. So one
+cycle of silver and gold carries all scenarios, and the cycle's counts are sums over the scenarios.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Rows and what happens to them.
+    """Rows and their changes.
 
     Attributes:
-        name: what the case is.
-        hundred: of the numbers of its rows.
-        before: makes the rows.
-        changes: what is done to them, parted by silver's cuts.
-        reached: by document, the keys of all that must be built; no other may.
-        same: those of them that have the content that they had.
+        name: describes the case.
+        hundred: the hundred of the numbers of its rows.
+        before: creates the rows.
+        changes: the changes of the rows, divided by silver's cuts.
+        reached: by document, the keys of all documents that gold must build; gold may build no other.
+        same: the reached documents whose content stays equal.
     """
 
     name: str
@@ -40,12 +40,12 @@ class Scenario:
     same: dict[str, set[Key]] = field(default_factory=dict)
 
     def own(self, key: Key) -> bool:
-        """Whether a document's root is a row of this scenario."""
+        """Check whether a document's root is a row of this scenario."""
         return bool(key[0] // 100 * 100 == self.hundred)
 
 
 def roots(*numbers: int) -> set[Key]:
-    """Keys of one column."""
+    """Return keys of one column."""
     return {(number,) for number in numbers}
 
 
@@ -55,7 +55,7 @@ def person(shop: Shop, *numbers: int, **values: Any) -> None:
 
 
 def order(shop: Shop, number: int, customer: int | None, *, lines: int = 1, **values: Any) -> None:
-    """A paid order, unless said otherwise, and its lines."""
+    """Put an order with its lines, by default paid."""
     given = {"status": "paid", "total": money("2.25"), "placed_at": moment(1), **values}
     shop.put("orders", id=number, customer_id=customer, **given)
     for line in range(1, lines + 1):
@@ -282,7 +282,7 @@ SCENARIOS: Final = (
         {"customer": roots(901, 903), "parcel_line": {(901, 1)}},
     ),
 )
-"""Customer 902 had an order between two cuts, 904 was there between two, and the tag of 905 is as it was."""
+"""Between two cuts customer 902 had an order, and 904 existed; the tag of 905 is unchanged."""
 
 BY_PLACE: Final = {
     "customer": {
@@ -316,9 +316,10 @@ BY_PLACE: Final = {
     },
     "country": {"public.countries": 2, "people: public.customers": 4, "people.bought: public.orders": 2},
 }
-"""How many documents each place with changed rows reaches, over all scenarios.
+"""Number of documents that each place with changed rows reaches, over all scenarios.
 
-A root that gets another foreign key counts at the root alone: what it referred to is as it was."""
+A root with a new foreign key counts only at the root: the row referenced before is unchanged.
+"""
 
 
 @dataclass(frozen=True)
@@ -328,9 +329,9 @@ class Joint:
     Attributes:
         lsn: of its cut.
         runs: one for each document.
-        before: the documents as they were.
-        after: as they are then.
-        wanted: as plain Python assembles them.
+        before: the documents before the cycle.
+        after: the documents after the cycle.
+        wanted: the documents assembled in plain Python.
     """
 
     lsn: int
@@ -341,7 +342,7 @@ class Joint:
 
 
 def play(world: World) -> Joint:
-    """Silver makes a cut after each part of the changes; gold goes on once, by the changes alone."""
+    """Cut silver after each part of the changes; then run gold once, by the changes alone."""
     before = {name: world.table(name) for name in world.names}
     for part in range(max(len(scenario.changes) for scenario in SCENARIOS)):
         for scenario in SCENARIOS:

@@ -1,4 +1,4 @@
-"""One gold cycle in a process of its own, to be killed: ``python -m tests.gold.cycle_process LAKE``."""
+"""One gold cycle in a separate process, to be killed: ``python -m tests.gold.cycle_process LAKE``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody writes to gold's tables, and what `smelt verify` and `smelt rebuild gold` make of it."""
+"""A user writes to gold's tables; `smelt verify` and `smelt rebuild gold` find and repair the damage."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Damage:
-    """What was found of tables that somebody wrote to, and what `smelt rebuild gold` made of them.
+    """Findings in tables that a user wrote to, and the result of `smelt rebuild gold`.
 
     Attributes:
-        cut: gold's, before.
-        before: the documents before.
-        found: what `smelt verify` says of the damage.
-        said: what the rebuild printed.
-        cut_after: gold's, after it.
+        cut: gold's cut before the rebuild.
+        before: the documents before the damage.
+        found: the findings of `smelt verify`.
+        said: the output of the rebuild.
+        cut_after: gold's cut after the rebuild.
         runs: of the rebuild.
-        after: the documents then.
+        after: the documents after the rebuild.
     """
 
     cut: Cut
@@ -71,12 +71,12 @@ WHERE _key.id IN (2, 4, 5, 6, 7)
 
 
 def verified(world: World, name: str, sample: float | None = None, *, most: int = 5) -> Verification:
-    """What `smelt verify` finds of one document."""
+    """Return the findings of `smelt verify` for one document."""
     return verify(world.spark, world.lake, world.gold.built(name), sample=sample, most=most)
 
 
 def damaged_and_rebuilt(world: World, folder: Path) -> Damage:
-    """Damage the documents `parcel_line` and `country`, verify, and rebuild as that says."""
+    """Damage the documents `parcel_line` and `country`, verify, and rebuild as `smelt verify` advises."""
     before = {name: world.table(name) for name in world.names}
     cut = world.control.latest_cut("gold")
     assert cut is not None

@@ -29,7 +29,7 @@ MEAN = Decimal("0.000001")
 class Reference:
     """Assembles documents from rows in memory.
 
-    `snippets` gives for each SQL text of the definition the Python function that means the same.
+    `snippets` has for each SQL text of the definition a Python function with equal meaning.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Reference:
         self._root: tuple[Any, ...] = ()
 
     def documents(self) -> dict[tuple[Any, ...], Row]:
-        """Every document by its root's key."""
+        """Return every document by its root's key."""
         found = {}
         for key, row in self._rows[self._definition.root].items():
             if self._passes(self._definition.where, row):
@@ -119,7 +119,7 @@ class Reference:
         return self._object(spec.fields, pairs[0][0]) if pairs else None
 
     def _level(self, spec: Any, table: str, above: Row, pairs: list[Any], depth: int, *way: Any) -> Any:
-        """Rows of one level of a recursion with what is below them; none that is on the way already."""
+        """Return rows of one level of a recursion with the rows below, without rows already on the path."""
         name = self._name_of(spec)
         if not way and self._tables[id(above)] == table:
             way = (self._key(table, above),)
@@ -140,7 +140,7 @@ class Reference:
         return self._gathered(spec, rows, found)
 
     def _name_of(self, spec: Any) -> str:
-        """The field's own name, under which a recursion goes on."""
+        """Return the field's own name, under which a recursion continues."""
         return next(name for name, other in _specs(self._definition.fields) if other is spec)
 
     def _key(self, table: str, row: Row) -> tuple[Any, ...]:
@@ -149,7 +149,7 @@ class Reference:
     def _matches(
         self, spec: Any, table: str, row: Row, on: Mapping[str, str] | None = None
     ) -> list[tuple[Row, list[Row]]]:
-        """(far row, rows on the way to it) in the wanted order."""
+        """Return (far row, rows on the way) in the wanted order."""
         pairs: list[tuple[Row, list[Row]]] = [(row, [])]
         on, steps = on or getattr(spec, "on", None), getattr(spec, "join_path", [])
         for step in steps:
@@ -216,14 +216,14 @@ class Reference:
 
 
 def capped(found: list[Any], cap: int | None) -> Any:
-    """The first elements with the number of all, where a cap is wanted."""
+    """Return the first elements with the total number, if the field has a cap."""
     if cap is None:
         return found
     return {"items": found[:cap], "count": len(found), "truncated": len(found) > cap}
 
 
 def nothing_of(entries: Sequence[Any]) -> Row:
-    """Flattened fields of a row that is not there."""
+    """Return flattened fields of a missing row."""
     result: Row = {}
     for entry in entries:
         name, spec = (entry, None) if isinstance(entry, str) else next(iter(entry.items()))
@@ -241,7 +241,7 @@ def nothing_of(entries: Sequence[Any]) -> Row:
 
 
 def _specs(entries: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """Every field of a definition, also below others."""
+    """Yield every field of a definition, also nested fields."""
     for entry in entries:
         if isinstance(entry, str):
             continue

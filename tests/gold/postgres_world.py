@@ -1,8 +1,8 @@
-"""Tables of every type in a real database, silver over their very texts, and documents computed by both.
+"""Tables of every type in a real database, silver over their texts, and documents computed by both sides.
 
-The reference is PostgreSQL: the database computes each document by `gold.reference.query`, and nothing of it
-is rebuilt here. A field that `smelt check` refuses is counted; one that the server cannot compute although
-gold does is a fault.
+The reference is PostgreSQL: the database computes each document by `gold.reference.query`, and no Python code
+repeats the computation. The tests count a field that `smelt check` refuses. A field that gold computes and
+the server cannot is a fault.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ CREATE TYPE citext (INPUT = citextin, OUTPUT = citextout, LIKE = text, CATEGORY 
 CREATE CAST (citext AS text) WITHOUT FUNCTION AS IMPLICIT;
 CREATE CAST (text AS citext) WITHOUT FUNCTION AS ASSIGNMENT;
 """
-"""A server that has vector lacks the extension citext, so that type is made of its definition."""
+"""A server with vector lacks the extension citext, so the world creates citext from its definition."""
 
 _LETTERS: Final = """
 CREATE EXTENSION citext;
 CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
 """
-"""Of a server that has the extension, and ICU."""
+"""For a server with the extension, and ICU."""
 
 _CITEXT: Final = """
 CREATE FUNCTION citext_{name}(citext, citext) RETURNS bool LANGUAGE sql IMMUTABLE STRICT
@@ -158,9 +158,9 @@ VALUES: Final[Mapping[str, Sequence[str]]] = {
     "positive": ("1", "1.0", "9", "10", "2.5"),
     "vector": ("[1,2]", "[0,5]"),
 }
-"""The types, each with values among which are ties, and some that text would order or compare otherwise.
+"""The types, each with values, including ties and values that text would order or compare differently.
 
-Those that begin with ``any`` have values that silver cannot hold; other columns of the base type have none.
+Types that begin with ``any`` have values that silver cannot hold; other columns of the base type have none.
 """
 
 _LOOSE: Final = {
@@ -190,7 +190,7 @@ def _has_letters(dsn: str) -> bool:
 def every_type(
     source: random.Random, values: Mapping[str, Sequence[str]], tables: int = 4, columns: int = 9
 ) -> Shapes:
-    """Return tables of every type among them, each with two whole numbers to join by and the row's number."""
+    """Return tables with every type among them, each with two whole numbers for joins and a row number."""
     kinds = list(values)
     source.shuffle(kinds)
     shapes: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {}
@@ -205,16 +205,16 @@ def every_type(
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the fields that were tried.
+    """The results of all tried fields.
 
     Attributes:
-        compared: documents that both sides made.
+        compared: documents built by both sides.
         conditions: conditions that both sides computed for each row.
-        lost: differences of roots that read values which silver cannot hold: gold has NULL, and says so.
-        refused: by `smelt check`, and how often with which message.
+        lost: differences of roots that read values which silver cannot hold: gold has NULL, and reports it.
+        refused: messages of `smelt check`, each with its number.
         left_out: fields that the reference does not translate.
-        unanswered: fields that gold takes and the server cannot compute.
-        wrong: differences.
+        unanswered: fields that gold accepts and the server cannot compute.
+        wrong: all further differences between both sides.
     """
 
     compared: int = 0
@@ -255,7 +255,7 @@ class PostgresWorld:
         self.views: dict[TableName, str] = {}
 
     def load(self, spark: SparkSession, folder: Path) -> None:
-        """Carry the rows' texts, as the server writes them, through silver's own reading of a snapshot."""
+        """Carry the rows' texts, in the server's form, through silver's own reading of a snapshot."""
         lake = Lake(path=str(folder / "lake"))
         bronze = BronzeWriter(lake)
         bronze.relations([table.relation for table in self.catalog.values()])
@@ -273,7 +273,7 @@ class PostgresWorld:
             self.views[name] = view
 
     def accepted(self, texts: Iterable[str], tally: Tally) -> list[tuple[str, Tree]]:
-        """Return the documents of these that gold takes, and count why it refuses others."""
+        """Return the documents that gold accepts, and count the reasons against all others."""
         found = []
         for definition in texts:
             tree, problems = resolve(document(definition), self.catalog)
@@ -284,7 +284,7 @@ class PostgresWorld:
         return found
 
     def answered(self, texts: Iterable[str], tally: Tally) -> list[tuple[Tree, list[str]]]:
-        """Return the documents of these that both sides can make, each with the server's answers."""
+        """Return the documents that both sides can build, each with the server's answers."""
         asked = []
         with connect(self.settings) as connection:
             for definition, tree in self.accepted(texts, tally):
@@ -329,7 +329,7 @@ class PostgresWorld:
     def compare_conditions(
         self, spark: SparkSession, texts: Mapping[str, Iterable[str]], tally: Tally
     ) -> None:
-        """Compute conditions over each row by both sides, those of a table in one statement of Spark."""
+        """Compute conditions over each row by both sides, with one statement of Spark per table."""
         with connect(self.settings) as connection:
             for name, listed in texts.items():
                 table = self.catalog[TableName.parse(name)]
@@ -356,7 +356,7 @@ class PostgresWorld:
     def _both_read(
         self, spark: SparkSession, table: SilverTable, texts: Iterable[str], tally: Tally
     ) -> list[tuple[Expression, str]]:
-        """Return the conditions that gold takes and the reference translates, each with its translation."""
+        """Return the conditions that gold accepts and the reference translates, each with its translation."""
         known, read = Comparisons().known(Scope("", table)), []
         for one in texts:
             try:
@@ -380,7 +380,7 @@ class PostgresWorld:
 
 
 def _joins_lost(tree: Tree) -> bool:
-    """Check whether a column that silver loses values of joins rows: gold then finds fewer rows."""
+    """Check whether a column with lost values joins rows: gold then finds fewer rows."""
     pairs = [(node.scope, pair[0]) for node in tree.nodes() for pair in node.on]
     pairs += [(node.parent if not node.links else node.links[-1].scope, pair[1]) for node in tree.nodes()
               for pair in node.on]  # fmt: skip

@@ -1,7 +1,7 @@
 """Random tables and documents over them: every verb and option, joins by any columns that can be equal.
 
-Joins are not only by keys: values lie so close together that most columns match several rows, some none, and
-self joins run in circles.
+Documents do not only join by keys. Values are so close together that most columns match several rows, some
+columns match none, and self joins form cycles.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OTHERS: Final = ("text", "text", "numeric", "float8", "timestamptz", "bool", "d
 
 TEXTS: Final = ("text", "varchar(5)", "char(4)", "short", "citext", "name")
 _LOST: Final = re.compile(r"\\|infinity|BC|294276")
-"""Texts that silver has no value of, and bytes."""
+"""Texts without a value in silver, and bytes."""
 _HOLE: Final = re.compile(r"\{(\w)\}")
 _OPERATIONS: Final[dict[str, Callable[[Decimal, Decimal], Decimal]]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "%": operator.mod,
@@ -47,7 +47,7 @@ _FORMS: Final = (
     "{t} between {t} and {t}", "{t} < {t}", "case {t} when {t} then 1 else 2 end = {w}",
     "{t} || {t} in ({t}, 'ab')",
 )  # fmt: skip
-"""Conditions over what is computed; a letter in braces stands for a column or a literal (`_operand`)."""
+"""Conditions over computed values; a letter in braces stands for a column or a literal (`_operand`)."""
 
 AGGREGATES: Final = (
     "count", "sum", "avg", "min", "max", "count_distinct", "collect", "first", "last",
@@ -55,7 +55,7 @@ AGGREGATES: Final = (
 
 
 def random_shapes(source: random.Random, tables: int = 4) -> Shapes:
-    """Tables with one or two key columns, two or three columns to join by, and some of other types."""
+    """Return tables with one or two key columns, two or three columns for joins, and some of other types."""
     shapes: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {}
     for number in range(tables):
         key = ("id",) if source.random() < 0.7 else ("a", "b")
@@ -68,7 +68,7 @@ def random_shapes(source: random.Random, tables: int = 4) -> Shapes:
 
 
 class Writer:
-    """Writes one document; collects what its conditions mean in Python."""
+    """Writes one document; collects the meaning of its conditions in Python."""
 
     NUMBERS: ClassVar[tuple[str, ...]] = (*INTEGERS, "float8", "numeric")
 
@@ -79,7 +79,7 @@ class Writer:
         snippets: dict[str, Any],
         expressions: Mapping[str, Expressions] | None = None,
     ) -> None:
-        """With `expressions`, for each table what writes some, documents hold SQL of every kind."""
+        """With `expressions`, a writer of expressions for each table, documents contain SQL of every kind."""
         self._source = source
         self._shapes = shapes
         self._snippets = snippets
@@ -87,7 +87,7 @@ class Writer:
         self._names = 0
 
     def document(self, name: str, aggregates: Sequence[str] = ()) -> str:
-        """The text of a document file, these aggregates among its fields. (JSON is YAML.)"""
+        """Return the text of a document file with these aggregates among its fields. (JSON is YAML.)"""
         root = self._source.choice(list(self._shapes))
         definition: dict[str, Any] = {
             "document": name,
@@ -121,7 +121,7 @@ class Writer:
         return fields + [{self._name(): self._join(table, depth - 1)} for _ in range(wanted)]
 
     def _on(self, table: str, other: str) -> dict[str, str]:
-        """Columns of a table, each with a column of the other; mostly one pair, the other's key at times."""
+        """Return column pairs of two tables; mostly one pair, at times the key of the second table."""
         wanted = 2 if self._source.random() < 0.2 else 1
         mine = self._source.sample(self._of(table, *INTEGERS), wanted)
         key = [name for name in self._shapes[other][1] if self._source.random() < 0.6]
@@ -204,7 +204,7 @@ class Writer:
         return steps if len(steps) > 1 or self._source.random() < 0.5 else steps[0]
 
     def _order(self, table: str) -> list[str]:
-        """By up to two columns that have an order."""
+        """Return an order by up to two columns that have an order."""
         columns = self._source.sample(self._of(table), self._source.randint(1, 2))
         ends = ["", " desc", " asc", " nulls first", " desc nulls last"]
         return [name + self._source.choice(ends) for name in columns]
@@ -238,15 +238,15 @@ class EveryType(Writer):
         frozenset(("date", "timestamp", "timestamptz", "any_day", "any_time", "any_moment")),
         frozenset(("mood", "feeling")),
     )
-    """Types of which PostgreSQL compares one with another."""
+    """Types that PostgreSQL compares with each other."""
 
     def __init__(self, source: random.Random, shapes: Shapes, values: Mapping[str, Sequence[str]]) -> None:
-        """`values` gives for each type some texts, for conditions."""
+        """`values` has some texts of each type, for conditions."""
         super().__init__(source, shapes, {})
         self._values = values
 
     def field(self, root: str) -> Any:
-        """Return one field over rows of `root` that matters: most have rows of other tables."""
+        """Return a field over rows of `root` worth a test: most fields have rows of other tables."""
         if self._source.random() < 0.15:
             return {self._name(): {"object": self._fields(root, 0)}}
         return {self._name(): self._join(root, self._source.choice([0, 0, 1]))}
@@ -256,14 +256,14 @@ class EveryType(Writer):
         return self._where(table)
 
     def over(self, name: str, root: str, fields: Sequence[Any]) -> str:
-        """Return the text of a document of these fields, filtered at times."""
+        """Return the text of a document with these fields, at times with a filter."""
         definition: dict[str, Any] = {"document": name, "root": root, "fields": list(fields)}
         if self._source.random() < 0.2:
             definition["where"] = self._where(root)
         return json.dumps(definition)
 
     def _on(self, table: str, other: str) -> dict[str, str]:
-        """A pair of columns of one type, or of two that can be compared; mostly of plain whole numbers."""
+        """Return a pair of columns of one type, or of two comparable types; mostly of plain whole numbers."""
         wanted = self._source.random()
         if wanted < 0.5:
             return {self._source.choice(("j1", "j2")): self._source.choice(("j1", "j2"))}
@@ -300,7 +300,7 @@ class EveryType(Writer):
         return self._of(table)
 
     def _computed(self, table: str) -> str:
-        """Return a condition over what is computed: at a threshold that it has exactly, or of any form."""
+        """Return a condition over a computed value: at a threshold that a row has exactly, or of any form."""
         exact = self._of(table, "numeric", "numeric(8,2)", "numeric(50,2)", "positive")
         if exact and self._source.random() < 0.4:
             name = self._source.choice(exact)
@@ -315,7 +315,7 @@ class EveryType(Writer):
         return _HOLE.sub(lambda hole: self._operand(table, hole[1]), text)
 
     def _operand(self, table: str, kind: str) -> str:
-        """Return a column or a literal: n a number, s one that may multiply, w a whole number, t a text."""
+        """Return a column or a literal: n a number, s a factor, w a whole number, t a text."""
         kinds = {"n": self.NUMBERS, "s": ("int2", "int4", "numeric(8,2)"), "w": ("int2", "int4"), "t": TEXTS}
         columns = self._of(table, *kinds[kind])
         if columns and self._source.random() < 0.65:

@@ -1,4 +1,4 @@
-"""Random SQL of documents from all that is allowed, with what each text reads by construction."""
+"""Random SQL of documents from all allowed parts, with the columns that each text reads by construction."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLUMNS: Final = {
 
 BARE: Final = frozenset(("id", "year", "Total", "order", "status", "name", "placed_at", "interval", "date",
                          "timestamp", "active", "tags", "place", "attributes"))  # fmt: skip
-"""Those that may stand without backticks."""
+"""Columns that need no backticks."""
 
 _KINDS: Final = {"BIGINT": "number", "INT": "number", "DECIMAL(12,2)": "number", "DOUBLE": "number",
                  "SMALLINT": "number", "STRING": "text", "TIMESTAMP": "moment", "DATE": "date",
@@ -43,19 +43,19 @@ class Expressions:
     read: set[str] = field(default_factory=set)
 
     def any(self) -> str:
-        """An expression of any type, and what it reads in `read`."""
+        """Return an expression of any type, with the columns read in `read`."""
         self.read = set()
         return self.of(
             self.source.choice(["number", "text", "moment", "date", "truth", "texts", "struct"]), 3
         )
 
     def truth(self) -> str:
-        """A condition, likewise."""
+        """Return a condition, with the columns read in `read`."""
         self.read = set()
         return self.of("truth", 3)
 
     def of(self, kind: str, depth: int) -> str:
-        """An expression of a kind, with operands so many levels deep."""
+        """Return an expression of a kind, with operands `depth` levels deep."""
         if kind in {"word", "instant"}:
             wanted = {"word": "text", "instant": "moment"}[kind]
             return self._column(self.source.choice(self._known(wanted)))
@@ -65,7 +65,7 @@ class Expressions:
         return self._spelt(_HOLE.sub(lambda hole: self.of(hole[1], depth - 1), template))
 
     def _spelt(self, text: str) -> str:
-        """Sometimes in parentheses or over two lines; texts keep what they say."""
+        """Write a text at times in parentheses or over two lines; SQL texts keep their content."""
         if self.source.random() < 0.2:
             text = f"( {text}\n)"
         return text
@@ -117,7 +117,7 @@ SPECIAL: Final = [
     ("r'\\' || status || ' || uuid() /*'", {"status"}),
     ("`to` between 1 and `end` and active", {"to", "end", "active"}),
 ]
-"""Expressions over `COLUMNS` that are worth their own line, with what they read."""
+"""Expressions over `COLUMNS` worth a separate line, with the columns read."""
 
 _LITERALS: Final = {
     "number": ["1", "2L", "1.5", "3e2D", ".5BD", "7S", "-4", "10"],
@@ -236,4 +236,4 @@ _TEMPLATES: Final = {
         "struct({word}, {truth})",
     ],
 }
-"""Ways to write a kind of expression; a kind in braces stands for any expression of it."""
+"""Ways to write a kind of expression; a kind in braces stands for any expression of the kind."""

@@ -1,4 +1,4 @@
-"""A small shop: rows in memory, what PostgreSQL sends of their changes, and silver's own cycles over that."""
+"""A small shop: rows in memory, PostgreSQL's stream of changes, and silver's own cycles over the stream."""
 
 from __future__ import annotations
 
@@ -77,15 +77,15 @@ def relation(
     from_lsn: int = 0,
     added: Mapping[str, str] | None = None,
 ) -> Relation:
-    """A shape as the reader records it.
+    """Return a shape in the form that the reader records.
 
     Args:
-        name: of the table.
-        columns: PostgreSQL's types by name.
-        key: its columns.
-        attnums: by name, where they are not 1, 2, 3 …
-        from_lsn: since when.
-        added: by name, what rows from before the column hold in it.
+        name: the name of the table.
+        columns: PostgreSQL's types by column name.
+        key: the columns of the key.
+        attnums: by name, if they are not 1, 2, 3 …
+        from_lsn: the LSN from which the shape holds.
+        added: by name, the value in rows older than the column.
     """
     typmods = {"numeric": (12 << 16 | 2) + 4}
     return Relation(
@@ -109,13 +109,13 @@ def relation(
 
 
 def catalog(shapes: Shapes = SHAPES) -> dict[TableName, SilverTable]:
-    """Silver's catalog of the shop."""
+    """Return silver's catalog of the shop."""
     tables = (silver_table(relation(name, *shape), SilverSettings()) for name, shape in shapes.items())
     return {table.table: table for table in tables}
 
 
 def text_of(value: Any) -> str | None:
-    """PostgreSQL's text of a value."""
+    """Return PostgreSQL's text of a value."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -126,7 +126,7 @@ def text_of(value: Any) -> str | None:
 
 
 def moment(days: float) -> datetime:
-    """A point in time, to the microsecond."""
+    """Return a point in time, to the microsecond."""
     return datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC) + timedelta(days=days)
 
 
@@ -135,19 +135,19 @@ def money(text: str) -> Decimal:
 
 
 class Shop:
-    """Rows of all tables as the source has them, and silver.
+    """Rows of all tables as at the source, and silver.
 
-    What is done to rows is one transaction until `transaction` ends it, or `commit`, which also writes all of
-    them into bronze, as the reader would, and runs a cycle of silver.
+    Changes of rows are one transaction until `transaction` ends the transaction, or `commit`. `commit` also
+    writes all transactions into bronze, like the reader, and runs a cycle of silver.
 
     Args:
-        spark: for silver.
-        lake: where.
-        control: its control tables.
-        shapes: the tables.
-        settings: of silver.
-        tiny: write small tables again as a whole, as silver does. Otherwise they are written to as large ones
-            are: what a MERGE does not touch stays, and rows that go are marked by deletion vectors.
+        spark: the session that silver uses.
+        lake: the lake that silver writes.
+        control: the control tables of the lake.
+        shapes: the tables of the shop.
+        settings: the settings of silver.
+        tiny: rewrite small tables as a whole, as silver does. Otherwise silver writes small tables like large
+            tables: rows that a MERGE does not touch stay, and deletion vectors mark removed rows.
     """
 
     def __init__(
@@ -175,18 +175,18 @@ class Shop:
         self.silver = self.start_silver()
 
     def start_silver(self, control: ControlTables | None = None) -> Silver:
-        """Silver as a new process would start it."""
+        """Start silver like a new process."""
         return Silver(self._spark, self._lake, self.settings, control or self._control)
 
     def catalog(self) -> dict[TableName, SilverTable]:
-        """Silver's tables as bronze describes them."""
+        """Return silver's tables by bronze's shapes."""
         return silver_catalog(read_relations(self._lake), self.settings)
 
     # -- rows
     # ------------------------------------------------------------------------------------
 
     def put(self, table: str, **values: Any) -> None:
-        """Insert a row, or change the row of that key."""
+        """Insert a row, or change the row with the key."""
         name = full_name(table)
         columns, key = self.shapes[name]
         identity = tuple(values[column] for column in key)
@@ -197,14 +197,14 @@ class Shop:
         self._say(name, "insert" if known is None else "update", new=row)
 
     def remove(self, table: str, *key: Any) -> Row:
-        """Delete a row; returns it."""
+        """Delete a row and return the row."""
         name = full_name(table)
         row = self.rows[name].pop(tuple(key))
         self._say(name, "delete", old=row)
         return row
 
     def rekey(self, table: str, old: Key, **values: Any) -> None:
-        """Change a row's key, and what else is given. Where another row has the new key, that one goes."""
+        """Change a row's key, and further values. If another row has the new key, delete the other row."""
         name = full_name(table)
         before = self.rows[name].pop(tuple(old))
         row = {**before, **values}
@@ -223,7 +223,7 @@ class Shop:
         return self.rows[full_name(table)].values()
 
     def _say(self, name: str, op: str, *, new: Row | None = None, old: Row | None = None) -> None:
-        """What PostgreSQL sends: of the old row its key alone."""
+        """Record the change that PostgreSQL sends, with only the key of an old row."""
         shape = self._relations[name]
         cells: dict[str, Any] = {}
         if new is not None:
@@ -237,7 +237,7 @@ class Shop:
     # ------------------------------------------------------------------------------------
 
     def create(self, table: str, columns: Mapping[str, str], key: tuple[str, ...]) -> None:
-        """CREATE TABLE; it is copied with the next commit."""
+        """CREATE TABLE; the next commit copies the table."""
         name = full_name(table)
         self.shapes[name] = (dict(columns), key)
         self._relations[name] = relation(name, columns, key)
@@ -258,7 +258,7 @@ class Shop:
         self._reshape(name, {new if column == old else column: column for column in self.shapes[name][0]})
 
     def swap_columns(self, table: str, one: str, other: str) -> None:
-        """Each of two columns gets the other's name."""
+        """Swap the names of two columns."""
         name, names = full_name(table), {one: other, other: one}
         self._reshape(name, {names.get(column, column): column for column in self.shapes[name][0]})
 
@@ -273,7 +273,7 @@ class Shop:
         self._reshape(name, {column: column for column in self.shapes[name][0]}, {new: (kind, default)})
 
     def widen_column(self, table: str, column: str, kind: str) -> None:
-        """ALTER TABLE … ALTER COLUMN … TYPE, of which PostgreSQL writes the table again."""
+        """ALTER TABLE … ALTER COLUMN … TYPE, with a rewrite of the table by PostgreSQL."""
         name = full_name(table)
         self.shapes[name][0][column] = kind
         self._reshape(name, {column: column for column in self.shapes[name][0]})
@@ -281,7 +281,7 @@ class Shop:
     def _reshape(
         self, name: str, origins: Mapping[str, str], added: Mapping[str, tuple[str, Any]] | None = None
     ) -> None:
-        """Another shape from the next transaction on; the columns by their names before."""
+        """Change the shape from the next transaction on; `origins` has the columns' names before."""
         self.transaction()
         added = added or {}
         kinds, key = self.shapes[name]
@@ -317,19 +317,19 @@ class Shop:
         self._changes = []
 
     def resnapshot(self, table: str) -> None:
-        """The table is copied again, as it is now; the stream goes on meanwhile."""
+        """Copy the table again in its present state, while the stream continues."""
         self.transaction()
         self._copy(full_name(table))
 
     def lose(self, table: str) -> None:
-        """What happened to the table since the last transaction is not in bronze, and bronze knows."""
+        """Drop the table's changes since the last transaction, and mark the gap in bronze."""
         shape = self._relations[full_name(table)]
         self._changes = [one for one in self._changes if one["relation_id"] != shape.relation_id]
         self.transaction()
         self._bronze.gap(shape, self.lsn)
 
     def write(self) -> None:
-        """All transactions into bronze, by one commit."""
+        """Write all transactions into bronze, in one commit."""
         self.transaction()
         for name in sorted(self._uncopied):
             self._copy(name)
@@ -345,14 +345,14 @@ class Shop:
         self._bronze.snapshot(shape, self.lsn, rows)
 
     def fold(self, silver: Silver | None = None) -> Cut | None:
-        """A cycle of silver."""
+        """Run a cycle of silver."""
         if self._tiny:
             return (silver or self.silver).cycle()
         with patch("deltasmelt.silver.run.step_runner._TINY_TARGET", 0):
             return (silver or self.silver).cycle()
 
     def commit(self, *, without: Sequence[str] = ()) -> Cut:
-        """Write the changes into bronze and fold them into silver; tables are missing only where told."""
+        """Write the changes into bronze and fold them into silver; the cut lacks only tables in `without`."""
         self.write()
         cut = self.fold()
         assert cut is not None
@@ -364,14 +364,15 @@ class Shop:
 
     @property
     def versions(self) -> dict[str, int]:
-        """What the newest cut of silver names."""
+        """The versions in the newest cut of silver."""
         cut = self._control.latest_cut("silver")
         return {} if cut is None else dict(cut.tables)
 
     def derive_again(self) -> Cut:
-        """What happened since the last cut belongs to it, and silver lacked it: its tables are made anew.
+        """Add the changes since the last cut at the cut's own LSN, and rebuild the changed tables.
 
-        The cut of that LSN is recorded again, as `smelt rebuild silver` does.
+        Silver lacked these changes before. The method records the cut of this LSN again, like `smelt rebuild
+        silver`.
         """
         cut = self._control.latest_cut("silver")
         assert cut is not None
@@ -396,9 +397,9 @@ def full_name(table: str) -> str:
 
 
 def fill(shop: Shop) -> None:  # noqa: C901 - a list of rows, in loops
-    """A shop with something of everything: empty lists, NULL keys, ties, several at one place.
+    """Fill a shop with every kind of row: empty lists, NULL keys, ties, several rows at one place.
 
-    Of tables that it does not have there are no rows.
+    The function skips tables that the shop does not have.
     """
 
     def put(table: str, **values: Any) -> None:

@@ -1,4 +1,4 @@
-"""Documents over the test shop, and what their SQL means in Python."""
+"""Documents over the test shop, and the meaning of their SQL in Python."""
 
 from __future__ import annotations
 
@@ -229,5 +229,5 @@ SNIPPETS: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
 
 
 def document(text: str) -> Document:
-    """A definition as if read from a file."""
+    """Return a definition as if read from a file."""
     return parse_document(parse_yaml(text, Path("document.yml")))

@@ -1,9 +1,9 @@
 """Gold follows silver: after every change, its tables equal documents assembled in plain Python.
 
-All tests share one lake and one Spark session. Most changes are played at once, each on its own rows
-(`tests.gold.changes_at_once`), by one cycle of gold; the other tests change the shop as their names say, on
-whatever state they find. Silver is real: bronze's rows, silver's own tables and cycles. A document is built
-as a whole only where the test says so (`World.cycle`).
+All tests share one lake and one Spark session. One cycle of gold carries most changes at once, each on
+separate rows (`tests.gold.changes_at_once`). All other tests change the shop as their names describe, from
+the shop's present state. Silver is real: bronze's rows, silver's own tables and cycles. Gold builds a
+document in full only if the test expects a full build (`World.cycle`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def joint(world: World) -> Joint:
 
 
 def built(runs: dict[str, Run]) -> dict[str, int]:
-    """Which documents were built by their changes, and how many of each; the others were not built at all."""
+    """Return the documents built by their changes, with their numbers; gold built no others."""
     found = {name: run for name, run in runs.items() if run.mode != "none"}
     assert {run.mode for run in found.values()} <= {"incremental"}
     return {name: run.changes for name, run in found.items()}
@@ -84,7 +84,7 @@ def test_a_cycle_without_a_new_cut_does_nothing(world: World) -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_documents_follow_every_change(joint: Joint, scenario: Scenario) -> None:
-    """All of them are right, and those that changed, and no others, were written."""
+    """All documents are right, and gold wrote exactly the changed documents."""
     for name, after in joint.after.items():
         found = {key: row for key, row in after.items() if scenario.own(key)}
         wanted = {key: row for key, row in joint.wanted[name].items() if scenario.own(key)}
@@ -157,9 +157,9 @@ def test_documents_weigh_about_what_they_are(world: World) -> None:
 
 
 def test_a_full_rebuild_finds_nothing_to_change_in_what_was_built_by_changes(world: World) -> None:
-    """What is there is what a full build gives, to every LSN and hash; Spark reads the same as others do.
+    """The stored documents equal a full build, including every LSN and hash; Spark and other readers agree.
 
-    A table that has the cut's mark gets no commit.
+    A table with the cut's mark gets no commit.
     """
     before, runs_before = {name: world.table(name) for name in world.names}, world.runs()
     marked = {name for name, run in runs_before.items() if run.mode == "incremental"}
@@ -177,7 +177,7 @@ def test_a_full_rebuild_finds_nothing_to_change_in_what_was_built_by_changes(wor
 
 @pytest.fixture(scope="module")
 def small(world: World) -> World:
-    """The same lake with small documents: what follows is about cuts, tables and definitions."""
+    """Return a world over the lake with small documents, for tests of cuts, tables and definitions."""
     world.define([PARCEL_LINE, COUNTRY, HOME])
     world.cycle(world.shop.commit(), full={"home": "first build"})
     return world
@@ -195,7 +195,7 @@ def test_a_change_that_no_document_reads_rebuilds_nothing(small: World) -> None:
 def test_truncated_tables_leave_empty_lists_and_null_sums_also_where_they_are_filled_again(
     small: World,
 ) -> None:
-    """Two tables are emptied, and one is emptied and filled in one transaction."""
+    """Two tables are emptied, and a third is emptied and filled in one transaction."""
     world, shop = small, small.shop
     parcels = [row for row in shop.all("logistics.parcels") if row["order_id"] is not None]
     lines = {(row["order_id"], row["line"]) for row in parcels}
@@ -224,9 +224,9 @@ def test_truncated_tables_leave_empty_lists_and_null_sums_also_where_they_are_fi
 def test_tables_that_are_joined_purged_and_taken_again_between_two_cycles_are_followed_by_changes_alone(
     small: World,
 ) -> None:
-    """Files are written anew without a change; a copy writes all rows again, of which few are others.
+    """Upkeep rewrites files without a change; a copy writes all rows again, with few new values.
 
-    (Upkeep does this by the same two statements, and with a gold behind it in `test_random_schemas`.)
+    (Upkeep uses these two statements too; `test_random_schemas` runs upkeep with gold behind.)
     """
     world, shop = small, small.shop
     shop.put("addresses", id=1, city="before the upkeep")
@@ -256,7 +256,7 @@ NUMBERED = document(BROKEN.replace("column: line", "sql: cast(sku as int)"))
 
 
 def heal(world: World) -> None:
-    """Every SKU is a number, so that the document that needs this is built."""
+    """Make every SKU a number, so that gold can build the document that needs numbers."""
     for order, line in list(world.shop.rows["public.order_items"]):
         world.shop.put("order_items", order_id=order, line=line, sku="1")
     world.shop.commit()
@@ -289,7 +289,7 @@ def test_a_document_that_fails_stops_alone_and_heals(small: World) -> None:
 
 
 def test_changed_definitions_rebuild_their_documents_alone_at_the_same_cut(small: World) -> None:
-    """One has a field more, one is of another type, and one gives the same content: it keeps every LSN."""
+    """One definition has a further field, one a new type; one gives equal content and keeps every LSN."""
     world = small
     last = world.control.latest_cut("gold")
     assert last is not None
@@ -323,13 +323,13 @@ def test_changed_definitions_rebuild_their_documents_alone_at_the_same_cut(small
 
 @pytest.fixture(scope="module")
 def two(small: World) -> World:
-    """The same lake with two documents: what follows happens to a table of the one or of the other."""
+    """Return a world over the lake with two documents: later events affect a table of either document."""
     small.define([text for name, text in small.texts.items() if name != "country"])
     return small
 
 
 class Forgetful(ControlTables):
-    """As after a clean-up of old cuts."""
+    """Control tables after a clean-up of old cuts."""
 
     def latest_cut(self, layer: Any, *, at: Any = None, known_by: Any = None) -> Cut | None:
         forgotten = layer == "silver" and isinstance(at, Lsn)
@@ -339,7 +339,7 @@ class Forgetful(ControlTables):
 def test_a_cut_that_is_no_longer_recorded_leads_to_a_full_build_and_one_recorded_again_is_followed(
     two: World, tmp_path: Path
 ) -> None:
-    """A table of silver was damaged, built into gold, and rebuilt at that very LSN, of another version."""
+    """A table of silver was damaged, built into gold, and rebuilt at this LSN with another version."""
     world = two
     damage = f"UPDATE {world.lake.sql('silver', 'addresses')} SET city = 'damaged' WHERE id > 2"
     with signed(world.spark):
@@ -366,7 +366,7 @@ def test_a_cut_that_is_no_longer_recorded_leads_to_a_full_build_and_one_recorded
 def test_a_feed_that_cannot_be_read_and_a_table_put_back_from_a_backup_lead_to_full_builds(
     two: World, tmp_path: Path
 ) -> None:
-    """What did not change is kept. The new log of what was put back reaches the version of gold's cut."""
+    """Unchanged documents stay. The new log of the restored table reaches the version in gold's cut."""
     world, shop = two, two.shop
     folder = Path(world.lake.uri("silver", "addresses"))
     address = next(iter(shop.all("addresses")))

@@ -1,4 +1,4 @@
-"""How changes reach a document, told from what gold works by."""
+"""Test the explanation of how changes reach a document, read from gold's own data."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Silver and gold in managed tables of a catalog: as PostgreSQL has it, through all that a lake goes through.
+"""Silver and gold in managed tables of a catalog equal PostgreSQL, through all events of a lake.
 
-The tests share one lake, whose history goes on from one to the next.
+The tests share one lake, whose history continues from test to test.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
     from tests.gold.world import World
 
 GUARDED = {commit_marks.USER_METADATA, "spark.databricks.delta.write.txnAppId"}
-"""What serverless compute lets nobody set."""
+"""Settings that serverless compute allows no user to change."""
 
 
 pytestmark = pytest.mark.torture
-"""It takes minutes."""
+"""The tests take minutes."""
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def check_silver(world: World) -> None:
-    """Both tables have the source's rows, and the history has those as the versions that hold."""
+    """Compare both tables, and the current versions of the history, with the source's rows."""
     for name in ("customers", "orders"):
         held = {row["id"] for row in rows_of(world.spark, f"SELECT id FROM {CATALOG}.silver.{name}")}
         assert held == {row["id"] for row in world.shop.all(name)}, name

@@ -1,4 +1,4 @@
-"""The shop, its lake with real silver, and gold; compared with documents assembled in plain Python."""
+"""The shop, its lake with real silver, and gold, compared with documents assembled in plain Python."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Documents = dict[tuple[Any, ...], dict[str, Any]]
 
 
 def plain(value: Any) -> Any:
-    """Spark's values as the reference has them."""
+    """Return Spark's values in the form of the reference."""
     if isinstance(value, dict):
         return {name: plain(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -56,7 +56,7 @@ def plain(value: Any) -> Any:
 
 
 def contents(documents: Documents) -> Any:
-    """Documents without gold's own columns, as the reference has them."""
+    """Return documents without gold's own columns, in the form of the reference."""
     return plain(
         {
             key: {name: value for name, value in row.items() if name not in OWN}
@@ -67,13 +67,13 @@ def contents(documents: Documents) -> Any:
 
 @dataclass(frozen=True)
 class Model:
-    """What a world is made of.
+    """The parts of a world.
 
     Attributes:
-        shapes: its tables; where they are all of the shop's, or some of these, they are filled.
-        snippets: what SQL texts of the documents mean.
+        shapes: the tables; if all tables are the shop's, the world fills the tables.
+        snippets: the meaning of SQL texts in the documents.
         silver: settings of silver.
-        tiny: as `Shop`'s.
+        tiny: as in `Shop`.
     """
 
     shapes: Shapes = field(default_factory=lambda: SHAPES)
@@ -105,14 +105,14 @@ class World:
         self.define(texts)
 
     def define(self, texts: Iterable[str]) -> None:
-        """Have these documents, and gold as a new process would start it."""
+        """Define these documents, and start gold like a new process."""
         self.texts = {document(text).name: text for text in texts}
         self.documents = [document(text) for text in self.texts.values()]
         self.started: list[Gold] = []
         self.gold = self.start_gold(self.documents)
 
     def copied(self, path: Path) -> World:
-        """A copy of the lake, where gold goes on by itself; its shop is this one's and no longer for it."""
+        """Return a world over a copy of the lake, where gold continues alone."""
         shutil.copytree(str(self.lake.path), path)
         other = copy(self)
         other.lake = Lake(path=str(path))
@@ -124,14 +124,14 @@ class World:
         return self.shop.catalog()
 
     def start_gold(self, documents: Sequence[Document], control: ControlTables | None = None) -> Gold:
-        """Gold as a new process would start it."""
+        """Start gold like a new process."""
         control = control or self.control
         record_definitions(control, [one.name for one in documents])
         self.started.append(Gold(self.spark, self.lake, documents, self.catalog, control))
         return self.started[-1]
 
     def table(self, name: str) -> Documents:
-        """Rows of a gold table by key, read without Spark: that takes a hundredth of the time."""
+        """Return rows of a gold table by key, read without Spark, in a hundredth of Spark's time."""
         if self.lake.path is None:
             return self.table_by_spark(name)
         from deltalake import DeltaTable, QueryBuilder  # noqa: PLC0415 - a lake in a catalog needs none
@@ -141,7 +141,7 @@ class World:
         return self._by_key(name, rows.to_pylist(maps_as_pydicts="strict"))
 
     def table_by_spark(self, name: str) -> Documents:
-        """As `table`, read by Spark."""
+        """Return rows like `table`, read by Spark."""
         rows = rows_of(self.spark, f"SELECT * FROM {self.lake.sql('gold', name)}")
         return self._by_key(name, [row.asDict(recursive=True) for row in rows])
 
@@ -158,12 +158,12 @@ class World:
         return found
 
     def reference(self, doc: Document) -> Reference:
-        """The documents in plain Python."""
+        """Return the reference of the documents in plain Python."""
         keys = {name: key for name, (_, key) in self.shop.shapes.items()}
         return Reference(doc.definition, self.shop.rows, keys, self.model.snippets)
 
     def runs(self) -> dict[str, Run]:
-        """The newest run of each document; of this process also one that found nothing to do."""
+        """Return the newest run of each document; for runs of this process even a run without work."""
         found: dict[str, Run] = {}
         here = [run for gold in self.started for run in gold.runs]
         for run in sorted([*here, *self.control.runs("gold")], key=lambda run: run.started_at, reverse=True):
@@ -171,13 +171,13 @@ class World:
         return found
 
     def check(self, names: Iterable[str] | None = None) -> None:
-        """Every gold table, or those of some documents, against the reference."""
+        """Compare every gold table, or the tables of some documents, with the reference."""
         wanted = self.names if names is None else list(names)
         for doc in (doc for doc in self.documents if doc.name in wanted):
             assert contents(self.table(doc.name)) == plain(self.reference(doc).documents()), doc.name
 
     def first(self) -> None:
-        """Build everything that there is."""
+        """Build all documents for the first time."""
         self.step(lambda _: None, full=dict.fromkeys(self.names, "first build"))
 
     @property
@@ -185,18 +185,18 @@ class World:
         return [doc.name for doc in self.documents]
 
     def step(self, change: Callable[[Shop], Any], *, full: Mapping[str, str] | None = None) -> dict[str, Run]:
-        """Change the shop, let silver and gold run, check; returns the runs. `full` as in `cycle`."""
+        """Change the shop, run silver and gold, and check; return the runs. `full` as in `cycle`."""
         change(self.shop)
         self.cycle(self.shop.commit(), full=full)
         self.check()
         return self.runs()
 
     def cycle(self, cut: Cut, *, full: Mapping[str, str] | None = None) -> None:
-        """Run gold and see that it reached the cut, with each document by its changes alone.
+        """Run gold and check that gold reached the cut, with each document built by its changes alone.
 
         Args:
-            cut: silver's newest.
-            full: documents that are built as a whole, and what is said of the reason.
+            cut: the newest cut of silver.
+            full: documents built in full, each with a part of the reason's text.
         """
         gold_cut = self.gold.cycle()
         errors = [(error.name, error.message) for error in self.control.open_errors()]
@@ -217,7 +217,7 @@ class World:
 
 
 def pipeline_of(world: World, folder: Path) -> Pipeline:
-    """A pipeline file over the world's lake and documents, as a user would have it; nobody is at its DSN."""
+    """Write a user's pipeline file over the world's lake and documents; no server listens at its DSN."""
     for doc in world.documents:
         (folder / f"{doc.name}.yml").write_text(world.texts[doc.name])
     lake = f"path: '{world.lake.path}'" if world.lake.catalog is None else f"catalog: {world.lake.catalog}"
@@ -230,7 +230,7 @@ def pipeline_of(world: World, folder: Path) -> Pipeline:
 
 
 def mutate(shop: Shop, source: random.Random, *, most: int = 12) -> None:
-    """One random insert, update, delete or key change. Whole numbers go up to `most`."""
+    """Make one random insert, update, delete or key change. Whole numbers reach up to `most`."""
     name = source.choice(list(shop.shapes))
     rows, (columns, key) = shop.rows[name], shop.shapes[name]
 
@@ -252,7 +252,7 @@ def mutate(shop: Shop, source: random.Random, *, most: int = 12) -> None:
 
 
 def value(kind: str, source: random.Random, *, most: int, keep: bool) -> Any:  # noqa: PLR0911 - one per kind
-    """A random value of a type; NULL at times, unless `keep`."""
+    """Return a random value of a type; at times NULL, unless `keep`."""
     if not keep and source.random() < 0.15:
         return None
     if kind in {"int2", "int4", "int8"}:

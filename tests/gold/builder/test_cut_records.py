@@ -1,4 +1,4 @@
-"""Which record of silver's cut a document was built from, and whose errors stay open. Needs no Spark."""
+"""Test the record of silver's cut behind a document, and which documents' errors stay open. No Spark."""
 
 from __future__ import annotations
 

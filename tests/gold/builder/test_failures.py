@@ -1,4 +1,4 @@
-"""Which Spark failures are a document's own."""
+"""Test which Spark failures belong to a document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fits into memory: plans by sizes, turns of builds, estimates beside what documents really are."""
+"""Builds that fit into memory: plans by sizes, turns of builds, estimates compared with real documents."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ rows = st.integers(1, 10**7)
 
 
 def nested() -> tuple[Tree, dict[TableName, SilverTable]]:
-    """A document of three levels, over tables of which nothing is known but their columns."""
+    """Return a document of three levels, over tables with known columns and nothing else known."""
     catalog = {name: silver_table(relation(str(name), SHAPES[str(name)], ("id",)), SilverSettings())
                for name in map(TableName.parse, SHAPES)}  # fmt: skip
     tree, _ = resolve(parse_document(parse_yaml(NESTED, Path("nested.yml"))), catalog)
@@ -144,7 +144,7 @@ def test_no_document_is_estimated_larger_than_all_its_tables_and_a_fan_makes_it_
 
 
 class _Weighing(Sizing):
-    """Sizes without tables: the bound is above the room, and each weighing finds a small document."""
+    """Sizes without tables: the bound exceeds the room, and each weighing finds a small document."""
 
     def __init__(self, machine: Machine, largest: int) -> None:
         self.machine, self.largest = machine, largest
@@ -171,7 +171,7 @@ def sized(
     of: tuple[Tree, dict[TableName, SilverTable]] | None = None,
     name: str = "public.orders",
 ) -> int | None:
-    """The bytes of the largest document after a build, for which so many rows of a table came."""
+    """Return the bytes of the largest document after a build with so many new rows of a table."""
     tree, catalog = of or nested()
     grown = {TableName.parse(name): Growth(rows, texts)}
     some, of_all = sizing.of_some(
@@ -199,7 +199,7 @@ def test_documents_that_are_not_built_now_stay_as_large_as_they_were() -> None:
 
 
 def test_a_bound_that_only_grew_is_found_again_by_one_weighing() -> None:
-    """A heap with room for 60 MB, documents of 2 MB, and a thousand rows that come in each cycle."""
+    """A heap with room for 60 MB, documents of 2 MB, and a thousand new rows in each cycle."""
     sizing = _Weighing(Machine(2 * GB, 2), 2 * MB)
     known: int | None = 2 * MB
     for _ in range(1000):
@@ -219,7 +219,7 @@ def test_updates_that_change_no_text_let_nothing_grow_however_many_cycles_they_t
 
 
 def test_a_row_that_comes_to_a_recursion_weighs_the_documents_that_it_came_to_and_no_other() -> None:
-    """It may bring a subtree along. Each cycle may have such rows, so not all documents are weighed."""
+    """The row may bring a subtree. Each cycle may have such rows, so gold cannot weigh all documents."""
     sizing = _Weighing(Machine(2 * GB, 2), 2 * MB)
     for _ in range(20):
         assert sized(sizing, 3 * MB, 1, of=threads(), name="public.posts") == 3 * MB
@@ -229,7 +229,7 @@ def test_a_row_that_comes_to_a_recursion_weighs_the_documents_that_it_came_to_an
 
 
 def threads() -> tuple[Tree, dict[TableName, SilverTable]]:
-    """Customers with a recursion of posts."""
+    """Return customers with a recursion of posts."""
     posts = {"id": "int8", "customer_id": "int8", "parent_id": "int8", "text": "text"}
     shapes = {"public.customers": {"id": "int8"}, "public.posts": posts}
     tables = [
@@ -273,7 +273,7 @@ fields:
 
 @pytest.mark.spark
 def test_a_recursion_weighs_what_its_levels_hold(spark: SparkSession) -> None:
-    """One has three levels of 40, 40 below each, and 40 below these; one is a line of twenty posts."""
+    """The first recursion has three levels of 40, with 40 below each; the second is a line of 20 posts."""
     tree, catalog = threads()
     spark.sql("SELECT id FROM VALUES (1L), (2L), (3L) AS t(id)").createOrReplaceTempView("of_customers")
     spark.sql("""

@@ -1,6 +1,6 @@
-"""Two documents over one shop, in operation: verified, damaged, killed, cared for, rebuilt.
+"""Two documents over one shop, in operation: verified, damaged, killed, maintained, rebuilt.
 
-All tests share one lake; each leaves it with gold equal to plain Python.
+All tests share one lake; after each test gold equals plain Python.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def files(world: World, name: str) -> set[str]:
-    """Files of a gold table that are on the disk."""
+    """Return files of a gold table on the disk."""
     return {path.name for path in Path(str(world.lake.path), "gold", name).rglob("*.parquet")}
 
 
 def move(shop: Shop, one: int, other: int) -> None:
-    """Two customers live in these countries now: both countries change, and no line of an order does."""
+    """Move two customers to these countries: both countries change, and no line of an order does."""
     shop.put("customers", id=1, country_id=one)
     shop.put("customers", id=3, country_id=other)
 
@@ -79,9 +79,9 @@ def move(shop: Shop, one: int, other: int) -> None:
 def test_upkeep_removes_what_is_past_retention_and_no_change_that_gold_has_yet_to_read(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Gold stands days behind silver. (Checkpoints must not be there yet: see `age`.)
+    """Gold is days behind silver. (The log must not have checkpoints yet: see `age`.)
 
-    One document alone changes at first: it is the one that leaves files behind.
+    At first only one document changes: this document leaves files behind.
     """
     shop, root = world.shop, Path(str(world.lake.path))
 
@@ -115,7 +115,7 @@ def test_upkeep_removes_what_is_past_retention_and_no_change_that_gold_has_yet_t
 
 @pytest.fixture(scope="module")
 def damage(world: World, tmp_path_factory: pytest.TempPathFactory) -> Damage:
-    """Both tables are damaged, verified and rebuilt."""
+    """Damage, verify and rebuild both tables."""
     return damaged_and_rebuilt(world, tmp_path_factory.mktemp("rebuild"))
 
 
@@ -151,10 +151,10 @@ def test_marks_that_do_not_fit_the_content_are_found(damage: Damage) -> None:
 def test_smelt_rebuild_gold_puts_right_what_somebody_wrote_and_nothing_else(
     world: World, damage: Damage
 ) -> None:
-    """The remedy that `smelt verify` names for each kind of damage.
+    """The test runs the remedy that `smelt verify` names for each kind of damage.
 
-    One table is corrected by a MERGE, and the one with documents that stand twice is replaced. (That a table
-    to which nobody wrote is left as it is: `tests.gold.test_cycle`.)
+    A MERGE corrects one table, and a full build replaces the table with documents that exist twice. (Gold
+    leaves an undamaged table unchanged: `tests.gold.test_cycle`.)
     """
     said = {f"gold.{name}: rebuilt in full from silver" for name in NAMES}
     assert set(damage.said.splitlines()) == said
@@ -201,10 +201,10 @@ def test_a_document_that_was_not_built_as_its_file_says_is_not_compared(world: W
 def test_plans_for_large_tables_give_the_same_documents(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing counts as small here. Keys are sent to tasks; in a copy of the lake, tables are shuffled.
+    """In this test no table counts as small. Gold sends keys to tasks; in a copy, Spark shuffles tables.
 
-    That differs by a hint at each table that is read for some roots, the same for all kinds of fields; so one
-    document is enough for it.
+    Both plans differ by a hint at each table read for some roots, equal for all kinds of fields. So one
+    document is enough for the test.
     """
     for module, name in ((gold_table, "_SMALL_ROWS"), (incremental, "_ONE_TASK"), (incremental, "_WALKED")):
         monkeypatch.setattr(module, name, -1)
@@ -230,7 +230,7 @@ def test_plans_for_large_tables_give_the_same_documents(
 
 
 def kill_a_cycle(lake: str, when: Callable[[], bool]) -> bool:
-    """Start a cycle in a process, kill it and its JVM as soon as `when`; whether it was still at work."""
+    """Start a cycle in a process, kill it and its JVM once `when` holds; return whether the cycle ran."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.gold.cycle_process", lake],
         stdout=subprocess.PIPE, text=True, start_new_session=True, cwd=Path(__file__).parents[3],
@@ -249,7 +249,7 @@ def kill_a_cycle(lake: str, when: Callable[[], bool]) -> bool:
 
 
 def versions(lake: str) -> dict[str, int]:
-    """The newest of each table, by its log's names: this is asked all the time while a JVM starts."""
+    """Return the newest version of each table, by names in its log: cheap enough to poll all the time."""
     logs = {name: Path(lake, "gold", name, "_delta_log").iterdir() for name in NAMES}
     return {
         name: max(int(entry.stem) for entry in log if entry.suffix == ".json" and entry.stem.isdigit())
@@ -285,9 +285,9 @@ def test_a_killed_cycle_leaves_whole_documents_and_the_next_one_brings_all_to_on
 def test_a_continuous_run_cares_for_gold_between_two_cycles(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Many documents go, by marks in their files; the run writes the rest again by itself and goes on.
+    """Deletion vectors mark many documents; the run rewrites all others by itself and continues.
 
-    The run is gold's: of silver's tables `tests.pipelines.runtime.test_maintenance` says the same.
+    The run is gold's: `tests.pipelines.runtime.test_maintenance` tests silver's tables.
     """
     uri, shop = world.lake.uri("gold", "parcel_line"), world.shop
     for order, line in list(shop.rows["public.order_items"])[::2]:
@@ -297,7 +297,7 @@ def test_a_continuous_run_cares_for_gold_between_two_cycles(
     goal: Lsn | None = None
 
     def target() -> Lsn | None:
-        """None until the files hold the documents and no other row; then what is written at that moment."""
+        """Return None until the files hold exactly the documents; then commit a change and return its LSN."""
         nonlocal goal
         assert time.monotonic() < deadline
         rows = sum(pa.table(DeltaTable(uri).get_add_actions())["num_records"].to_pylist())

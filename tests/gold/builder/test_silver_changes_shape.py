@@ -1,8 +1,8 @@
-"""Silver's tables change their shape, keep deleted rows or not, and are left out for a while: gold follows.
+"""Silver's tables change shape, keep deleted rows or not, and are excluded for a while: gold follows.
 
-Three small tables over one lake; each test goes on from what the one before it left. Where Delta can show the
-changes, documents are built by them; where it cannot, or a document reads something else now, as a whole, and
-the run says why.
+Three small tables are in one lake; each test continues from the state that the previous test left. If Delta
+can show the changes, gold builds documents by the changes. If Delta cannot, or a document reads new columns,
+gold builds the document in full, and the run gives the reason.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def test_a_column_that_came_with_a_default_writes_all_rows_and_builds_what_chang
 
 @pytest.fixture(scope="module")
 def widened(world: World) -> dict[str, Run]:
-    """The runs after the letters' weight became a BIGINT."""
+    """Return the runs after the letters' weight became a BIGINT."""
 
     def change(shop: Shop) -> None:
         shop.widen_column("letters", "weight", "int8")
@@ -116,13 +116,13 @@ def widened(world: World) -> dict[str, Run]:
 
 
 def test_a_wider_type_is_another_document_where_it_is_read(widened: dict[str, Run]) -> None:
-    """And Delta reads no feed across a type that was widened, whoever reads the column."""
+    """Delta also reads no feed across a widened type, even if no document reads the column."""
     assert {run.mode for run in widened.values()} == {"full"}
 
 
 @pytest.mark.usefixtures("widened")
 def test_a_dropped_column_stays_in_silver_and_is_nothing_to_gold(world: World) -> None:
-    """And a column that became wider hid the changes once: both documents are built by theirs again."""
+    """A widened column hid the changes only once: gold builds both documents by their changes again."""
 
     def change(shop: Shop) -> None:
         shop.put("letters", id=12, weight=6_000_000_000, stamp=2)
@@ -147,7 +147,7 @@ def test_a_table_derived_again_at_the_lsn_where_gold_stands_reaches_it(world: Wo
 
 
 def switch(shop: Shop, deletes: str) -> None:
-    """The pipeline file says something else at the next start."""
+    """Change the pipeline file for the next start."""
     shop.settings = SilverSettings.model_validate({"deletes": deletes})
     shop.silver.close()
     shop.silver = shop.start_silver()

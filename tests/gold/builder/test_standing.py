@@ -1,4 +1,4 @@
-"""Which documents a cut leaves as they are, told by logs alone, and which are left to Spark. Needs none."""
+"""Logs alone show which documents a cut leaves unchanged, and which need Spark. The tests need no Spark."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_cut_that_changed_no_row_is_recorded_and_an_error_that_has_healed_is_c
 
 
 def test_a_document_that_cuts_left_out_stands_at_the_last_cut_that_named_it(built: Built) -> None:
-    """Not at its mark: the changes of all its tables since would be read again, and their files be needed."""
+    """The mark alone would lead to a second read of all later changes, and would need their files."""
     assert built.cycle() is not None
     for lsn in (32, 34):  # its error, or a shape that silver's cut lacked
         built.control.record_cut(Cut("silver", Lsn(lsn), None, {"orders": 0}))
@@ -250,7 +250,7 @@ def no_silver_table(built: Built) -> None:
 
 
 def made_anew(built: Built) -> None:
-    """Its log reaches the version of the cut again, with other rows."""
+    """Recreate the table, with a log that reaches the cut's version again, with other rows."""
     shutil.rmtree(built.lake.uri("silver", "orders"))
     built.append("orders")
 
@@ -281,7 +281,7 @@ def put_back(built: Built) -> None:
 
 
 def others_wrote(built: Built) -> None:
-    """A cut without marks excuses nothing: gold has always set a mark with each of its documents' commits."""
+    """A cut without marks excuses no change: gold has always set a mark in each commit of its documents."""
     DeltaTable(built.lake.uri("gold", "lines")).update({"id": "id + 1"})
 
 

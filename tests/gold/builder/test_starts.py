@@ -1,4 +1,4 @@
-"""From where a next build starts, and when the whole is built: keys, records of cuts, errors."""
+"""Test the start of a next build, and the reasons for a full build: keys, records of cuts, errors."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
 
 
 def keyed(name: str, *key: str) -> Shapes:
-    """The shop where one table has another key."""
+    """Return the shop with another key for one table."""
     return {**SHAPES, name: (SHAPES[name][0], key)}
 
 
@@ -92,7 +92,7 @@ def test_an_array_is_in_the_order_of_its_tables_new_key(world: World) -> None:
 
 
 def test_upkeep_and_comments_of_tables_build_no_document_again(world: World, tmp_path: Path) -> None:
-    """A cut that was recorded again with versions that hold the same rows is no other cut."""
+    """A cut recorded again with versions of equal rows is not a new cut."""
     spark, control = world.spark, world.control
     world.start_gold(world.documents).cycle()
     cut = control.latest_cut("silver")
@@ -125,7 +125,7 @@ def test_upkeep_and_comments_of_tables_build_no_document_again(world: World, tmp
 
 
 def test_a_cut_recorded_again_while_it_is_built_is_built_again(world: World) -> None:
-    """Gold's cut says which record it was built from, so the newer record is none that gold has seen."""
+    """Gold's cut names its record, so gold has not seen the newer record."""
     world.shop.put("products", id=1, name="before")
     cut = world.shop.commit()
     asked: list[Cut] = []
@@ -148,7 +148,7 @@ def test_a_cut_recorded_again_while_it_is_built_is_built_again(world: World) -> 
 
 
 def test_a_failure_that_no_rule_knows_is_its_documents_own_and_the_others_go_on(world: World) -> None:
-    """A file of a silver table that only one document reads is gone, and comes back."""
+    """A file of a silver table that only one document reads disappears, and reappears."""
     texts = "document: addressed\nroot: public.addresses\nfields: [id, city]\n"
     documents = [*world.documents, document(texts)]
     world.shop.put("addresses", id=1, city="Somewhere")
@@ -221,7 +221,7 @@ def test_a_document_without_key_fields_follows_its_roots_new_key(world: World) -
 def test_a_table_that_joins_the_cut_of_the_same_lsn_lets_its_documents_be_built(
     world: World, tmp_path: Path
 ) -> None:
-    """Its first copy ended while the source was quiet."""
+    """The table's first copy ended while the source was quiet."""
 
     class OverShop(Stages):
         def catalog(self) -> dict[TableName, SilverTable]:
@@ -252,7 +252,7 @@ def test_a_table_that_joins_the_cut_of_the_same_lsn_lets_its_documents_be_built(
 
 
 def test_a_document_that_failed_after_silver_was_derived_again_gets_what_was_repaired(world: World) -> None:
-    """Another document was built in between, so that the newest gold cut of that LSN follows the repair."""
+    """Gold built another document in between, so the newest gold cut of this LSN follows the repair."""
     world.documents.append(document(TOTALS))
     shop = world.shop
     gold = world.start_gold(world.documents)
@@ -285,7 +285,7 @@ def test_a_document_that_failed_after_silver_was_derived_again_gets_what_was_rep
 
 
 def test_a_map_with_keys_that_have_no_text_is_refused_before_it_is_built(world: World) -> None:
-    """Its content hash would be another one each time."""
+    """The document's content hash would change with each build."""
     field = '{found: {sql: "array(map(cast(name as binary), id))"}}'
     text = f"document: bytes\nroot: public.products\nfields:\n  - id\n  - {field}\n"
     world.start_gold([*world.documents, document(text)]).cycle()
@@ -360,7 +360,7 @@ OTHER = {
 
 
 def test_a_document_is_the_same_whatever_the_session_says(world: World) -> None:
-    """Also one with texts in which Python sees ends of lines."""
+    """The test includes a document with texts in which Python sees line ends."""
     documents = [*world.documents, document(VALUES)]
     world.documents = documents
     world.start_gold(documents).cycle()

@@ -1,7 +1,7 @@
-"""The SQL of documents and of affected roots, beside files under `golden/`.
+"""Compare the SQL of documents and of affected roots with files under `golden/`.
 
-To write the files again after a wanted change: ``SMELT_WRITE_GOLDEN=1 pytest
-tests/gold/compile/test_compile.py``, then read the diff.
+After a wanted change, rewrite the files: ``SMELT_WRITE_GOLDEN=1 pytest tests/gold/compile/test_compile.py``,
+then read the diff.
 """
 
 from __future__ import annotations

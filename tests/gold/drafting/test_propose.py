@@ -1,4 +1,4 @@
-"""Documents drafted from foreign keys: what they hold, how they read, and that every one of them is valid."""
+"""Documents drafted from foreign keys: their content, their text, and that every document is valid."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def described(
     unique: Sequence[tuple[str, ...]] = (),
     rows: int = 0,
 ) -> Described:
-    """A table; columns as ``id int4!, name text``, with ! for NOT NULL."""
+    """Return a table from columns like ``id int4!, name text``, with ! for NOT NULL."""
     if isinstance(columns, str):
         columns = dict(word.split() for word in columns.split(", "))
     relation = Relation(
@@ -98,7 +98,7 @@ SHOP = (CUSTOMERS, COUNTRIES, ORDERS, ITEMS, PRODUCTS, TAGS, CUSTOMER_TAGS)
 
 
 def texts(*tables: Described) -> dict[str, str]:
-    """Drafted files by their document's name, after making sure that each one is valid."""
+    """Return drafted files by their document's name, after a check that each is valid."""
     found = {}
     for draft in propose(tables).drafts:
         tree_of(draft, tables)
@@ -107,12 +107,12 @@ def texts(*tables: Described) -> dict[str, str]:
 
 
 def tree_of(draft: Draft, tables: Iterable[Described]) -> Tree:
-    """The draft as gold resolves its file."""
+    """Return the draft as resolved by gold from its file."""
     return _tree_of_text(draft_text(draft), tables)
 
 
 def _with_arrays(text: str) -> str:
-    """A drafted text with the arrays that it has in comments, as who takes the signs away writes it."""
+    """Return a drafted text with its commented arrays, like a user who removes the comment signs."""
     lines, within = [], False
     for line in text.split("\n"):
         bare = re.match(r"( *)# (.*)", line)
@@ -417,7 +417,7 @@ def test_foreign_keys_that_silver_cannot_join_are_left_alone() -> None:
 
 
 def test_a_foreign_key_that_check_would_refuse_to_join_by_is_left_out_and_named() -> None:
-    """In braces, as a column may be called so: a message is no format."""
+    """A column may have a name in braces: a message is not a format string."""
     parents = described("parents", "id int4, {x} interval, a text, b text", ("id",))
     children = described(
         "kids", {"id": "int4", "parent_id": "int4", "{x}": "interval"}, ("id",),
@@ -495,7 +495,7 @@ names = st.one_of(
 
 
 def test_a_reason_in_a_comment_may_name_a_column_that_yaml_refuses() -> None:
-    """Found by the random schemas below."""
+    """The random schemas below found this case."""
     columns = {"item": "int4", "\x7f": "bytea"}
     parts = described("parts", columns, ("item",), points("item", "items"), unique=[("item",)])
     assert "its only columns are: ?, left out" in "".join(
@@ -513,7 +513,7 @@ def test_any_name_comes_back_from_yaml(name: str) -> None:
 
 @st.composite
 def schemas(draw: st.DrawFn) -> list[Described]:
-    """Tables with foreign keys of all kinds: to itself, in circles, composite, several between two tables."""
+    """Return tables with foreign keys of all kinds: to themselves, in cycles, composite, parallel."""
     table_names = draw(
         st.lists(
             st.builds(TableName, st.sampled_from(["public", "a b", "on"]), names),

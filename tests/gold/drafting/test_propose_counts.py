@@ -1,4 +1,4 @@
-"""What keeps drafted documents small and clean: rows that are counted, secrets that are left out."""
+"""Drafted documents stay small and clean: drafts count many rows, and omit secrets."""
 
 from __future__ import annotations
 

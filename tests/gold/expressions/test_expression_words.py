@@ -1,4 +1,4 @@
-"""What an expression reads is exactly known, or it is refused; the clock never gets in."""
+"""The parser knows exactly which columns an expression reads, or refuses; no expression reads the clock."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_whatever_is_written_is_read_or_refused(words: list[str]) -> None:
 
 
 def bare_words(sql: str) -> set[str]:
-    """Words outside texts and backticks, found character by character."""
+    """Return words outside texts and backticks, found character by character."""
     words, word, quote, raw = set(), "", "", False
     place = 0
     while place < len(sql):

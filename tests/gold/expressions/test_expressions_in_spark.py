@@ -1,4 +1,4 @@
-"""What an expression is taken for is what Spark takes it for: its analysed plans against the reader."""
+"""The parser and Spark read every expression alike: Spark's analysed plans are compared with the parser."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ pytestmark = pytest.mark.spark
 EXACT = "spark.sql.decimalOperations.allowPrecisionLoss"
 _COLUMN = re.compile(r"#(\d+)")
 _LAMBDA = re.compile(r"(lambda \w+)#\d+")
-"""Variables of lambdas, Spark's own too; each has a number of its own."""
+"""Variables of lambdas, Spark's own too; each has a separate number."""
 
 
 def analysed(spark: SparkSession, texts: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Each expression as Spark analysed it; and the number that each column has there."""
+    """Return each expression as analysed by Spark, and the number of each column in the plan."""
     listed = ", ".join(f"{text} AS u{number}" for number, text in enumerate(texts))
     columns = ", ".join(f"CAST(NULL AS {ddl}) AS {quote(name)}" for name, ddl in COLUMNS.items())
     with settings(spark, {"spark.sql.debug.maxToStringFields": "100000"}):
@@ -77,7 +77,7 @@ def test_spark_reads_what_the_reader_finds_and_means_what_it_writes(spark: Spark
 
 
 def test_the_type_of_what_is_calculated_is_that_of_spark(spark: SparkSession) -> None:
-    """As gold's sessions have it, which round nothing."""
+    """The types are the types of gold's sessions, which round nothing."""
     kinds = ("SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(38,18)", "DECIMAL(38,0)",
              "DECIMAL(12,2)", "DECIMAL(5,5)", "DECIMAL(38,37)", "DECIMAL(20,0)")  # fmt: skip
     asked = [(how, one, other) for how in "+-*%" for one in kinds for other in kinds]
@@ -104,7 +104,7 @@ WORDS = ("to", "end", "from", "not", "all", "year", "interval", "case", "order",
 
 
 def worded_shapes(source: random.Random) -> Shapes:
-    """Random tables, some of whose columns are named like words of SQL."""
+    """Return random tables, some with columns named like words of SQL."""
     shapes = {}
     for table, (columns, key) in random_shapes(source).items():
         names = dict(zip((name for name in columns if name[0] == "v"), source.sample(WORDS, 3), strict=True))
@@ -114,7 +114,7 @@ def worded_shapes(source: random.Random) -> Shapes:
 
 
 def test_what_explain_says_is_read_is_what_spark_reads(spark: SparkSession) -> None:
-    """Over the read columns alone every document can be analysed; without any one of them it cannot."""
+    """Spark can analyse every document over the read columns alone, and cannot without any one of them."""
     for seed in range(12):
         source = random.Random(seed)
         shapes = worded_shapes(source)

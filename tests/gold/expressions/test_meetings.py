@@ -1,4 +1,4 @@
-"""No text becomes a moment of today, whatever it is an element or a field of: Spark's types tell."""
+"""No text becomes a moment of today, as an element or a field of any value: Spark's types decide."""
 
 from __future__ import annotations
 
@@ -220,12 +220,12 @@ def rows(columns: Mapping[str, str]) -> str:
 
 
 def read(text: str) -> str:
-    """With the columns that want backticks in them."""
+    """Return the text with backticks around the columns that need backticks."""
     return text.replace(" all ", " `all` ").replace("(all ", "(`all` ")
 
 
 def refused(spark: SparkSession, texts: list[str]) -> dict[str, str]:
-    """Those that are refused by their types, with what is said."""
+    """Return the texts refused by their types, each with the message."""
     noted: list[tuple[str, Meeting]] = []
     for text in texts:
         noted += [(text, meeting) for meeting in parse_expression(read(text), MORE, "public.t").meetings]
@@ -234,7 +234,7 @@ def refused(spark: SparkSession, texts: list[str]) -> dict[str, str]:
 
 
 def by_the_words(text: str) -> bool:
-    """Whether it is refused before any type is asked for."""
+    """Check whether the parser refuses the expression for the clock before any type is known."""
     try:
         parse_expression(read(text), MORE, "public.t")
     except ValueError as error:
@@ -268,7 +268,7 @@ def test_what_surely_does_not_depend_on_the_day_is_free(spark: SparkSession) -> 
 
 
 def test_the_same_texts_as_dates_and_plain_timestamps_are_no_clock(spark: SparkSession) -> None:
-    """They are NULL, or an error: only a TIMESTAMP takes its date from the clock."""
+    """Such texts give NULL, or an error: only a TIMESTAMP takes its date from the clock."""
     texts = "('now'), ('today'), ('12:30:00'), ('T12'), (' 7:3 '), ('+T12'), ('-7:00')"
     row = spark.sql(
         f"SELECT count(try_cast(x AS DATE)) AS dates, count(try_cast(x AS TIMESTAMP_NTZ)) AS plain, "
@@ -285,7 +285,7 @@ ARGUMENTS = {
 
 
 def calls() -> Iterator[str]:
-    """Every function over texts and what they may meet."""
+    """Return calls of every function over texts, with all kinds of further arguments."""
     names = sorted(FUNCTIONS - {"cast", "try_cast", "extract", "overlay", "position", "struct"})
     given = """`text`;`texts`;`text`, `text`;`text`, `moment`;`moment`, `text`;`text`, `number`;`text`, `step`
         `moments`, `text`;`texts`, `moment`;`texts`, `moments`;`by`, `text`;`text`, '2024-01-01'
@@ -296,7 +296,7 @@ def calls() -> Iterator[str]:
 
 
 def reads_text(expression: Any) -> bool:
-    """Whether a text column is cast to a type that holds a TIMESTAMP, in an analysed expression as JSON."""
+    """Check whether an analysed expression, as JSON, casts a text column to a type with a TIMESTAMP."""
     nodes: list[dict[str, Any]] = []
 
     def walk(value: Any) -> None:
@@ -320,7 +320,7 @@ def reads_text(expression: Any) -> bool:
 
 @pytest.mark.torture
 def test_no_function_reads_a_text_as_a_moment_without_the_reader_knowing(spark: SparkSession) -> None:
-    """Spark's own plan of each call says which casts it puts in."""
+    """Spark's own plan of each call shows the casts that Spark adds."""
     relation, missed, seen = rows(ARGUMENTS), [], 0
     for call in calls():
         try:
@@ -342,7 +342,7 @@ def test_no_function_reads_a_text_as_a_moment_without_the_reader_knowing(spark: 
 
 
 def test_a_function_is_a_constant_to_spark_only_where_it_is_to_the_reader(spark: SparkSession) -> None:
-    """Of a constant Spark takes the clock when it plans."""
+    """Spark evaluates a constant when it plans, and then reads the clock."""
     relation = rows(ARGUMENTS)
     folded = []
     for name in sorted(FUNCTIONS - {"cast", "try_cast", "extract", "overlay", "position", "struct"}):

@@ -1,4 +1,4 @@
-"""Sieves: which keys a bitmap lets through."""
+"""Test which keys pass a bitmap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys as literals: what they are for each type, and that they restrict nothing but what is read."""
+"""Keys as literals: the literals of each type, and no effect on results except the pages read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Documents compare and order as PostgreSQL does, or are refused: one database, its own answers.
+"""Documents compare and order like PostgreSQL, or gold refuses: one database with its own answers.
 
-The server has the types and answers each field's question by a query of its own. Gold builds the documents
-from the very texts that the server prints, first as a whole and then by changes.
+The server has the types and answers each field's question by a query. Gold builds the documents from the
+texts that the server prints, first in full and then by changes.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ _SETTINGS: Final = SilverSettings.model_validate({"types": _TYPES})
 
 @pytest.fixture(scope="module")
 def source(server_dsn: str) -> Iterator[psycopg.Connection[Any]]:
-    """The database, as the reader's sessions see it."""
+    """Return the database as seen by the reader's sessions."""
     dsn = make_database(server_dsn)
     settings = "-c IntervalStyle=iso_8601 -c TimeZone=UTC -c extra_float_digits=1"
     with psycopg.connect(dsn, autocommit=True, options=settings, row_factory=tuple_row) as connection:
@@ -214,14 +214,14 @@ def source(server_dsn: str) -> Iterator[psycopg.Connection[Any]]:
 
 @pytest.fixture(scope="module")
 def relations(source: psycopg.Connection[Any]) -> dict[str, Relation]:
-    """The shapes of its tables."""
+    """Return the shapes of the database's tables."""
     found = select_tables(source, SourceSettings(slot="s", publication="p"))
     return {table.table.name: table.relation for table in found}
 
 
 @pytest.fixture(scope="module")
 def catalog(relations: dict[str, Relation]) -> dict[TableName, SilverTable]:
-    """Silver's tables."""
+    """Return silver's tables."""
     return silver_catalog(list(relations.values()), _SETTINGS)
 
 
@@ -253,7 +253,7 @@ _FLOATS: Final = ("minus_zero", "most_float")
 
 
 def _plain(documents: Mapping[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
-    """Without what both sides merely write differently: no elements, and floats as text."""
+    """Return a value without mere differences of form: no elements, and floats as text."""
     return {
         key: {
             name: repr(float(value)) if name in _FLOATS and value is not None else value or None
@@ -266,7 +266,7 @@ def _plain(documents: Mapping[int, dict[str, Any]]) -> dict[int, dict[str, Any]]
 def _differences(
     documents: Mapping[int, dict[str, Any]], answers: Mapping[int, dict[str, Any]]
 ) -> dict[tuple[int, str], tuple[Any, Any]]:
-    """Fields that differ: by document and name what gold has, and the server's answer."""
+    """Return the different fields: by document and name, gold's value and the server's answer."""
     assert documents.keys() == answers.keys()
     return {
         (key, name): (documents[key][name], value)

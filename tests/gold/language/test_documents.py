@@ -1,4 +1,4 @@
-"""Document files: what they may say, and what is said about mistakes. No table is needed."""
+"""Document files: their allowed content, and the messages for mistakes. The tests need no table."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Documents over columns of every type, beside the documents that PostgreSQL computes of the same rows.
+"""Documents over columns of every type equal the documents that PostgreSQL computes from equal rows.
 
-The tables of a world hold every type among them. Documents order, join, compare and aggregate by all of
-these. A document that `smelt check` refuses is right; what gold takes must be what the server computes, and
-the server must be able to. ``SMELT_SEEDS=7,8`` gives other worlds. Those of odd numbers are on a server that
-has citext itself and collations under which other texts are equal, the others on one that has vector.
+The tables of a world have every type among them. Documents order, join, compare and aggregate by all types. A
+document that `smelt check` refuses is right. A document that gold accepts must equal the server's document,
+and the server must be able to compute the document. ``SMELT_SEEDS=7,8`` gives other worlds. Worlds with odd
+seeds use a server with citext and with collations under which different texts are equal. Worlds with even
+seeds use a server with vector.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ pytestmark = pytest.mark.postgres
 EXACT = "spark.sql.decimalOperations.allowPrecisionLoss"
 SEED = 1
 BATCH = 12
-"""Documents in one statement of Spark."""
+"""Number of documents in one statement of Spark."""
 
 SAMPLE = 4
-"""Documents of the smallest world."""
+"""Number of documents of the smallest world."""
 
 CONDITIONS, MANY = 100, 600
-"""Over the rows of each table, in one statement of Spark: of the smallest world, and of larger ones."""
+"""Number of conditions per table and statement of Spark: of the smallest world, and of larger worlds."""
 
 SECONDS = 60.0
-"""For each larger world; five of them are torture."""
+"""Seconds for each larger world; five larger worlds are torture."""
 
 
 def larger() -> Iterable[Any]:
-    """Worlds of torture, or those that are asked for."""
+    """Return worlds of torture, or of the requested seeds."""
     given = os.environ.get("SMELT_SEEDS")
     if given is not None:
         return [(int(seed), SECONDS) for seed in given.split(",")]
@@ -59,7 +60,7 @@ def larger() -> Iterable[Any]:
 def documents(
     world: PostgresWorld, writer: EveryType, source: random.Random, tally: Tally, *, size: int = BATCH
 ) -> Iterator[list[str]]:
-    """Yield batches of documents whose fields gold takes, each field tried alone before."""
+    """Yield batches of documents whose fields gold accepts, each field tried alone before."""
     batch: list[str] = []
     for number in range(1_000_000):
         root = source.choice(list(world.shapes))
@@ -87,7 +88,7 @@ def named(world: PostgresWorld, tally: Tally) -> list[str]:
 
 
 def check(tally: Tally) -> None:
-    """Whatever gold takes PostgreSQL can compute, in the same way; whatever gold refuses has a remedy."""
+    """Check that PostgreSQL agrees with everything that gold accepts, and that each refusal has a remedy."""
     assert not tally.wrong, "\n".join(f"{wrong}\n  {definition}" for wrong, definition in tally.wrong)
     assert not tally.unanswered, "\n".join(f"{why}: {one}" for one, why in tally.unanswered.items())
     said = (";", "cannot be", "write ")
@@ -97,7 +98,7 @@ def check(tally: Tally) -> None:
 
 @pytest.fixture(scope="module")
 def servers(server_dsn: str) -> Iterator[tuple[str, str]]:
-    """DSNs of the packaged server, and of one that has the extension citext and collations of ICU."""
+    """Return DSNs of the packaged server, and of a server with the extension citext and collations of ICU."""
     with installation(14) as found, EmbeddedServer(version=18, installation=found) as server:
         yield server_dsn, server.dsn()
 

@@ -1,4 +1,4 @@
-"""The columns by which documents find the rows of a table."""
+"""Test the columns by which documents find the rows of a table."""
 
 from __future__ import annotations
 

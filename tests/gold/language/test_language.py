@@ -26,7 +26,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Silver keeps deleted rows, marked."""
+    """Return a world in which silver keeps deleted rows, marked."""
     lake = str(tmp_path_factory.mktemp("language") / "lake")
     world = World(spark, lake, [PROFILE, FAMILY, LAND], Model(silver=SilverSettings(deletes="soft")))
     ring(world.shop, 30, 31, 32)
@@ -37,14 +37,14 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def ring(shop: Shop, *numbers: int) -> None:
-    """Customers, each referred by the next, and the last by the first; one alone by itself."""
+    """Add customers, each referred by the next, and the last by the first; one customer alone by itself."""
     for number, above in zip(numbers, [*numbers[1:], numbers[0]], strict=True):
         shop.put("customers", id=number, referred_by=above, country_id=1, balance=None, email=None)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def first(world: World) -> dict[str, tuple[Run, Reference]]:
-    """Of each document: the run that built it first, and the reference of that moment."""
+    """Return for each document the run of its first build, and the reference of that moment."""
     runs = world.runs()
     found = {doc.name: (runs[doc.name], world.reference(doc)) for doc in world.documents}
     for _, reference in found.values():
@@ -54,7 +54,7 @@ def first(world: World) -> dict[str, tuple[Run, Reference]]:
 
 @pytest.fixture(scope="module")
 def changed(world: World) -> dict[str, Documents]:
-    """The documents after one cycle over the changes that the tests name, each on rows of its own."""
+    """Return the documents after one cycle over the changes in the tests' names, each on separate rows."""
 
     def change(shop: Shop) -> None:
         for number in range(901, 905):

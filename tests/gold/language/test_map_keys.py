@@ -1,4 +1,4 @@
-"""A map's keys are names in JSON, by which documents are compared; what has no text of its own is refused."""
+"""A map's keys are names in JSON, and gold compares documents as JSON; gold refuses keys without a text."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Random documents over random tables, through random histories: incremental = full = plain Python.
 
-Each world has tables, documents and a history of its own; every kind of aggregate is in each. Rows go through
-real bronze and silver; tables are emptied and taken again, also with changes that bronze lacks, and their
-files are joined and purged. Gold runs after one or several cuts of silver. Silver and gold are ended where a
-crash would end them: after the commits of some documents, or of all tables, before the cut that names them is
-recorded. Every world has such an end of each, and each of what can happen to a table as a whole.
+Each world has separate tables, documents and a history, with every kind of aggregate. Rows pass through real
+bronze and silver. A world empties and copies tables again, also with changes missing in bronze, and compacts
+and purges their files. Gold runs after one or several cuts of silver. The tests end silver and gold at the
+points of a crash: after the commits of some documents, or of all tables, before the record of the cut. Every
+world has each such end, and each event of a table as a whole.
 
-One small world is in every run, larger ones are torture. `SMELT_SEEDS` gives other seeds for larger ones:
+Every run has one small world; larger worlds are torture. `SMELT_SEEDS` sets the seeds of larger worlds:
 ``SMELT_SEEDS=100,101``.
 """
 
@@ -37,8 +37,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 SEED = 103
-"""Of the small world: its few documents have `EVERY` verb and option among them. After gold's first build a
-table is emptied, another lacks changes until it is copied again, silver is killed, and upkeep takes its turn.
+"""Seed of the small world, whose few documents contain `EVERY` verb and option.
+
+After gold's first build the world empties a table, another table lacks changes until a new copy, silver is
+killed, and upkeep runs.
 """
 MORE_SEEDS = (1, *range(100, 112))
 EVERY = (
@@ -49,14 +51,14 @@ EVERY = (
 
 @dataclass(frozen=True)
 class Size:
-    """How large a world is.
+    """The size of a world.
 
     Attributes:
-        documents: how many, over all of which the aggregates are spread.
+        documents: the number of documents, over which all aggregates are spread.
         rounds: of silver and gold.
         windows: of silver in a round, at most.
-        verified: how many documents `smelt verify` compares at the end. All are compared with plain Python
-            after each round, and with a full build at the end.
+        verified: number of documents that `smelt verify` compares at the end. After each round the test
+            compares all documents with plain Python, and at the end with a full build.
     """
 
     documents: int
@@ -74,7 +76,7 @@ class KilledError(Exception):
 
 
 class Killed(ControlTables):
-    """Control tables of a process that ends before it records a cut."""
+    """Control tables of a process that ends before the record of a cut."""
 
     def record_cut(self, cut: Cut) -> None:
         raise KilledError(cut.layer)
@@ -96,13 +98,13 @@ def random_world(spark: SparkSession, path: Path, source: random.Random, documen
 
 
 def random_changes(world: World, source: random.Random, windows: int, happenings: Sequence[str]) -> None:
-    """Some transactions, in one window of silver or several, with everything that can happen to rows.
+    """Make some transactions, in one window of silver or several, with every possible event of rows.
 
     Args:
-        world: whose rows.
-        source: of chance.
-        windows: of silver, at most.
-        happenings: what happens to whole tables, one in each transaction.
+        world: the world whose rows change.
+        source: the source of random numbers.
+        windows: the largest number of silver's windows.
+        happenings: events of whole tables, one in each transaction.
     """
     shop = world.shop
     for number in range(max(source.randint(1, windows), len(happenings))):
@@ -123,7 +125,7 @@ def random_changes(world: World, source: random.Random, windows: int, happenings
 
 
 def kill_silver(world: World) -> None:
-    """A cycle of silver that ends before its cut is recorded."""
+    """Run a cycle of silver that ends before the record of its cut."""
     shop = world.shop
     shop.write()
     with pytest.raises(KilledError, match="silver"):
@@ -132,7 +134,7 @@ def kill_silver(world: World) -> None:
 
 
 def kill_gold(world: World, source: random.Random) -> Iterable[str]:
-    """A cycle of some documents, or of all, that ends before its cut is recorded; says which."""
+    """Run a cycle of some or all documents that ends before the record of its cut; return which."""
     some = source.sample(world.documents, source.randint(1, len(world.documents)))
     with pytest.raises(KilledError, match="gold"):
         world.start_gold(some, Killed(world.lake)).cycle()
@@ -141,7 +143,7 @@ def kill_gold(world: World, source: random.Random) -> Iterable[str]:
 
 
 def larger() -> Iterable[Any]:
-    """Larger worlds: those of torture, or those that are asked for."""
+    """Return larger worlds: the worlds of torture, or of the requested seeds."""
     given = os.environ.get("SMELT_SEEDS")
     if given is not None:
         return [(int(seed), LARGE) for seed in given.split(",")]

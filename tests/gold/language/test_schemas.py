@@ -1,4 +1,4 @@
-"""JSON Schemas: the one of document files agrees with the reader, the one of a document with its JSON."""
+"""JSON Schemas: the schema of document files agrees with the parser, a document's schema with its JSON."""
 
 from __future__ import annotations
 

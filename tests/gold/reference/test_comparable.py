@@ -1,4 +1,4 @@
-"""Fields that PostgreSQL orders or compares otherwise than documents do are left out; others are alike."""
+"""The reference omits fields that PostgreSQL orders or compares differently from documents."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SETTINGS = SilverSettings(types={"public.rows.chosen": "int", "public.rows.exact
 
 
 def compared(**field: Any) -> Comparable:
-    """Return the comparable part of a document with one more field than its key."""
+    """Return the comparable part of a document with its key and one further field."""
     columns = [Column(name, place, kind, kind.name) for place, (name, kind) in enumerate(KINDS.items(), 1)]
     relations = [
         Relation(place, TableName("public", name), tuple(columns), (key,), "d", Lsn(0))

@@ -1,4 +1,4 @@
-"""Filters as PostgreSQL's SQL: what is translated means the same; what is not certain is refused."""
+"""Filters as PostgreSQL's SQL: a translation has equal meaning, and a doubtful filter is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checking documents against the catalog: every mistake has its line and the nearest known name."""
+"""Checks of documents against the catalog: every mistake has its line and the nearest known name."""
 
 from __future__ import annotations
 

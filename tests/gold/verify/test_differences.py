@@ -1,4 +1,4 @@
-"""The first place at which two documents differ."""
+"""Test the first place at which two documents differ."""
 
 from __future__ import annotations
 
