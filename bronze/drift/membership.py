@@ -3,10 +3,11 @@
 A table that is removed from the publication and added again leaves no trace in the stream: the changes of the
 time between are missing. So are changes of temporarily unpublished operations, changes behind a temporary row
 filter or column list, and changes while a publication is dropped and recreated. The catalog keeps the trace.
-Each of these statements inserts a row with a new OID (``pg_publication_rel``, ``pg_publication_namespace``,
-``pg_publication``), or rewrites the publication's row, which changes the row's ``xmin``. `fingerprints`
-combines the values into a number for each table. `bronze.store.gaps` stores the number with bronze and
-compares the number in each poll. A removal is therefore detected between two polls and while no reader ran.
+Each such statement on the publication inserts a row with a new OID (``pg_publication_rel``,
+``pg_publication_namespace``, ``pg_publication``), or rewrites the publication's row, which changes the row's
+``xmin``. `fingerprints` combines the values into a number for each table. `bronze.store.gaps` stores the
+number with bronze and compares the number in each poll. A removal is therefore detected between two polls and
+while no reader ran.
 
 Different fingerprints do not prove a missing change (the publication's owner may have changed). Equal
 fingerprints prove that no change is missing. If the fingerprints differ, the table gets a new snapshot.

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.config.sections import SourceSettings
 
 MINIMUM_VERSION: Final = 140000
-"""PostgreSQL 14, the first version with wal_status of slots, subscripting handlers of types, and streaming of
+"""PostgreSQL 14 has wal_status of slots, subscripting handlers of types, and streaming of
 partitioned roots.
 """
 
@@ -161,7 +161,8 @@ def connect(
     Raises:
         TransientError: unreachable now, starting, or without a free connection.
         ConfigurationError: wrong password, role, database or DSN.
-        DefiniteError: refused by pg_hba.conf, a missing privilege, or older than version 14.
+        DefiniteError: refused by pg_hba.conf or for a missing privilege; or the server is older than version
+            14.
     """
     string = conninfo(source, application_name=application_name, **extra)
     with translated(source):
@@ -288,7 +289,7 @@ def log_end(connection: psycopg.Connection[Any]) -> Lsn:
 
 
 def in_recovery(where: str) -> DefiniteError:
-    """Return the error that the server is a standby: perhaps, after a primary, a standby before promotion."""
+    """Return the error that the server is a standby, perhaps during its promotion."""
     return DefiniteError(
         "the server is a standby: neither publication nor heartbeat can be written there",
         code="server-in-recovery",

@@ -121,8 +121,8 @@ def stream_error(result: pq.abc.PGresult, source: SourceSettings) -> SmeltError:
     """Return the error that ended a running stream as deltasmelt's error.
 
     A definite error that no rule knows comes from the decoding of one change: the value is too long to print,
-    or the type cannot print. The server begins with the change each time, so no later change arrives. So does
-    a change for which the server's memory never suffices.
+    or the type cannot print. The server begins with the change each time, so no later change arrives. A
+    change for which the server's memory never suffices has an equal effect.
     """
     error = psycopg.errors.error_from_result(result)
     rule = _rule(error, source)

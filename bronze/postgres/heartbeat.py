@@ -1,6 +1,6 @@
 """Messages of deltasmelt in the server's log: the messages move the stream forward, without a row in bronze.
 
-* *Transactional*: PostgreSQL decodes other messages at once, and no commit orders them.
+* *Transactional*: PostgreSQL decodes a non-transactional message at once, and no commit orders the message.
 * *Committed locally*: a commit of a message never waits for a synchronous standby, which may be down.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/functions-admin.html (pg_logical_emit_message).

@@ -13,7 +13,7 @@ TREE: Final = """
         JOIN pg_class parent ON parent.oid = tree.oid AND parent.relkind = 'p'
         JOIN pg_inherits i ON i.inhparent = tree.oid
     )"""
-"""A row for each table of `oids` (a table is also a root), and for each partition, including partitions with
+"""A row for each table of `oids` (each is its own root), and for each partition, including partitions with
 partitions. `attached` is the xmin of the partition's row in pg_inherits, 0 for the root. `detaching` means
 that DETACH CONCURRENTLY already removed the partition, or a parent of it, from queries. A child of table
 inheritance is a separate table. A further CTE may follow after a comma.

@@ -10,7 +10,8 @@ replica identity. A publication that deltasmelt did not create keeps its tables,
 may read the publication.
 
 **Locks.** Adding a table takes a lock on the table. VACUUM, CREATE INDEX CONCURRENTLY and similar commands
-may delay this lock for hours. A table without a lock does not delay the rest of the tables (`_add_in_parts`).
+may delay this lock for hours. A table whose lock is not granted does not delay other tables
+(`_add_in_parts`).
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/sql-createpublication.html and
 https://www.postgresql.org/docs/current/sql-alterpublication.html.

@@ -1,8 +1,8 @@
 """The server's own record of the lake that reads a slot.
 
-A slot sends each change once. A second reading lake takes changes away from the first lake, and each lake
-alone seems correct. PostgreSQL stores no text with a slot. The publication's comment therefore names, for
-each slot that reads the publication, the slot's lake, by the table id of `bronze.changes`.
+A slot sends each change once. A second lake that reads the slot takes changes away from the first lake, and
+each lake alone seems correct. PostgreSQL stores no text with a slot. The publication's comment therefore
+names, for each slot that reads the publication, the slot's lake, by the table id of `bronze.changes`.
 
 **When.** A first start names the lake before creating the slot, and checks the name again once the slot
 exists (`bronze.reader.session_start`). With two concurrent first starts the later name remains, and the
