@@ -93,7 +93,7 @@ class StreamedParts:
     whole: frozenset[int] = frozenset()
 
     def with_part(self, part: StreamedPart) -> Self:
-        """Add a partition; the first transaction that named a partition counts."""
+        """Return the partitions and `part`; the first transaction that named a partition counts."""
         new = Named(part.commit_lsn, part.xid, part.inserts)
         return type(self)({part.oid: new, **self.named})
 
