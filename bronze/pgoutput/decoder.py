@@ -97,7 +97,7 @@ class Decoded:
 
     @property
     def partial(self) -> list[tuple[TableName, Lsn]]:
-        """Tables with REPLICA IDENTITY FULL of which a partition logs less; with the first LSN."""
+        """Tables with REPLICA IDENTITY FULL and a partition with partial old rows; with the first LSN."""
         return [(part.table, part.commit_lsn) for part in self.partitions if part.logs_less]
 
 

@@ -1,7 +1,7 @@
 """Describe the changes of a transaction before one of its messages, as far as the current slice shows them.
 
-The decoder decodes a batch in slices, and a transaction may begin in an earlier slice. Of the changes in
-earlier slices only the LSN of the last change is known. Their tables and old tuples are unknown.
+The decoder decodes a batch in slices, and a transaction may begin in an earlier slice. Earlier slices leave
+only the LSN of their last change. The tables and old tuples of their changes are unknown.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ the snapshot replaces all rows of silver, including rows deleted in between. So:
 
 1. A missing publication is created first: a slot decodes with the catalog at the slot's time.
 2. A useless slot is dropped and recreated. Its consistent point is C.
-3. **One commit** on `bronze.changes` moves bronze's place to (C - 1, C). The same commit marks every table of
-   bronze that still exists in the source with a gap and a request at C - 1 (`bronze.store.gaps`).
+3. **One commit** on `bronze.changes` moves bronze's place to (C - 1, C). This commit also marks every table
+   of bronze that still exists in the source with a gap and a request at C - 1 (`bronze.store.gaps`).
 
 **Killed before the commit**: bronze keeps its old place, and the slot is missing or begins later. The next
 start stops with the former error (``slot-lost``, ``slot-gap``). A repeated request uses a slot created
