@@ -50,8 +50,8 @@ def schema_of(spark: SparkSession, tree: Tree) -> StructType:
     """Return the columns of a document's query.
 
     Raises:
-        PySparkException: as `field_types`.
-        DefiniteError: as `field_types`.
+        PySparkException: for the reasons of `field_types`.
+        DefiniteError: for the reasons of `field_types`.
     """
     return _schema(spark, tree)[0]
 

@@ -19,7 +19,7 @@ class DraftField:
     """A field of a draft: a column, or a join.
 
     Attributes:
-        note: a comment, or empty.
+        note: a comment for the file, or empty.
     """
 
     name: str
@@ -33,10 +33,10 @@ class Join:
     """Rows of another table.
 
     Attributes:
-        verb: ``one`` or ``many``.
+        verb: ``one`` or ``many``, as in the file.
         on: (column of the table, column of the parent); for a join through a link: (column of the link,
             column of the parent).
-        through: the link table.
+        through: the link table, if the join has one.
         to: (column of the link, column of the table).
         omitted: omitted columns of the table, each with the reason.
         through_omitted: omitted columns of the link, each with the reason.

@@ -71,7 +71,7 @@ class Unfollowed:
 
     Attributes:
         ends: the table with the foreign key, and the table that the foreign key references.
-        columns: of the foreign key.
+        columns: the columns of the foreign key.
         why: the message of `smelt check` for the join.
     """
 

@@ -82,7 +82,7 @@ class Meeting:
     """Values coerced by Spark to a common type, or read as a different type. Only Spark knows the texts.
 
     Attributes:
-        how: a rule of `gold.expressions.coercions`.
+        how: name of a rule of `gold.expressions.coercions`.
         values: SQL of the values; for rules about a result, the result comes last.
         literal: for each value, whether it consists of literals alone, which the parser has checked.
     """

@@ -29,7 +29,7 @@ class Known:
     """The properties of a column that an expression needs.
 
     Attributes:
-        ddl: the column's Spark type.
+        ddl: Spark type of the column, as DDL.
         way: PostgreSQL's comparison of the values, if Spark's operators do not do the same.
         may_lose: whether silver may have NULL for a value.
     """
@@ -112,7 +112,7 @@ def check_called(name: str, operands: Sequence[Operand]) -> None:
     """Check the arguments of a function if the function compares arguments, or their elements.
 
     Raises:
-        ValueError: as `check_compared`.
+        ValueError: for the reasons of `check_compared`.
     """
     if name in _COMPARING:
         compared = [operands[place] for place in compared_in(name, len(operands))]

@@ -39,7 +39,7 @@ class Token:
     Attributes:
         kind: ``text``, ``bytes``, ``number``, ``quoted`` (a name in backticks), ``word`` or ``sign``; ``end``
             after the last.
-        text: as written.
+        text: the piece as written in the expression.
         spaced: white space precedes the token.
     """
 

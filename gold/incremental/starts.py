@@ -106,7 +106,7 @@ def built_from(
 
     Args:
         control: the control tables with the recorded cuts.
-        position: LSN of the cut.
+        position: LSN of the cut to find.
         known_by: the time up to which records count (`Cut.seen`), if a gold cut places the document at
             `position`.
         same: checks whether a silver table holds equal rows at two versions, the earlier first.

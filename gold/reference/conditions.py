@@ -64,7 +64,7 @@ class _Part:
         sql: in PostgreSQL's SQL, in parentheses if the SQL has operators.
         kind: ``text`` ``number`` ``bool`` ``null``, the name of another type, or ``literal`` for a text
             literal, whose type follows from the value beside the literal.
-        labels: of an enum.
+        labels: for an enum: its labels, in order.
         literal: the text of a literal.
         whole: whether a number is whole.
         floating: whether a number has a floating point.
@@ -87,7 +87,7 @@ def condition(expression: Expression, table: SilverTable, alias: str) -> str:
         alias: the alias of a row in the query.
 
     Raises:
-        UntranslatableError: no certain translation exists.
+        UntranslatableError: the filter has no certain translation.
     """
     found = _Translation(expression, table, alias).whole()
     if found.kind not in {"bool", "null"}:

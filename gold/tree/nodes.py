@@ -21,7 +21,6 @@ class Scope:
 
     Attributes:
         label: path of field names, for people: ``orders.items``; the root's is empty.
-        table: the silver table.
         where: filter of the table's rows.
         reads: columns that the document reads; a change of any other column changes no document.
     """
@@ -107,7 +106,7 @@ class Measure:
     """An aggregate of a node.
 
     Attributes:
-        label: path of its field.
+        label: path of the measure's field.
         column: the aggregated column; None for a count of rows.
         where: filter of the aggregate's rows.
         order: for a least or greatest value: the column that orders the values, if not `column` itself.
@@ -131,7 +130,7 @@ class Node:
         on: (column of the node's table, column of the last link or of the parent).
         links: tables between, from the parent's side.
         fields: values that the document takes from each row.
-        children: nodes below each row.
+        children: nodes with rows below each row.
         recursion: further rows below each row, level by level.
     """
 
@@ -210,7 +209,7 @@ class Many(Node):
     Attributes:
         order: complete: the file's `order_by`, then the key.
         plain: elements are the single field's value, not an object.
-        limit: maximum number of elements.
+        limit: maximum number of elements in the array.
         cap: maximum number of elements, with the number of all elements.
         map_by: the column whose value is the key of each element; elements then form a map.
     """
@@ -227,8 +226,8 @@ class Collect(Node):
     """The values of a column that are not NULL, as an array; `fields` holds only this column.
 
     Attributes:
-        order: complete, as in `Many`.
-        limit: maximum number of elements.
+        order: complete order of the values, as in `Many`.
+        limit: maximum number of elements in the array.
         cap: maximum number of elements, with the number of all elements.
     """
 
@@ -242,7 +241,7 @@ class Pick(Node):
     """The value of a column in the first row, or in the last; `fields` holds only this column.
 
     Attributes:
-        order: complete, as in `Many`.
+        order: complete order of the rows, as in `Many`.
         last: gold takes the row from the end of the order.
     """
 

@@ -53,7 +53,7 @@ class WrongDocument:
     Attributes:
         document: the name of the document type.
         key: the root's key, as JSON.
-        kind: a key of `KINDS`.
+        kind: the fault, a key of `KINDS`.
         difference: for a document that differs: the first place; `stored` is gold's, `rebuilt` the server's.
     """
 
@@ -68,7 +68,7 @@ class Converter:
     """Converter of the server's texts into JSON values by Spark; converts each text of each kind once.
 
     Attributes:
-        known: converted texts.
+        known: texts already converted, with their values.
     """
 
     known: dict[tuple[Conversion, Texts], Any] = field(default_factory=dict)

@@ -115,7 +115,7 @@ class Wrong:
 
     Attributes:
         key: the root's key, as JSON.
-        kind: a key of `KINDS`.
+        kind: the fault, a key of `KINDS`.
         difference: for a document that differs: the first place.
     """
 
@@ -129,7 +129,7 @@ class Verification:
     """The result for one document type.
 
     Attributes:
-        compared: number of keys compared.
+        compared: the number of compared keys.
         counts: for each of the `KINDS` found: number of documents.
         first: the first wrong documents, by key.
     """
@@ -152,9 +152,9 @@ class Built:
     """The inputs of a document's table.
 
     Attributes:
-        tree: the document, resolved.
-        cut: the silver cut.
-        version: of the gold table.
+        tree: the document, resolved against silver.
+        cut: the silver cut of the build.
+        version: the version of the gold table.
     """
 
     tree: Tree

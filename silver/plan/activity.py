@@ -25,7 +25,7 @@ class Work:
     """A table's part of a cycle, from which the steps follow (`silver.plan.steps`, `history_steps`).
 
     Attributes:
-        table: in its newest shape.
+        table: the table in its newest shape.
         versions: all versions of the relation's shape that may count.
         changes: `bronze.changes` at a pinned version, or a copy of its rows, as Spark SQL.
         activity: the content of the window.
@@ -62,7 +62,7 @@ class Activity:
     """The content of a window for one relation.
 
     Attributes:
-        counts: rows by `op`.
+        counts: number of rows by `op`.
         snapshot: LSN of the newest complete snapshot; None if none ended in the window.
         truncated: (commit_lsn, seq) of the last TRUNCATE.
         last_change: LSN of the last insert, update or delete.

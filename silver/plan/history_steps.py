@@ -44,7 +44,7 @@ def plan_versions(work: Work) -> list[Step]:
 
     Raises:
         TableError: the window has changes of rows that the stream does not identify.
-        ConfigurationError: see `silver_table`.
+        ConfigurationError: for the reasons of `silver_table`.
     """
     activity, start, end, healed = work.activity, work.start, work.end, work.healed
 

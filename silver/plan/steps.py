@@ -64,7 +64,7 @@ def plan(work: Work) -> list[Step]:
 
     Raises:
         TableError: the window has changes of rows that the stream does not identify.
-        ConfigurationError: see `silver_table`.
+        ConfigurationError: for the reasons of `silver_table`.
     """
     activity, start, end = work.activity, work.start, work.end
     distinct = distinct_shapes(work.versions)

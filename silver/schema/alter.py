@@ -250,7 +250,7 @@ def is_due(table: SilverTable, actual: Sequence[DeltaColumn], settings: SilverSe
         settings: whether silver keeps dropped columns.
 
     Raises:
-        TableError: as `steps`.
+        TableError: for the reasons of `steps`.
     """
     known = {
         (one.attnum, one.name, one.ddl) for one in actual if one.attnum is not None and one.missing is None

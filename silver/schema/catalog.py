@@ -60,7 +60,6 @@ class SilverColumn:
         not_null: whether the source declares the column NOT NULL. Silver itself allows NULL, because a value
             may be unrepresentable.
         reading: the conversion of PostgreSQL's text to the value.
-        type: PostgreSQL's type.
         overridden: whether the pipeline file chose the Spark type (`silver.types`).
         missing: text of the column's value in rows older than the column; None: NULL.
         comment: the column's comment at the source now; None without a comment.
@@ -194,7 +193,7 @@ def check_table(table: SilverTable, tables: Iterable[SilverTable], settings: Sil
     """Check whether silver can find a table's rows by the key, and whether the table's names are free.
 
     Args:
-        table: the table to check.
+        table: the table whose names to check.
         tables: all existing and coming tables; an excluded table needs no name.
         settings: the settings that may request histories and soft deletes.
 

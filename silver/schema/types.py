@@ -49,7 +49,7 @@ class Reading:
     """The conversion of values of a PostgreSQL type.
 
     Attributes:
-        ddl: the Spark type.
+        ddl: the Spark type of the value.
         value: returns SQL of the value, from SQL of the text and the depth of enclosing lambdas.
         exact: whether every text gives a value, so that no value can be lost.
     """

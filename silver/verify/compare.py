@@ -48,8 +48,8 @@ class WrongRow:
     """A key with a wrong row.
 
     Attributes:
-        key: as JSON.
-        kind: a key of `silver.verify.rows.KINDS`.
+        key: values of the key, as JSON.
+        kind: the fault, a key of `silver.verify.rows.KINDS`.
         cells: for a row that differs: the different columns.
     """
 
@@ -63,7 +63,7 @@ class TableComparison:
     """The result of comparing one table.
 
     Attributes:
-        name: within silver.
+        name: name of the table within silver.
         table: the table at the source.
         lsn: at which both sides were compared.
         source_rows: number of rows at the source.
