@@ -26,7 +26,7 @@ class JoinStep:
 
     Attributes:
         from_columns: table and columns at the begin of the step, ``public.order_items.order_id``.
-        to_columns: table and columns with equal values one step nearer to the root.
+        to_columns: table and columns with the same values, one step nearer to the root.
         max_times: for a join of a table with itself: how often the path may use the join.
     """
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def measured(node: Aggregate, *, common: bool) -> list[str]:
     """Return the measures of a node as the columns ``m0, m1 …``, over the node's rows as ``t``.
 
-    With `common`, all measures have an equal filter, and the rows have passed this filter.
+    With `common`, all measures have the same filter, and the rows have passed the filter.
     """
     output = []
     for index, measure in enumerate(node.measures):
@@ -47,7 +47,7 @@ def _measure(function: str, value: str, only: str, ddl: str) -> str:
     if function == "count_distinct":
         return f"count(DISTINCT {value}){only}"
     if function in {"sum", "avg"} and types.is_floating(ddl):
-        # The sum depends on the order of the terms, so the query adds sorted values: a rebuild gives an equal
+        # The sum depends on the order of the terms, so the query adds sorted values: a rebuild gives the same
         # result to the last bit. Sums of integers and decimals are exact in any order.
         terms = f"array_sort(collect_list(CAST({value} AS DOUBLE)){only})"
         # As PostgreSQL adds up: a sum of nothing but -0 is -0.

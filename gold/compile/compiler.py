@@ -8,7 +8,7 @@ subquery. Each table has its own alias, so names of columns cannot clash.
 With `roots`, semi joins first reduce the rows of each table, from the roots outwards. The reduced rows are
 separate steps, because several nodes read them: the table's own node and the nodes below.
 
-A rebuild gives equal results to the last bit: `gold.compile.clauses`.
+A rebuild gives the same result to the last bit: `gold.compile.clauses`.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class Compiler:
         return name
 
     def _belonging(self, scope: Scope, parent: str, on: Pairs) -> str:
-        """Return, as a step, a table's rows that belong to rows of `parent`; nodes share equal steps."""
+        """Return, as a step, a table's rows that belong to rows of `parent`; nodes may share the step."""
         table = scope.table
         if parent == self._root and {theirs for _, theirs in on} <= set(self._tree.key):
             # The given keys find them as well; so the root's own rows need not be known first.

@@ -8,10 +8,10 @@ A draft shows a value that a join makes equal on both sides only once, on the si
 example, an order has `customer_id` and a `customer` without `id`; a customer has `orders` without
 `customer_id`. No value is lost, even if a key was declared NOT VALID and references no row.
 
-Limits keep a draft finite and readable. No table occurs twice on a join path, except a table joined to
-itself at the end of the path. A `many` never follows a `one`: a country's customers are no part of an order.
-Depth and number of joins are limited. The drafter adds joins breadth first, so joins near the root have
-priority. The draft lists the omitted joins.
+Limits keep a draft finite and readable. No table occurs twice on a join path, except a table joined to itself
+at the end of the path. A `many` never follows a `one`: a country's customers are no part of an order. Depth
+and number of joins are limited. The drafter adds joins breadth first, so joins near the root have priority.
+The draft lists the omitted joins.
 
 Two rules keep documents small. A draft only counts rows if they are very many (`_why_counted`). A draft omits
 columns of bytes and columns whose names suggest secrets.

@@ -198,7 +198,7 @@ def check_cast(operand: Operand, ddl: str) -> None:
 
 
 def wrong_cast(one: str, ddl: str) -> tuple[str, str] | None:
-    """Return why PostgreSQL casts a number to a different result, and the remedy; None for equal results."""
+    """Return why PostgreSQL casts a number to another result, and the remedy; None for the same result."""
     floating = types.is_floating(one)
     if types.is_integer(ddl):
         return _WHOLE if floating or (types.digits(one) or (0, 0))[1] else None

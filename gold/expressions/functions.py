@@ -1,7 +1,7 @@
 """List Spark's functions in the SQL of documents: allowed functions, forbidden words, functions of text.
 
 The list names allowed functions. A new function of a newer Spark stays unknown until a developer has checked
-that the function gives equal values for equal arguments, everywhere.
+that the function gives the same value for the same arguments, everywhere.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FUNCTIONS: Final = frozenset(
     width_bucket xxhash64 year zeroifnull element_at try_to_date try_to_time
     """.split()  # noqa: SIM905 - a list of two hundred quoted words is not easier to read
 )
-"""Spark's scalar built-in functions that give equal values for equal arguments, everywhere."""
+"""Spark's scalar built-in functions that give the same value for the same arguments, everywhere."""
 
 TEXT_FUNCTIONS: Final = frozenset(
     """

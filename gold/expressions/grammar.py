@@ -2,7 +2,7 @@
 
 A word may be a column, a function, a field, an alias, a type, a unit or a part of an operator. As in Spark's
 grammar, only the position of a word decides. The parser refuses a doubtful word. Three rules keep this
-reading and Spark's reading equal:
+reading and Spark's reading the same:
 
 * The parser writes every column with the row's alias and in backticks, and every field and every alias in
   backticks. So Spark reads each column of this parser as a column. No other word remains at a position where

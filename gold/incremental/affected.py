@@ -12,8 +12,8 @@ and by the columns read at *this* place. A row with old and new image in a singl
 place, and the query drops the row. Even earlier the query drops an image that fails the place's `where`: the
 image was not in the document.
 
-The result may name an unchanged root, or a root that no longer exists. The rebuild of such a root then
-gives the present document, or deletes nothing. The result never lacks an affected root.
+The result may name an unchanged root, or a root that no longer exists. The rebuild of such a root then gives
+the present document, or deletes nothing. The result never lacks an affected root.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Read old and new images of rows from silver's change feed. Pure: names in, SQL out.
 
 The feed contains every step between two cuts. Gold compares two cuts, so the steps between do not matter. The
-first image of a key is the old image, if of a row that left (``update_preimage``, ``delete``). The
-last image is the new image, if of a row that arrived. A row that arrived and left within the steps
-has neither. A version that deletes and inserts a key (an overwritten table) gives both. If silver keeps
-deleted rows, a row marked as deleted no longer counts: the row's update has only an old image.
+first image of a key is the old image, if of a row that left (``update_preimage``, ``delete``). The last image
+is the new image, if of a row that arrived. A row that arrived and left within the steps has neither. A
+version that deletes and inserts a key (an overwritten table) gives both. If silver keeps deleted rows, a row
+marked as deleted no longer counts: the row's update has only an old image.
 """
 
 from __future__ import annotations

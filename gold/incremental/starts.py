@@ -1,9 +1,8 @@
-"""Find the record of silver's cut that a document was built from, and versions of a table with equal rows.
+"""Find the record of silver's cut that a document was built from, and versions of a table with the same rows.
 
 A version is not a state: compaction, properties and comments are separate commits that change no row. Two
-records of an LSN with only such differences describe the same cut. A gold table after mere maintenance
-still matches the newest gold cut. Otherwise gold would build an unchanged document in full after each
-maintenance.
+records of an LSN with only such differences describe the same cut. A gold table after mere maintenance still
+matches the newest gold cut. Otherwise gold would build an unchanged document in full after each maintenance.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Start:
 
 
 def holds_the_same(uri: str, since: int, until: int) -> bool:
-    """Check whether a table holds equal rows at two versions, as far as the log still shows.
+    """Check whether a table holds the same rows at two versions, as far as the log still shows.
 
     `since` is the earlier version. An earlier `until` means that the table was recreated.
     """
@@ -102,14 +101,14 @@ def built_from(
     Silver may have recorded the cut of one LSN again, with a rebuilt table. Then the gold cut that names the
     document's table identifies the record. If no gold cut names the table, because the document has failed
     since or the process was killed, gold can rely on no record. Records that differ only by added tables, or
-    by later versions with equal rows, count as equal: the document needed none of these tables.
+    by later versions with the same rows, count as equal: the document needed none of these tables.
 
     Args:
         control: the control tables with the recorded cuts.
         position: LSN of the cut to find.
         known_by: the time up to which records count (`Cut.seen`), if a gold cut places the document at
             `position`.
-        same: checks whether a silver table holds equal rows at two versions, the earlier first.
+        same: checks whether a silver table holds the same rows at two versions, the earlier first.
     """
     newest = control.latest_cut("silver", at=position, known_by=known_by)
     if newest is None or newest.commit_lsn != position:

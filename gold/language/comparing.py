@@ -45,7 +45,7 @@ class Rule:
         ddl: Spark type of the key.
         refused: the reason against such a comparison; empty if gold compares.
         tag: distinguishes the rule from other rules for the same column.
-        merges: whether different values may have an equal key.
+        merges: whether different values may have the same key.
     """
 
     key: _Key | None = None
@@ -218,7 +218,7 @@ def _refused(name: str) -> Comparison:
 
 
 def _without_order(name: str, written: re.Pattern[str]) -> Comparison:
-    """Return the comparison of a type whose equal values have equal texts in a different order."""
+    """Return the comparison of a type whose text shows equality, but not the order of values."""
     rule = Rule(refused="silver holds it as text, which has another order than PostgreSQL's")
     return Comparison(name, name, _NATIVE, rule, written, remedy=_ANOTHER)
 

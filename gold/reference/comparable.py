@@ -1,4 +1,4 @@
-"""Find the part of a document that PostgreSQL can compute with equal meaning. Pure.
+"""Find the part of a document that PostgreSQL can compute with the same meaning. Pure.
 
 Filters are Spark SQL. If `gold.reference.conditions` cannot translate a filter, both sides omit the field;
 for a filter of the root, both omit the whole document. The caller gets each omitted field with the reason, so
@@ -144,7 +144,7 @@ def _flattened(field: Flattened, node: Node) -> list[TreeField]:
 
 
 def _otherwise(node: Node) -> str:
-    """Return why the server finds or orders a node's rows by another rule; empty for an equal rule."""
+    """Return why the server finds or orders a node's rows by another rule; empty for the same rule."""
     joined = []
     before = node.parent
     for scope, on in [*((link.scope, link.on) for link in node.links), (node.scope, node.on)]:
@@ -177,7 +177,7 @@ def _chosen(table: SilverTable, name: str) -> str:
 
 
 def _unordered(table: SilverTable, name: str) -> str:
-    """Return why the server orders a column by another rule; empty for an equal rule."""
+    """Return why the server orders a column by another rule; empty for the same rule."""
     column = table.column(at_source(table, name))
     said = f"{table.table}.{column.name} is of "
     if comparison(column).order.refused and column.spark_type != "STRING":

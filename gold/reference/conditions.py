@@ -308,7 +308,7 @@ def _truth(part: _Part) -> str:
 
 
 def _chosen_of(name: str, sql: str, parts: Sequence[_Part]) -> _Part:
-    """Return a value chosen among several values of an equal kind."""
+    """Return a value chosen among several values of one kind."""
     kinds = {part.kind for part in parts} - {"null"}
     if "text" in kinds:
         kinds -= {"literal"}

@@ -34,7 +34,7 @@ class Derived(SilverColumn):
     Attributes:
         sql: the expression, over the table's columns.
         origin: name of the source column of the expression.
-        merges: whether different values may give an equal result.
+        merges: whether different values may give the same result.
     """
 
     sql: str = ""

@@ -254,13 +254,13 @@ class Aggregate(Node):
     """Counts, sums and similar values over a set of rows.
 
     Attributes:
-        measures: each is a field of the document; measures over equal rows share the node.
+        measures: each is a field of the document; measures over the same rows share the node.
     """
 
     measures: list[Measure]
 
     def has_rows_of(self, other: Aggregate) -> bool:
-        """Check whether two aggregates use equal rows, apart from the measures' own `where`."""
+        """Check whether two aggregates use the same rows, apart from the measures' own `where`."""
         if self.scope.table.table != other.scope.table.table or self.on != other.on:
             return False
         mine = [(link.scope.table.table, link.on, link.scope.where) for link in self.links]

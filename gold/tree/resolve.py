@@ -8,7 +8,8 @@ A *scope* is an occurrence of a table in the document: the root, or the rows of 
 A table at two places has two scopes, each with its own set of columns that the scope reads. Pruning of
 changes depends on these sets. So the resolver alone adds the columns of every expression to its scope.
 
-Aggregates over equal rows (table, `on`, `through`) are one node with several measures, and so cost one pass.
+Aggregates over the same rows (table, `on`, `through`) are one node with several measures, and so cost one
+pass.
 """
 
 from __future__ import annotations
@@ -292,7 +293,7 @@ class _Resolver:
         return Child(name, node)
 
     def _measure(self, name: str, measure: Measure, rows: _Rows, children: list[Node]) -> Child:
-        """Return a field of an aggregate; reuse the node of an earlier aggregate over equal rows."""
+        """Return a field of an aggregate; reuse the node of an earlier aggregate over the same rows."""
         node = Aggregate(*rows, measures=[measure])
         for other in children:
             if isinstance(other, Aggregate) and other.has_rows_of(node):

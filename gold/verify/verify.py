@@ -1,13 +1,13 @@
 """Check whether a document's table equals a full rebuild at the table's recorded cut.
 
 Both sides are in the past: the gold table at the version in the newest gold cut, and silver at the cut of the
-equal LSN. So stages may work meanwhile.
+same LSN. So stages may work meanwhile.
 
 The check compares documents by a hash of their content, computed again on both sides. The stored hash is not
 trusted; the check compares the stored hash too, because later cycles decide by it what to write. A document
 that exists twice, or has a `_commit_lsn` after the cut, is wrong too.
 
-With a sample, both sides read an equal fraction of keys, by a hash of the key. So the check finds surplus
+With a sample, both sides read the same fraction of keys, by a hash of the key. So the check finds surplus
 documents as well as missing documents.
 
 `first_difference` finds the place at which two documents differ. Pure: JSON text in, a path out.
@@ -231,7 +231,7 @@ class _Comparison:
         return f"(SELECT {', '.join(numbered(names))} FROM {rows}{self._among(names)})"
 
     def _among(self, key: Sequence[str]) -> str:
-        """Return the condition for keys of the sample, by their text, which is equal on both sides."""
+        """Return the condition for keys of the sample, by their text, which is the same on both sides."""
         if self._sample is None:
             return ""
         texts = ", ".join(f"CAST({name} AS STRING)" for name in key)

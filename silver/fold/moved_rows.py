@@ -1,9 +1,9 @@
 """Find unchanged TOAST of moved rows: the key changed while a TOAST value did not. Pure text.
 
 Such an update means "the row at the old key is now at the new key". The value is with the row at the old key:
-in an earlier change of this window, or in the target. A row may move several times, so the moves form a
-chain of *links* (`links`), which `shortened` follows to the end. The target's row at the *home* key has the
-values that the end of the chain lacks.
+in an earlier change of this window, or in the target. A row may move several times, so the moves form a chain
+of *links* (`links`), which `shortened` follows to the end. The target's row at the *home* key has the values
+that the end of the chain lacks.
 
 Under deferred constraints two rows may be at the old key, and the older row leaves (see
 `silver.fold.by_key`). So each link finds the row that left by number. With *before* rows in the target at

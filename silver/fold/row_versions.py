@@ -209,8 +209,8 @@ def _compared(table: SilverTable, window: Window, commits: Fold, partition: str)
     """Mark snapshot rows that equal standing rows (``same``), and standing rows that stay (``kept``).
 
     A snapshot at the begin of a window (`silver.plan.history_steps`) ends each standing row that the snapshot
-    lacks or has with different values. A standing row with equal values in the snapshot stays valid, and the
-    snapshot's row begins no version.
+    lacks or has with different values. A standing row with the same values in the snapshot stays valid, and
+    the snapshot's row begins no version.
     """
     if window.snapshot is None:
         return "SELECT *, false AS same, false AS kept\nFROM filled"

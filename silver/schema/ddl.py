@@ -75,8 +75,8 @@ def with_features(target: str, statements: Sequence[str], *, mapped: bool = Fals
     * local timestamps with a column added later; for the columns of CREATE TABLE Delta itself adds the
       feature.
 
-    A second request for a feature does no harm: after a kill the next cycle repeats the request.
-    Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#table-features.
+    A second request for a feature does no harm: after a kill the next cycle repeats the request. Delta
+    protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#table-features.
 
     Args:
         target: the table as Spark SQL.
@@ -187,10 +187,10 @@ def adopted(
     loads the snapshot next.
 
     History and soft-deleted rows survive their source table, but attnums do not: another table's column 3 is
-    another column. For another relation, silver treats columns of equal name and type as equal. A column of
-    another type makes room for the new column; all remaining columns are no longer the source's. Names and
-    types decide, so the statements may stop anywhere, and silver derives the statements again; the property
-    comes last.
+    another column. For another relation, silver treats columns with the same name and type as one column. A
+    column of another type makes room for the new column; all remaining columns are no longer the source's.
+    Names and types decide, so the statements may stop anywhere, and silver derives the statements again; the
+    property comes last.
 
     Args:
         target: the table as Spark SQL.

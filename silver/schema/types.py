@@ -236,7 +236,7 @@ def _exact_decimal(precision: int, scale: int) -> Reading:
 
 
 def _floating(name: str, ddl: str) -> Reading:
-    """Return the reading of a PostgreSQL type (`name`) as FLOAT or DOUBLE, only for exactly equal values."""
+    """Return the reading of a PostgreSQL type (`name`) as FLOAT or DOUBLE, only for the very same value."""
     own = _FLOATING.get(name)
     if own == ddl:
         return _cast(ddl)

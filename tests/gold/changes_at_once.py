@@ -29,7 +29,7 @@ class Scenario:
         before: creates the rows.
         changes: the changes of the rows, divided by silver's cuts.
         reached: by document, the keys of all documents that gold must build; gold may build no other.
-        same: the reached documents whose content stays equal.
+        same: the reached documents whose content stays the same.
     """
 
     name: str

@@ -29,7 +29,7 @@ MEAN = Decimal("0.000001")
 class Reference:
     """Assembles documents from rows in memory.
 
-    `snippets` has for each SQL text of the definition a Python function with equal meaning.
+    `snippets` has for each SQL text of the definition a Python function with the same meaning.
     """
 
     def __init__(

@@ -289,7 +289,7 @@ def test_a_document_that_fails_stops_alone_and_heals(small: World) -> None:
 
 
 def test_changed_definitions_rebuild_their_documents_alone_at_the_same_cut(small: World) -> None:
-    """One definition has a further field, one a new type; one gives equal content and keeps every LSN."""
+    """One definition has a further field, one a new type; one gives the same content and keeps every LSN."""
     world = small
     last = world.control.latest_cut("gold")
     assert last is not None

@@ -203,7 +203,7 @@ def test_plans_for_large_tables_give_the_same_documents(
 ) -> None:
     """In this test no table counts as small. Gold sends keys to tasks; in a copy, Spark shuffles tables.
 
-    Both plans differ by a hint at each table read for some roots, equal for all kinds of fields. So one
+    Both plans differ by a hint at each table read for some roots, the same for all kinds of fields. So one
     document is enough for the test.
     """
     for module, name in ((gold_table, "_SMALL_ROWS"), (incremental, "_ONE_TASK"), (incremental, "_WALKED")):

@@ -92,7 +92,7 @@ def test_an_array_is_in_the_order_of_its_tables_new_key(world: World) -> None:
 
 
 def test_upkeep_and_comments_of_tables_build_no_document_again(world: World, tmp_path: Path) -> None:
-    """A cut recorded again with versions of equal rows is not a new cut."""
+    """A cut recorded again with versions of the same rows is not a new cut."""
     spark, control = world.spark, world.control
     world.start_gold(world.documents).cycle()
     cut = control.latest_cut("silver")

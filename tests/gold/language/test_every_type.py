@@ -1,4 +1,4 @@
-"""Documents over columns of every type equal the documents that PostgreSQL computes from equal rows.
+"""Documents over columns of every type equal the documents that PostgreSQL computes from the same rows.
 
 The tables of a world have every type among them. Documents order, join, compare and aggregate by all types. A
 document that `smelt check` refuses is right. A document that gold accepts must equal the server's document,

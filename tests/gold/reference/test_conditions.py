@@ -1,4 +1,4 @@
-"""Filters as PostgreSQL's SQL: a translation has equal meaning, and a doubtful filter is refused."""
+"""Filters as PostgreSQL's SQL: a translation has the same meaning, and a doubtful filter is refused."""
 
 from __future__ import annotations
 

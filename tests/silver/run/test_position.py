@@ -110,7 +110,7 @@ def test_a_commit_without_rows_that_is_lost_is_a_table_put_back_too(place: Place
 
 
 def test_a_backup_of_another_history_is_not_taken_for_the_version_that_the_cut_names(place: Place) -> None:
-    """After one restore and further windows, cuts of both histories name equal versions."""
+    """After one restore and further windows, cuts of both histories name the same versions."""
     shutil.copytree(place.folder, place.folder.parent.parent / "backup")
     place.put_back(0)
     assert place.held().lsn == Lsn(10)

@@ -1,4 +1,4 @@
-"""PostgreSQL renders values and Spark reads them: both sides must hold equal values, or Spark none."""
+"""PostgreSQL renders values and Spark reads them: both sides must hold the same value, or Spark none."""
 
 from __future__ import annotations
 
