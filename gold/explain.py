@@ -25,7 +25,7 @@ class JoinStep:
     """A join on the path from rows to the roots.
 
     Attributes:
-        from_columns: table and columns at the begin of the step, ``public.order_items.order_id``.
+        from_columns: table and columns at the start of the step, ``public.order_items.order_id``.
         to_columns: table and columns with the same values, one step nearer to the root.
         max_times: for a join of a table with itself: how often the path may use the join.
     """

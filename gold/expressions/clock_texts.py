@@ -79,7 +79,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Values coerced by Spark to a common type, or read as a different type. Only Spark knows the texts.
+    """Values coerced by Spark to a common type, or read as a different type. Only Spark knows their types.
 
     Attributes:
         how: name of a rule of `gold.expressions.coercions`.

@@ -3,14 +3,14 @@
 The argument. Let the document of a root differ between two cuts. Then somewhere in the tree the rows differ
 in a column that the document reads. Choose a difference without a difference above it, towards the root. The
 differing row is in the tree of at least one cut. So the row's image in this cut matches its parent, and all
-rows above are equal in both cuts. Therefore gold need only read both images of every changed row, at every
+rows above are equal in both cuts. Gold therefore only has to read both images of every changed row, at every
 place of its table, and to walk up over *current* rows alone. If a row in between changed too, this row is a
 changed row, and the walk starts from its images as well.
 
 Each image carries the columns read at any place of the table. At each place, the query groups images by key
 and by the columns read at *this* place. A row with old and new image in a single group did not change for the
-place, and the query drops the row. Even earlier the query drops an image that fails the place's `where`: the
-image was not in the document.
+place, and the query drops the row. Before the grouping, the query drops an image that fails the place's
+`where`: the image was not in the document.
 
 The result may name an unchanged root, or a root that no longer exists. The rebuild of such a root then gives
 the present document, or deletes nothing. The result never lacks an affected root.
@@ -119,7 +119,7 @@ def affected_roots(
 
 
 class _Walk:
-    """Walk from values of join columns to keys of roots. Values are columns ``v0, v1 …`` of a subquery."""
+    """A walk from values of join columns to keys of roots. Values are columns ``v0, v1 …`` of a subquery."""
 
     def __init__(self, tree: Tree, current: TableSql, *, broadcast: bool, filtered: bool) -> None:
         self._hint = "/*+ BROADCAST(c) */ " if broadcast else ""
@@ -133,7 +133,7 @@ class _Walk:
         """Walk up from the values that find the rows of a node, or of a link before the node.
 
         Args:
-            node: the node whose rows are the begin.
+            node: the node whose rows begin the walk.
             place: index of the scope among the node's `scopes`.
             values: values of the columns by which the scope's rows are found (`finding`).
         """

@@ -100,7 +100,7 @@ class Comparison:
 
 
 PREFIX: Final = "_deltasmelt"
-"""Begin of the names of columns that a document's query derives from source columns."""
+"""Prefix of the names of columns that a document's query derives from source columns."""
 
 _NATIVE: Final = Rule()
 _WHOLE: Final = frozenset(("int2", "int4", "int8", "oid"))

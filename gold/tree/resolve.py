@@ -82,7 +82,7 @@ def resolve(document: Document, catalog: Catalog) -> tuple[Tree | None, list[Pro
 
 
 class _Resolver:
-    """Walks the definition in parallel with the file's paths, so that each problem has its line."""
+    """A walk over the definition in parallel with the file's paths, so that each problem has its line."""
 
     def __init__(self, document: Document, catalog: Catalog) -> None:
         self._document = document

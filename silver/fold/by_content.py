@@ -15,8 +15,8 @@ The counts hold for any order of events. A deferred constraint may let a key hol
 transaction, and a change may then touch either row. The content identifies the row; an old key alone would
 not.
 
-The fold compares contents as PostgreSQL's text, and PostgreSQL renders a value of an unchanged shape always
-alike. In the transaction that announces a new shape, an old tuple may differ from the row as added.
+The fold compares contents as PostgreSQL's text. PostgreSQL renders a value in one way while the shape stays.
+In the transaction that announces a new shape, an old tuple may differ from the row as added.
 `silver.fold.by_key` folds such a window.
 """
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ColumnMapping:
-    """Map the columns in `new` and `old` of some rows to the table's columns.
+    """A mapping of the columns in `new` and `old` of some rows to the table's columns.
 
     Attributes:
         after: position (commit LSN, LSN) after which the rows were written; the next shape's position ends

@@ -98,7 +98,7 @@ def fold(table: SilverTable, window: Window, *, target: str, origins: str | None
 def commits(table: SilverTable, window: Window, *, target: str, origins: str | None) -> Fold:
     """Return the effect of each transaction on each key: the fold within transactions, not over the window.
 
-    `target` has the live rows before the window; all arguments else are as in `fold`.
+    `target` has the live rows before the window; the other arguments are as in `fold`.
     `silver.fold.row_versions` defines ``action``. Unchanged TOAST of a row that existed before is
     `kept_by_target`. The columns ``text_<position>`` stay in place of ``lost``.
     """

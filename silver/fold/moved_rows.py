@@ -6,9 +6,9 @@ of *links* (`links`), which `shortened` follows to the end. The target's row at 
 that the end of the chain lacks.
 
 Under deferred constraints two rows may be at the old key, and the older row leaves (see
-`silver.fold.by_key`). So each link finds the row that left by number. With *before* rows in the target at
-this key, the n-th leave takes the (n - before)-th arrival; number 0 is the target's row. The row's values are
-the values sent between this arrival and the leave. The parent link, the arrival itself, has the values still
+`silver.fold.by_key`). So a number identifies the row that left. With *before* rows in the target at this key,
+the n-th leave takes the (n - before)-th arrival; number 0 is the target's row. The row's values are the
+values sent between this arrival and the leave. The parent link, the arrival itself, has the values still
 missing.
 
 These statements run only in windows with an update that has both an old tuple and unchanged TOAST. They read

@@ -208,7 +208,7 @@ def _filled(table: SilverTable, window: Window, commits: Fold) -> str:
 def _compared(table: SilverTable, window: Window, commits: Fold, partition: str) -> str:
     """Mark snapshot rows that equal standing rows (``same``), and standing rows that stay (``kept``).
 
-    A snapshot at the begin of a window (`silver.plan.history_steps`) ends each standing row that the snapshot
+    A snapshot at the start of a window (`silver.plan.history_steps`) ends each standing row that the snapshot
     lacks or has with different values. A standing row with the same values in the snapshot stays valid, and
     the snapshot's row begins no version.
     """

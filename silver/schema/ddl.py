@@ -75,8 +75,9 @@ def with_features(target: str, statements: Sequence[str], *, mapped: bool = Fals
     * local timestamps with a column added later; for the columns of CREATE TABLE Delta itself adds the
       feature.
 
-    A second request for a feature does no harm: after a kill the next cycle repeats the request. Delta
-    protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#table-features.
+    A second request for a feature does no harm: after a kill the next cycle repeats the request.
+
+    Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#table-features.
 
     Args:
         target: the table as Spark SQL.

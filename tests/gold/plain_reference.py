@@ -27,7 +27,7 @@ MEAN = Decimal("0.000001")
 
 
 class Reference:
-    """Assembles documents from rows in memory.
+    """Assembler of documents from rows in memory.
 
     `snippets` has for each SQL text of the definition a Python function with the same meaning.
     """

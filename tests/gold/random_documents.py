@@ -68,7 +68,7 @@ def random_shapes(source: random.Random, tables: int = 4) -> Shapes:
 
 
 class Writer:
-    """Writes one document; collects the meaning of its conditions in Python."""
+    """Writer of one document; collects the meaning of its conditions in Python."""
 
     NUMBERS: ClassVar[tuple[str, ...]] = (*INTEGERS, "float8", "numeric")
 
@@ -227,7 +227,7 @@ class Writer:
 
 
 class EveryType(Writer):
-    """Writes documents that order, compare and join by columns of every type."""
+    """Writer of documents that order, compare and join by columns of every type."""
 
     NUMBERS = (
         *INTEGERS, "float4", "float8", "numeric", "numeric(8,2)", "numeric(50,2)", "positive", "any_number",

@@ -32,7 +32,7 @@ _KINDS: Final = {"BIGINT": "number", "INT": "number", "DECIMAL(12,2)": "number",
 
 @dataclass
 class Expressions:
-    """Writes expressions over a row.
+    """Writer of expressions over a row.
 
     Attributes:
         read: columns that the last text reads.

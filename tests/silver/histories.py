@@ -92,7 +92,7 @@ def relation(
 
 
 class BronzeWriter:
-    """Writes `bronze.changes` and `bronze.relations` like the reader: whole transactions, with marks."""
+    """Writer of `bronze.changes` and `bronze.relations`, like the reader: whole transactions, with marks."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake

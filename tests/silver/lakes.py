@@ -54,7 +54,7 @@ def check_ahead(spark: SparkSession, head: Head, cut: Cut, lake: Lake) -> None:
 
 
 class Lakes:
-    """Folds changes into both lakes, or without `plain` or `kept` into one lake alone.
+    """Silver over both lakes, or without `plain` or `kept` over one lake alone.
 
     With `looked`, `fresh` reads each table at the log's head before each cycle: equal to the cycle's result.
     """

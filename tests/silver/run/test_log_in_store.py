@@ -168,7 +168,7 @@ def test_what_somebody_committed_is_seen_before_a_step_that_must_know_it(
 
 
 class Describing:
-    """Intercepts the statement that sets a table's comment, and commits the comment like another engine."""
+    """A session that only sets a table's comment, with a commit like another engine's."""
 
     def __init__(self, shop: Shop) -> None:
         self.shop = shop

@@ -77,7 +77,7 @@ def test_tables_that_were_removed_or_put_back_catch_up_in_the_same_process(
 def test_a_table_that_was_dropped_from_a_catalog_catches_up_in_the_same_cycle(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The cycle still has its earlier lease, and so reads a table only at the begin of a step."""
+    """The cycle still has its earlier lease, and so reads a table only at the start of a step."""
     shape, other = SHAPES[1], SHAPES[0]
     with lake_in_catalog(spark, tmp_path / "lake") as lake:
         bronze, control = BronzeWriter(lake), ControlTables(lake)

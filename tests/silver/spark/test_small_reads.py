@@ -38,7 +38,7 @@ FROM range(5)
 
 
 class Tables:
-    """Creates tables, and reads each version in both ways."""
+    """New tables, with reads of each version in both ways."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.spark, self.lake = spark, Lake(path=path)
