@@ -83,7 +83,7 @@ class Preview:
         if isinstance(values, str):
             values = [part.strip() for part in values.split(",")] if len(tree.key) > 1 else [values]
         typed = _typed(tree, values)
-        schema_of(self._spark, tree)  # what is refused when it is built is here as well
+        schema_of(self._spark, tree)  # refuse a document that a build would refuse
         try:
             row = self._row(tree, seen, typed)
         finally:

@@ -84,7 +84,7 @@ def indented(text: str, by: str) -> str:
 def _lines(text: str) -> list[str]:
     lines = text.split("\n")
     if not any(line.count("`") % 2 for line in lines):
-        return lines  # where a name goes over lines, its first one has an odd number
+        return lines  # a name over several lines has an odd number of backticks in its first line
     ends = [found.start() for found in _PIECE.finditer(text) if found[0] == "\n"]
     return [text[start + 1 : end] for start, end in pairwise([-1, *ends, len(text)])]
 

@@ -50,13 +50,13 @@ def _measure(function: str, value: str, only: str, ddl: str) -> str:
         # The sum depends on the order of the terms, so the query adds sorted values: a rebuild gives the same
         # result to the last bit. Sums of integers and decimals are exact in any order.
         terms = f"array_sort(collect_list(CAST({value} AS DOUBLE)){only})"
-        # As PostgreSQL adds up: a sum of nothing but -0 is -0.
+        # PostgreSQL's sum of only -0 is -0.
         total = f"aggregate({terms}, -0D, (total, term) -> total + term)"
         if function == "avg":
             total += f" / count({value}){only}"
         return f"CASE WHEN count({value}){only} > 0 THEN {total} END"
     if function == "avg" and types.is_integer(ddl):
-        # Spark adds integers up as doubles here, which rounds; PostgreSQL does not.
+        # Spark's avg adds integers up as doubles and rounds; PostgreSQL does not.
         return f"CAST(sum(CAST({value} AS DECIMAL(20, 0))){only} AS DOUBLE) / count({value}){only}"
     return f"{function}({value}){only}"
 
@@ -238,7 +238,7 @@ def collected(node: Many | Collect, only: Sequence[str] = ()) -> str:
         element = "named_struct('n', n, 'name', name, 'item', item)"
     taken = [*only, *([] if node.cap is None else [f"n <= {node.cap}"])]
     elements = f"collect_list({element}){filtered(taken)}"
-    # Sorting by Spark's own order is cheaper than by a function of two elements.
+    # A sort by Spark's own order is cheaper than a sort by a function of two elements.
     in_order = (
         f"sort_array({elements})" if _comparable(node) else f"array_sort({elements}, (a, b) -> a.n - b.n)"
     )

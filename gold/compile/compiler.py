@@ -225,7 +225,7 @@ class Compiler:
         """Return, as a step, a table's rows that belong to rows of `parent`; nodes may share the step."""
         table = scope.table
         if parent == self._root and {theirs for _, theirs in on} <= set(self._tree.key):
-            # The given keys find them as well; so the root's own rows need not be known first.
+            # The given keys find these rows too, so the query need not read the root's own rows first.
             parent = self._roots or ""
             on = tuple((this, f"k{self._tree.key.index(theirs)}") for this, theirs in on)
         place = (table.table, parent, on)
@@ -312,8 +312,8 @@ class Compiler:
         output += [f"{flagged(node.children, flag)} AS {flag}" for flag in below]
         names = [f"k{i}" for i in range(len(keys))]
         grouping = ", ".join(names)
-        # Brought together before they are collected, rows are sorted once; Spark would collect where it reads
-        # them, where few have the same parent.
+        # Repartitioned before the aggregation, rows are sorted once. Without the hint Spark would collect
+        # rows in the reading task, where few rows have the same parent.
         hint = f"REPARTITION({grouping})" if by_key and self._roots is None else ""
         found = select(output, rows, self._joins(node.children, "t"), where, hint=hint)
         only: list[str] = []
@@ -338,7 +338,7 @@ class Compiler:
 
     def _item(self, node: Node) -> str:
         if not node.fields:
-            return "true"  # only counted
+            return "true"  # the rows are only counted
         if isinstance(node, Collect | Pick) or (isinstance(node, Many) and node.plain):
             return self._field(node.fields[0], "t")
         pairs = [(field.name, self._field(field, "t")) for field in node.fields]

@@ -70,7 +70,7 @@ class Compiled:
         texts = [step.sql for step in (*self.rows, *self.nodes)] + [self.final]
         times = Counter(word for text in texts for word in _WORD.findall(text))
         taken: set[str] = set()
-        for step in reversed(self.rows):  # each reads only those before it
+        for step in reversed(self.rows):  # each step reads only earlier steps
             if times[step.name] > 1 or step.name in taken:
                 taken.update([step.name, *_WORD.findall(step.sql)])
         return tuple(step for step in self.rows if step.name in taken)

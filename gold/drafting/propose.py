@@ -75,7 +75,7 @@ def propose(tables: Iterable[Described], *, most: int = MAX_DOCUMENTS) -> Propos
         candidates = [document_name(table.name), document_name(f"{table.schema}_{table.name}")]
         names[table] = unique(candidates, {name.lower() for name in names.values()})
     drafts = [_Drafter(schema, root, names[root.name]).draft() for root in ranked[:most]]
-    drafts = [draft for draft in drafts if draft.fields]  # none where all columns are bytes
+    drafts = [draft for draft in drafts if draft.fields]  # a draft with only columns of bytes has no fields
     chosen = {draft.root for draft in drafts}
     left_out = (
         UndraftedTable(
@@ -165,7 +165,7 @@ class _Drafter:
                 self._leave_out(str(each))
         taken: set[str] = set()
         columns = [column for column in place.table.table.columns if column.name not in place.hidden]
-        kept = set(place.table.table.key) if top else set()  # what a document is found by is in it anyway
+        kept = set(place.table.table.key) if top else set()  # the key is in every document anyway
         columns = _without(place.omitted, columns, kept)
         _add_columns(place.fields, [column.name for column in columns], taken, top=top)
         if place.link is not None:
@@ -276,7 +276,7 @@ class _Drafter:
             if not _free(place, far.target):
                 continue
             if place.label and near is not self._schema.leading(link):
-                continue  # a customer's orders have products, but not these products other orders
+                continue  # a customer's orders have products; these products' other orders are not followed
             target = self._schema.tables[far.target]
             join = Join(
                 "many",

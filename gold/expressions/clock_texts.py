@@ -245,7 +245,7 @@ def chosen(operands: Sequence[Operand], *, constant: bool, given: Sequence[Opera
     for one, other in combinations(given, 2):
         check_floating(one, other, digits=0)
     kinds = {operand.kind for operand in operands} - {"null"}
-    # One that depends on a column is no constant to Spark, and so never the clock.
+    # For Spark a value that depends on a column is no constant, and so never the clock.
     clocks = [operand.clock for operand in operands if operand.clock is not None and constant]
     literal = all(operand.literal for operand in operands)
     way, name = way_of_any(operands)
@@ -273,7 +273,7 @@ def way_of_any(operands: Sequence[Operand]) -> tuple[Comparison | None, str]:
         return None, ""
     wrong = next((one.text for one in operands if one.text is not None and not way.accepts(one.text)), None)
     if wrong is not None and way.equality.native:
-        # PostgreSQL makes a value of the type of it; Spark would compare the text as it is written.
+        # PostgreSQL converts the literal to the type; Spark would compare the text as written.
         rule = Rule(refused=f"{wrong!r} is not the text that silver has of such a value")
         way = replace(way, equality=rule, order=rule)
     return way, found[0][1]

@@ -139,7 +139,7 @@ def _read(one: DataType, other: DataType) -> bool:
         return _read(one.keyType, other.keyType) or _read(one.valueType, other.valueType)
     if isinstance(one, StructType) and isinstance(other, StructType):
         return any(_read(a.dataType, b.dataType) for a, b in zip(one, other, strict=False))
-    # Only `from_json` gives what is not of the shape of what it is given.
+    # Only `from_json` returns a value of another shape than its argument.
     return isinstance(one, _TEXT) and _holds_moments(other)
 
 
@@ -159,7 +159,7 @@ def _joined(kinds: Sequence[DataType], columns: Sequence[bool]) -> tuple[str, st
         return _ARRAYS
     if all(isinstance(kind, BinaryType) for kind in kinds):
         return None
-    # A date that is computed may be a timestamp to PostgreSQL.
+    # In PostgreSQL a computed date may be a timestamp.
     plain = all(
         isinstance(kind, _JOINED) or (isinstance(kind, DateType) and column)
         for kind, column in zip(kinds, columns, strict=True)
@@ -178,7 +178,7 @@ def _other_number(one: _Known, other: _Known, how: str) -> tuple[str, str] | Non
         return _other_number((mine.elementType, literal), (theirs.elementType, literal), how)
     if isinstance(mine, NumericType) and isinstance(theirs, _TEXT):
         return TEXT_BESIDE_NUMBER
-    # Of a whole number that is written Spark counts the digits, where it only compares.
+    # In a mere comparison Spark counts the digits of a whole-number literal.
     written = [kind for kind, constant in (one, other) if constant and isinstance(kind, IntegralType)]
     if written and how == "compared":
         return None

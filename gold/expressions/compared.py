@@ -166,7 +166,8 @@ def calculated(operator: str, one: Operand, other: Operand) -> str:
             raise ValueError(f"{one.name or one.number} {operator}: {'; '.join(wrong)}")
     if not (one.number and other.number) or operator not in _ARITHMETIC:
         return ""
-    # Spark counts the digits of a whole number that is written beside a decimal, and else has its own type.
+    # With a decimal Spark counts the digits of a whole-number literal; else the literal has a type of its
+    # own.
     left, right = (
         _whole(mine) if types.is_integer(theirs.number) or theirs.constant else mine.number
         for mine, theirs in ((one, other), (other, one))
@@ -265,7 +266,7 @@ def _check(how: str, operand: Operand, way: Comparison, others: Sequence[Operand
             raise ValueError(f"{said}: PostgreSQL compares it with whole numbers alone; cast both as bigint")
         if other.way is None and other.kind == "text" and not other.constant:
             if way.family == "citext":
-                return  # with text PostgreSQL compares it as text
+                return  # PostgreSQL compares citext with text as text
             if way.family != "text":
                 raise ValueError(
                     f"{said}: PostgreSQL does not compare it with text; write cast({operand.name} as string)"

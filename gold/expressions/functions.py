@@ -116,7 +116,7 @@ def compared_in(name: str, count: int) -> Sequence[int]:
     every = range(count)
     if name != "decode":
         return every
-    # The value, then what it is compared with and what is given then, in turns; what is given otherwise.
+    # Arguments of decode: the value, then pairs of a compared value and a result, then the default.
     return [0, *every[1 : count - 1 : 2]] if count > 2 else []
 
 

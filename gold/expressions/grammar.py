@@ -282,7 +282,7 @@ class ExpressionParser(Operators):
         for how, places in met_in(name, len(found)):
             self._meet(how, [found[place] for place in places])
         if name == "typeof":
-            return Operand("text", constant=True)  # so it is to Spark, whatever columns are in it
+            return Operand("text", constant=True)  # for Spark typeof is a constant, whatever its columns
         if name in TEXT_MAKERS:
             return made(name, found)
         if name in CHOOSERS:
@@ -308,7 +308,7 @@ class ExpressionParser(Operators):
         given = clock_texts.of_type(READ_AS_MOMENT.get(name, ""), constant=constant(found))
         return replace(given, literal=literal, whole=is_whole(name, found))
 
-    # Calls with a special grammar; each ends before its closing parenthesis.
+    # Calls with a special grammar; each method stops before the closing parenthesis.
 
     def _cast(self, _name: str) -> Operand:
         found = self._expression()

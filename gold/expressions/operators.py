@@ -143,7 +143,7 @@ class Operators(Scanner, ABC):
             found = [operand for operand in operands if not clock_texts.is_small(operand)]
             clock_texts.check_chosen(found)
             if types.base(operands[0].number) == "FLOAT":
-                met = tuple(found)  # the type of a small whole number changes nothing beside a float4
+                met = tuple(found)  # with a float4 the type of a small whole number does not matter
         self._meet("one type" if how == "in" else "compared", met)
         return both(*operands)
 

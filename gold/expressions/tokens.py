@@ -90,7 +90,7 @@ def tokens_of(text: str) -> list[Token]:
         if match[0] == "::":
             raise ValueError("'::' cannot be used; write cast(… as …)")
         if kind in {"text", "quoted"} and len(match[0].splitlines()) > 1:
-            # Queries are indented line by line, also within their texts.
+            # The compiler indents queries line by line, also within texts.
             raise ValueError(r"a text or a name over several lines: write the end of a line as '\n'")
         if kind != "space":
             tokens.append(Token(kind, match[0], spaced))

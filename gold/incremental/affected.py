@@ -150,7 +150,7 @@ class _Walk:
         tree, parent, matched = self._tree, node.parent, node.parent_columns
         if parent is tree.root:
             if sorted(matched) == sorted(tree.key) and _of_one_type(node):
-                # The values are keys of roots already; whether the root is there shows when it is built.
+                # The values are already keys of roots; the build shows whether the root exists.
                 selected = ", ".join(f"v{matched.index(name)} AS v{i}" for i, name in enumerate(tree.key))
                 same = list(matched) == list(tree.key)
                 return values if same else f"SELECT {selected} FROM (\n{indented(values, '  ')}\n)"
@@ -166,7 +166,7 @@ class _Walk:
         """
         wanted = finding(node, 0)
         matched = [theirs for _, theirs in recursion.on]
-        # Each level begins with these rows again.
+        # Each level reads these rows again, so they are a separate step.
         name = f"walked{len(self.steps)}"
         label = f"{node.scope.label}: rows of {node.scope.table.table} to walk up from"
         self.steps.append(CommonTable(name, label, f"SELECT DISTINCT * FROM (\n{indented(values, '  ')}\n)"))
@@ -229,7 +229,7 @@ def _changed_values(
         grouping.append(as_json(quote("t", name) for name in rest))
     selected = ", ".join(f"any_value({quote('t', name)}) AS v{i}" for i, name in enumerate(wanted))
     lines = [f"SELECT {selected}", f"FROM {images} AS t"]
-    # Where one of several aggregates takes all rows, no image can be dropped.
+    # If at least one aggregate reads all rows, the query can drop no image.
     texts = [f"({one.sql('t')})" for one in filters if one is not None]
     if texts and len(texts) == len(filters):
         lines.append(f"WHERE {' OR '.join(dict.fromkeys(texts))}")

@@ -78,11 +78,11 @@ thread's stack of a megabyte holds twice as many.
 _NUMBERS: Final = {"SMALLINT": "S", "INT": "", "BIGINT": "L"}
 """Types of numbers, with the suffix of a literal of the type."""
 LOOKED_UP: Final = {
-    # Parquet gets the list itself, and not just its smallest and largest value.
+    # Spark passes the list itself to Parquet, not just the smallest and largest value.
     "spark.sql.parquet.pushdown.inFilterThreshold": str(MOST_LISTED),
-    # The values are no part of the code that Spark generates: it is the same for every list.
+    # The values are no part of Spark's generated code, so the code is the same for every list.
     "spark.sql.optimizer.inSetSwitchThreshold": "0",
-    # For each value of a list, Parquet would decode the dictionary of each row group once more.
+    # With this filter, Parquet would decode the dictionary of each row group once per value of a list.
     "parquet.filter.dictionary.enabled": "false",
 }
 """Settings for a statement with lists."""

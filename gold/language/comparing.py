@@ -266,10 +266,10 @@ _HELD: Final[dict[str, Comparison]] = {
 _INTERVAL: Final = Rule(refused="silver holds it as text, in which P30D and P1M differ")
 _KNOWN: Final[dict[str, Comparison]] = {
     "text": Comparison("text", "text", _NATIVE, _NATIVE),
-    # Any literal is its text; but other texts beside it may become its type (`gold.language.pairs`).
+    # Any literal is its own text; but PostgreSQL may cast other texts to the type (`gold.language.pairs`).
     "varchar": Comparison("varchar", "text", _NATIVE, _NATIVE, _ANY),
     "name": Comparison("name", "text", _NATIVE, _NATIVE, _ANY),
-    # Silver's text of it has no blanks at its end, as PostgreSQL's own cast to text.
+    # Silver's text has no trailing blanks, like PostgreSQL's own cast to text.
     "bpchar": Comparison(
         "char(n)", "text", _NATIVE, _NATIVE, re.compile(r"(?s:.*[^ ])?"),
         remedy="write the literal without blanks at its end",
@@ -300,7 +300,7 @@ def _enum(type_: PgType) -> Comparison:
     labels = ", ".join(literal(label) for label in type_.labels)
 
     def place(value: str) -> str:
-        # A label that the lake does not know yet has no place: the document fails rather than guess.
+        # A label that the lake does not know yet has no position: the document fails instead of guessing.
         unknown = f"raise_error(concat({literal(f'unknown label of {type_.name}: ')}, {value}))"
         found = f"nullif(array_position(array({labels}), {value}), 0L)"
         return f"CASE WHEN {value} IS NOT NULL THEN coalesce({found}, {unknown}) END"
@@ -325,7 +325,7 @@ def _array(element: Comparison) -> Comparison:
         inner = order.key or str
         order = Rule(_each(lambda value: f"struct({value} IS NULL, {inner(value)})"), "ARRAY<STRUCT>")
     written = None if element.written is None else _NEVER
-    # PostgreSQL compares arrays of one element type alone, not varchar[] with text[].
+    # PostgreSQL only compares arrays of one element type, not varchar[] with text[].
     family = f"{element.family} {element.name}[]"
     return Comparison(name, family, equality, order, written, element, remedy=element.remedy)
 

@@ -96,7 +96,7 @@ def load_documents(
                 raise
             name = _name_in(path)
             wrong[name] = _both(wrong[name], error) if name in wrong else error
-    # Of two definitions of one name, nobody knows which is meant.
+    # Gold cannot know which of two definitions with one name the user means.
     unclear = {name.lower() for name in wrong or ()}
     return [document for name, document in documents.items() if name not in unclear]
 

@@ -29,8 +29,8 @@ _ORDERING: Final = re.compile(
 _NAME_PART: Final = re.compile(r'(?:"(?:[^"]|"")+"|[^".\s]+)')
 
 
-# What parquet and Delta refuse in a column's name without column mapping, and what would need quoting in
-# every query.
+# The pattern excludes characters that Parquet and Delta reject in names of unmapped columns, and characters
+# that every query would have to quote.
 FIELD_NAME: Final = re.compile(r"[^\s,;{}()=.`]+")
 
 

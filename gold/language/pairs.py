@@ -89,7 +89,7 @@ def rule_beside(mine: SilverColumn, theirs: SilverColumn) -> Rule:
         return _UNPADDED
     if types.rounded(mine.spark_type, theirs.spark_type):
         return _exact(types.shared(mine.spark_type, theirs.spark_type))
-    # Of two rules for one type, one may come from a shape that was recorded with less.
+    # The two rules may differ for one type, if an older shape was recorded with fewer properties.
     return max(one.equality, other.equality, key=lambda rule: (rule.refused, rule.tag))
 
 

@@ -63,7 +63,7 @@ def comparable(tree: Tree) -> Comparable:
     fields, children = _rest(tree.fields, tree.children, left_out, "")
     if not fields:
         return Comparable(None, tuple(left_out))
-    # The key stands in a column of its own: the field that holds it may be one of those left out.
+    # The key gets a separate column, because the field with the key may be among the omitted fields.
     return Comparable(replace(tree, fields=fields, children=children, key_fields=()), tuple(left_out))
 
 
@@ -97,7 +97,7 @@ def _rest(
         kept[node.id] = replace(node, fields=inner, children=below)
     found = _fields(fields, kept, reasons, left_out, within)
     used = _nodes(found)
-    # An aggregate without a measure is a join: it would repeat the row once for each of its own rows.
+    # An aggregate without a measure is a mere join, and would repeat the row once per row of the aggregate.
     rest = [node for node in kept.values() if node.id in used or not isinstance(node, Aggregate)]
     return tuple(found), tuple(rest)
 
@@ -168,7 +168,7 @@ def _chosen(table: SilverTable, name: str) -> str:
     if not column.overridden:
         return ""
     plain = replace(column, overridden=False, spark_type=reading(column.type).ddl)
-    # Of a number the text has another order, and gold refuses it; the number is PostgreSQL's.
+    # The text of a number has another order, and gold refuses the text; the number is PostgreSQL's.
     here, there = (comparison(one).family.replace("number as text", "number") for one in (column, plain))
     said = (
         f"silver.types makes {column.spark_type} of {table.table}.{column.name}, which is compared otherwise"

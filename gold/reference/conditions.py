@@ -156,7 +156,7 @@ class _Translation:
             negated = " NOT" if self._may("not") else ""
             word = self._may("null", "true", "false")
             if word == "null":
-                # A composite of NULLs is not NULL in silver; IS NULL of a row would say that it is.
+                # In silver a composite of NULLs is not NULL; PostgreSQL's IS NULL of such a row is true.
                 distinct = "IS DISTINCT FROM" if negated else "IS NOT DISTINCT FROM"
                 return _Part(f"({left.sql} {distinct} NULL)", "bool")
             if not word:
@@ -177,7 +177,7 @@ class _Translation:
             self._must(")")
             for one in found:
                 _compared(left, "=", one)
-            # PostgreSQL gives a list one type, which its = of two values would not show.
+            # PostgreSQL gives all values of a list one type; a chain of = would not.
             return _Part(f"({left.sql} {negated}IN ({', '.join(one.sql for one in found)}))", "bool")
         if self._may("like"):
             return self._like(left, negated)
@@ -187,7 +187,7 @@ class _Translation:
 
     def _like(self, left: _Part, negated: str) -> _Part:
         pattern = self._sum()
-        # Spark refuses an escape before any other sign, PostgreSQL takes the sign as it is.
+        # Spark refuses an escape before an ordinary character; PostgreSQL reads the character itself.
         plain = pattern.kind == "literal" and "\\" not in pattern.literal
         if left.kind != "text" or not plain or self._word() == "escape":
             raise UntranslatableError("LIKE is translated for a column of text and a pattern without escapes")
@@ -287,7 +287,8 @@ class _Translation:
         if pg_type.kind == "enum":
             return _Part(sql, "enum", labels=pg_type.labels)
         if pg_type.kind == "base" and is_text(pg_type):
-            # A cast of char(n) would hide that blanks do not count beside it; a literal beside name is cut.
+            # A cast of char(n) would make trailing blanks count; without the cast a literal compared with
+            # name is cut.
             return _Part(f"({sql}{'::text' if pg_type.name == 'name' else ''}{C})", "text")
         if pg_type.kind == "base" and pg_type.name in _NUMBERS:
             floating = pg_type.name in {"float4", "float8"}
@@ -327,7 +328,7 @@ def _calculated(left: _Part, operator: str, right: _Part) -> _Part:
         return _Part(f"({left.sql} {operator} {right.sql})", "number", floating=True)
     if operator == "/":
         raise UntranslatableError("PostgreSQL divides exact numbers in another way")
-    # A result beyond the type fails in both; numeric never does, so the reference gives the true value.
+    # A result beyond the type fails in both systems; numeric never fails, so the reference is the true value.
     one, other = f"{left.sql}::numeric", f"{right.sql}::numeric"
     sql = f"div({one}, {other})" if operator == "div" else f"({one} {operator} {other})"
     return _Part(sql, "number", whole=operator == "div" or (left.whole and right.whole))
@@ -336,7 +337,7 @@ def _calculated(left: _Part, operator: str, right: _Part) -> _Part:
 def _joined(left: _Part, right: _Part) -> _Part:
     if not all(part.kind in {"text", "literal"} or part.whole for part in (left, right)):
         raise UntranslatableError("only texts and whole numbers are joined in one way")
-    # The cast drops the blanks of char(n), as silver does.
+    # The cast drops the blanks of char(n), like silver.
     return _Part(f"(({left.sql}::text || {right.sql}::text){C})", "text")
 
 

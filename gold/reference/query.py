@@ -177,7 +177,7 @@ class _Writer:
         if isinstance(found, Value):
             if (name := bare_column(found.expression)) is not None:
                 return text(value(name, alias))
-            # Also one column, or none, is sent as an object: a row of NULLs is not "no row".
+            # Even a single column, or none, is sent as an object: a row of NULLs is not "no row".
             columns = sources(found.expression, scope.table)
             return _object([text(value(name, alias)) for name in columns] or ["NULL::text"])
         if isinstance(found, Nested):
@@ -240,7 +240,8 @@ def _names_of(node: Many, alias: str) -> tuple[str, str]:
     if node.map_by is None:
         return "", ""
     name = at_source(node.scope.table, node.map_by)
-    # Names are texts; a value that silver holds as another type has one text in gold, and may have more here.
+    # Names are texts. A value that silver holds in another type has one text in gold, and may have several in
+    # PostgreSQL.
     held_as_text = node.scope.table.column(name).spark_type == "STRING"
     return text(value(name, alias)), text(value(name, alias)) if held_as_text else value(name, alias)
 
@@ -273,7 +274,7 @@ def _measure(node: Aggregate, measure: Measure, alias: str) -> str:
         try:
             only = f" FILTER (WHERE {condition(measure.where, node.scope.table, alias)})"
         except UntranslatableError:
-            return "NULL"  # its field is not compared
+            return "NULL"  # the comparison omits the field
     if measure.column is None:
         return f"(count(*){only})::text"
     return _aggregated(node, at_source(node.scope.table, measure.column), measure.function, alias, only)
@@ -283,7 +284,7 @@ def _aggregated(node: Aggregate, name: str, function: str, alias: str, only: str
     table = node.scope.table
     found, ddl = compared_value(table, name, alias), table.column(name).spark_type
     if function in {"min", "max"}:
-        # An aggregate of this name lacks for some types that have an order.
+        # Some types have an order, but no aggregate min or max.
         place = 0 if function == "min" else 1
         order = ordered_value(table, name, alias)
         return text(f"(percentile_disc({place}) WITHIN GROUP (ORDER BY {order}){only})")
@@ -292,7 +293,7 @@ def _aggregated(node: Aggregate, name: str, function: str, alias: str, only: str
         return f"(count({distinct}{found}){only})::text"
     total = f"sum({found}){only}"
     if types.is_floating(ddl):
-        # Sums of these depend on the order of their terms; the document language takes them ascending.
+        # Floating-point sums depend on the order of their terms; the document language adds ascending terms.
         total = f"sum({found}::float8 ORDER BY {found}::float8){only}"
     if function == "avg":
         number = f"nullif(count({found}){only}, 0)"

@@ -119,7 +119,7 @@ class _Reader:
             at = f"texts[{place}]"
             held = _column_sql(scope, name, at)
             row.append(f"{literal(name)}, {held}")
-            # Of a column that gold derives, an expression asks only whether silver could not hold the value.
+            # A derived column in an expression only flags that silver could not hold the value.
             derived = [
                 one for one in expression.columns if one != name and at_source(scope.table, one) == name
             ]

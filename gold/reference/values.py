@@ -61,7 +61,7 @@ def ordered_value(table: SilverTable, name: str, alias: str) -> str:
     if comparison(table.column(name)).order.refused:
         return text(value(name, alias)) + C
     if is_citext(pg_type):
-        # As citext itself does: small letters by the database's rules, then the order of the text.
+        # citext itself orders by small letters under the database's rules, then by the text.
         return f'lower({value(name, alias)}::text COLLATE "default"){C}'
     element = pg_type.element if pg_type.kind in {"array", "range", "multirange"} else None
     collated = is_text(pg_type) or (pg_type.kind == "array" and element is not None and is_text(element))

@@ -54,7 +54,8 @@ def key_of(column: SilverColumn, rule: Rule, kind: str) -> Derived:
 
 def lost_of(column: SilverColumn) -> Derived:
     """Return the column that flags rows whose value of `column` silver could not hold."""
-    # The first half is a test that Delta has statistics for; a function of the map alone would stop skipping.
+    # Delta has statistics for the first half of the test; a function of the map alone would stop file
+    # skipping.
     found = f"({UNREPRESENTABLE} IS NOT NULL AND map_contains_key({UNREPRESENTABLE}, {literal(column.name)}))"
     return _derived(column, lost_name(column.name), "BOOLEAN", found)
 

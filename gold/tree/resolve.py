@@ -382,7 +382,7 @@ class _Resolver:
                 self._problem(place, wrong)
             order.append(wanted)
         named = {wanted.column for wanted in order}
-        # The key comes last. One without an order in Spark orders rows by its text, but decides nothing.
+        # The key comes last. A key without an order in Spark orders rows by its text, but decides nothing.
         wrong = undecided(scope.table, named) if takes else None
         if wrong is not None:
             self._problem(path, wrong)

@@ -79,7 +79,7 @@ def _between(one: Any, other: Any, path: str) -> Difference | None:
         found = _between(left[place], right[place], place)
         if found is not None:
             return found
-    # Entries of a map in another order are another content.
+    # A map with its entries in another order has different content.
     return None if [*left] == [*right] else Difference(path, _text(one), _text(other))
 
 

@@ -219,7 +219,7 @@ def _compared(table: SilverTable, window: Window, commits: Fold, partition: str)
         for position, name in commits.values.items()
         if position not in commits.keys
     ]
-    # For a value that its type holds, the stream has the text too, but the table has not.
+    # For a value that the type holds, the stream has the text too, but the table does not.
     compared += [
         f"CASE WHEN {commits.values[position]} IS NULL THEN text_{position} END"
         for position in _texts(table, commits)

@@ -146,7 +146,7 @@ def rows_query(table: SilverTable, window: Window) -> str:
     if window.truncated is not None:
         lsn, seq = window.truncated
         conditions += [f"commit_lsn >= {lsn}", f"(commit_lsn > {lsn} OR seq > {seq})"]
-    # What a transaction did before its own TRUNCATE was never visible.
+    # Changes of a transaction before its own TRUNCATE were never visible.
     if inside := [one for one in window.truncates if one.seq]:
         found = f"{_reached([one.commit_lsn for one in inside], 'commit_lsn')} - 1"
         lsns, seqs = numbers(one.commit_lsn for one in inside), numbers(one.seq for one in inside)
@@ -163,7 +163,7 @@ def rows_query(table: SilverTable, window: Window) -> str:
     if window.facts.old_tuples or window.facts.deletes:
         columns.append(_named(old, "old"))
     if window.facts.unchanged_toast:
-        # Of a partitioned table the stream does not say which old tuples are full rows.
+        # For a partitioned table the stream does not show which old tuples are full rows.
         by_key = table.relation.replica_identity == BY_KEY
         columns += [_named(unchanged, "unchanged"), "true AS old_is_key" if by_key else "old_is_key"]
     where = "\n  AND ".join(conditions)

@@ -84,10 +84,10 @@ def plan(work: Work) -> list[Step]:
     low = start
     for since, following in zip([begun, *later], [*later, None], strict=True):
         high = end if following is None else Lsn(following - 1)
-        if high <= low:  # done before the process ended
+        if high <= low:  # an earlier process has already done this part
             continue
-        # Of the transaction at `since` rows of several shapes may count; of a snapshot, or where all rows lie
-        # after the barrier, those of the last one alone.
+        # In the transaction at `since`, rows of several shapes may count. In a snapshot, or if all rows are
+        # after the barrier, only rows of the last shape count.
         split = since > barrier or (truncated is not None and truncated[0] == since)
         holding = shapes_at(distinct, since) if split else shapes_at(distinct, since)[-1:]
         version = holding[-1]

@@ -233,7 +233,7 @@ def _retyped(
         )
     del names[attnum]
     if table.versioned:
-        # Rows that the source no longer has keep their value, in a column that is no longer the source's.
+        # Rows that the source no longer has keep their value in a column unlinked from the source.
         taken = [*names.values(), *others, *(one.name for one in table.columns)]
         others.append(free_name(former_name(column.name, attnum, field.ddl), taken))
         former = quote(others[-1])
@@ -258,7 +258,7 @@ def is_due(table: SilverTable, actual: Sequence[DeltaColumn], settings: SilverSe
     wanted = {(one.attnum, one.name, one.spark_type) for one in table.columns}
     stands = known == wanted or (known >= wanted and settings.on_drop_column == "keep")
     if stands and not _soft("", table, actual):
-        return False  # so it is in nearly each cycle
+        return False  # nearly every cycle ends here
     return bool(steps("", table, actual, settings, emptied=False))
 
 
@@ -311,7 +311,7 @@ def _dropped(
     for attnum in gone:
         name = names[attnum]
         if any(folded(column.name) == folded(name) for column in wanted.values()):
-            # its name is needed for another column
+            # another column needs the name
             taken = [*names.values(), *others, *(column.name for column in wanted.values())]
             names[attnum] = free_name(f"{name}__{attnum}", taken)
             actions.append(f"RENAME COLUMN {quote(name)} TO {quote(names[attnum])}")

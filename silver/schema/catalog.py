@@ -279,6 +279,7 @@ def _carried(relation: Relation, settings: SilverSettings) -> SilverTable:
     except ConfigurationError as error:
         problem = TableError(relation.table, error.message, code=error.code, remedy=error.remedy)
         plain = silver_table(relation, settings.model_copy(update={"types": {}}))
-        return replace(plain, problem=problem)  # who raises a problem adds to its traceback: each has its own
+        # A raise extends the problem's traceback, so each table gets its own problem.
+        return replace(plain, problem=problem)
     _made[relation.table] = relation, settings, table
     return table

@@ -112,7 +112,7 @@ def clustered_again(target: str, table: SilverTable, *, statistics: bool = False
     columns = clustering_columns(table)
     if not columns:
         return []
-    # Of a table with more columns than have statistics by default, it may have been said which have.
+    # A table with more columns than have statistics by default may have the property set before.
     wide = statistics and (is_wide(table, columns) or _leaves(table.columns) > INDEXED_COLUMNS)
     return [f"ALTER TABLE {target} {action}" for action in cluster_actions(table, columns, wide=wide)]
 
@@ -135,7 +135,7 @@ def cluster_actions(table: SilverTable, columns: Sequence[str], *, wide: bool) -
 
 def statistics_columns(table: SilverTable, clustering: Sequence[str]) -> str:
     """Return the columns with statistics for a wide table; clustering needs statistics of its columns."""
-    # MERGE leaves out files by the key, whatever the rows are clustered by.
+    # MERGE skips files by the key, whatever the clustering columns.
     key = _usable(table, table.key)
     own = [COMMIT_LSN, *([VALID_TO_LSN] if table.history else [])]
     return ",".join(quote(name) for name in dict.fromkeys([*clustering, *key, *own]))

@@ -42,7 +42,7 @@ def described(target: str, table: SilverTable, actual: Sequence[DeltaColumn], de
         description: the comment that the table has.
     """
     comments = table.relation.comments
-    if comments is None:  # nobody has looked yet
+    if comments is None:  # the reader has not read the comments yet
         return []
     wanted = {column.attnum: column for column in table.columns if column.attnum is not None}
     changed = [

@@ -158,7 +158,7 @@ def _array(element: Reading, delimiter: str) -> Reading:
 def _composite(pg_type: PgType) -> Reading:
     names = [name for name, _ in pg_type.fields]
     if len({folded(name) for name in names}) < len(names):
-        return TEXT  # Spark cannot tell its fields apart
+        return TEXT  # Spark cannot distinguish such fields
     fields = [(name, _mapped(field, field.typmod)) for name, field in pg_type.fields]
     ddl = ", ".join(f"{quote(name)}: {field.ddl}" for name, field in fields)
     values = [(name, field.value) for name, field in fields]
@@ -218,7 +218,9 @@ _PLAIN_OVERRIDES: Final = {
     "TIMESTAMP_NTZ": _precise("TIMESTAMP_NTZ"),
 }  # fmt: skip
 
-# What Spark's parser of JSON would make a double of: more than 38 digits, and any number with an exponent.
+# Spark's JSON parser makes a double of a number with more than 38 digits, and of any number with an exponent.
+# The pattern matches the numbers that a double may not hold: 39 digits, 16 digits and an exponent, or an
+# exponent of three digits.
 _NO_DECIMAL: Final = literal("([0-9][.]?){39}|([0-9][.]?){16}[eE]|[0-9][eE][-+]?[0-9]{3}")
 _VARIANT: Final = Reading(
     "VARIANT", lambda text, _: f"CASE WHEN NOT {text} RLIKE {_NO_DECIMAL} THEN try_parse_json({text}) END"
@@ -240,7 +242,7 @@ def _floating(name: str, ddl: str) -> Reading:
     own = _FLOATING.get(name)
     if own == ddl:
         return _cast(ddl)
-    if own == "FLOAT":  # as PostgreSQL itself widens it
+    if own == "FLOAT":  # PostgreSQL widens a float4 in the same way
         return Reading(ddl, lambda text, _: f"CAST(try_cast({text} AS FLOAT) AS DOUBLE)")
     if own == "DOUBLE":
         narrow, wide = "try_cast({0} AS FLOAT)", "try_cast({0} AS DOUBLE)"

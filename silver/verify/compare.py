@@ -143,7 +143,7 @@ def _rows(parts: Sequence[Row]) -> tuple[int, int]:
 
 def _counts(session: SparkSession, queries: list[str]) -> dict[str, int]:
     """Keep the wrong keys of the queries as a view, and return the number of keys of each kind."""
-    # UNION, not UNION ALL: a live row that is there twice is found by two of them.
+    # UNION, not UNION ALL: two of the queries find a live row that exists twice.
     computed(session.sql("\nUNION\n".join(queries))).createOrReplaceTempView(_WRONG)
     rows = session.sql(f"SELECT kind, count(*) AS times FROM {_WRONG} GROUP BY kind").collect()
     times = {row["kind"]: int(row["times"]) for row in rows}
@@ -179,7 +179,7 @@ def different_cells(source: str, silver: str) -> tuple[Cell, ...]:
 
 
 def _read(row: str) -> dict[str, object]:
-    # As text: 0.0 and -0.0 are not the same value, nor are 1.0 and 1.00.
+    # Numbers stay text: 0.0 and -0.0 are different values, and so are 1.0 and 1.00.
     values: dict[str, object] = json.loads(row, parse_float=_Number)
     return values
 

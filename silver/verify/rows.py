@@ -77,7 +77,7 @@ def wrong_query(table: SilverTable, source: str, silver: str, lsn: int, parts: I
     listed, live = comma((f"{name} AS {alias}" for name, alias in keys), 2), is_live(table)
     grouped = ", ".join(quote(name) for name in table.key)
     late = f"coalesce({COMMIT_LSN} > {int(lsn)}L, true)"
-    # Of a history each key has one live version; of other tables each has one row, live or not.
+    # In a history each key has one live version; in other tables each key has one row, live or not.
     counted = f"count_if({live})" if table.history else "count(*)"
     there = (
         f"SELECT {listed},\n  {counted} AS times,\n"
@@ -179,7 +179,7 @@ def _digest(table: SilverTable) -> str:
     # Spark's hash ignores NULLs, also within arrays, and treats 0.0 and -0.0 as equal. So each value is
     # followed by a flag for NULL, floating-point numbers are hashed as text, and nested values as JSON.
     hashed = [part for column in table.columns for part in _hash_input(quote(column.name), column.spark_type)]
-    # A column that the source has dropped may have left an entry.
+    # A column that the source has dropped may have left an entry in the map.
     names = ", ".join(literal(column.name) for column in table.columns)
     lost = f"map_filter({UNREPRESENTABLE}, (name, text) -> name IN ({names}))"
     entries = f"array_sort(map_entries({lost}))"
