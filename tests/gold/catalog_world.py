@@ -66,7 +66,7 @@ def lake_in_catalog(spark: SparkSession, folder: Path) -> Iterator[Lake]:
         yield Lake(catalog=CATALOG)
     finally:
         _drop(spark)
-        # Rows were written by sessions beside it, which made themselves the active ones.
+        # Sibling sessions wrote the rows, and each became the active session.
         spark.createDataFrame([], "nothing INT")
 
 

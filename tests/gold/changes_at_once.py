@@ -78,7 +78,7 @@ def _children(shop: Shop) -> None:
 
 
 def _unseen_before(shop: Shop) -> None:
-    # Beyond the limit of three orders, an order is read and not shown.
+    # Beyond the limit of three orders, gold reads an order and does not show the order.
     person(shop, 201)
     for number in range(201, 205):
         order(shop, number, 201, lines=0, status="placed", placed_at=moment(number))

@@ -44,7 +44,7 @@ class Damage:
     after: dict[str, Documents]
 
 
-# One line is gone, one has another key, one stands twice, and one stands twice with two contents beside the
+# One line is missing, one has another key, one exists twice, and one exists twice with two contents and the
 # same hash.
 DAMAGED_LINES: Final = """
 INSERT OVERWRITE {table}
@@ -57,7 +57,7 @@ UNION ALL
 SELECT number, order_id, -1.0 AS weight, * EXCEPT (number, order_id, weight)
 FROM {table} WHERE order_id = 15 AND number = 1
 """
-# Each country once: one has other values deep inside, the others another key, hash or LSN.
+# Each country once: one has different nested values, the others a different key, hash or LSN.
 DAMAGED_COUNTRIES: Final = """
 UPDATE {table} SET
   people = if(_key.id <> 2, people, transform(
@@ -83,7 +83,7 @@ def damaged_and_rebuilt(world: World, folder: Path) -> Damage:
     for name, statement in (("parcel_line", DAMAGED_LINES), ("country", DAMAGED_COUNTRIES)):
         world.spark.sql(statement.format(table=world.lake.sql("gold", name)))
     tables = {name: DeltaTable(world.lake.uri("gold", name)).version() for name in world.names}
-    # What is verified is the version that the newest cut names.
+    # `smelt verify` reads the version in the newest cut.
     world.control.record_cut(replace(cut, tables=tables, recorded_at=None))
     found = {name: verified(world, name, most=10) for name in world.names}
     world.control.record_cut(replace(cut, recorded_at=None))

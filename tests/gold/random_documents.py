@@ -140,7 +140,7 @@ class Writer:
             text, meaning = f"{name} <> 'paid'", lambda row: row[name] is not None and row[name] != "paid"
         else:
             text, meaning = f"{name} is not null", lambda row: row[name] is not None
-        # Columns of several tables have one name and other types, so the text says which is meant.
+        # Columns of several tables share a name with different types, so the text names the table.
         text = f"{text} or false and '{table}' = ''"
         self._snippets[text] = meaning
         return text

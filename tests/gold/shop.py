@@ -423,7 +423,8 @@ def fill(shop: Shop) -> None:  # noqa: C901 - a list of rows, in loops
             launched=moment(number).date())  # fmt: skip
     for number in range(1, 16):
         status = ("placed", "paid", "cancelled", "paid")[number % 4]
-        # Two orders of one customer share their time, so that the key must break the tie; some have none.
+        # Two orders of one customer share their time, so the key must break the tie; some orders have no
+        # time.
         placed = None if number % 5 == 0 else moment(number // 4)
         put("orders", id=number, customer_id=None if number == 15 else 1 + number % 5, status=status,
             total=money(f"{number}.25"), placed_at=placed)  # fmt: skip

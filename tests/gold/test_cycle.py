@@ -98,7 +98,7 @@ def test_every_document_that_a_change_reaches_is_built_once_and_no_other(joint: 
     reached = {name: sum(len(one.reached.get(name, ())) for one in SCENARIOS) for name in joint.runs}
     assert built(joint.runs) == reached == {"customer": 31, "parcel_line": 18, "country": 8}
     counts = {name: (run.inserts, run.updates, run.deletes) for name, run in joint.runs.items()}
-    # One customer has the content that it had, and one country was left out before and after.
+    # One customer keeps its content, and a filter excluded one country before and after.
     assert counts == {"customer": (3, 24, 3), "parcel_line": (2, 13, 3), "country": (1, 5, 1)}
     for name, before in joint.before.items():
         after = joint.after[name]
@@ -108,7 +108,7 @@ def test_every_document_that_a_change_reaches_is_built_once_and_no_other(joint: 
         places: Any = run.details["affected_roots"]
         seen = {": ".join(filter(None, (one["path"], one["table"]))): one["roots"] for one in places}
         assert seen == BY_PLACE[name], name
-    # Three tags, of which one is as it was: the old image and the new one of each.
+    # Three tags, one of them unchanged: an old and a new image of each.
     assert joint.runs["customer"].details["changed_rows"]["public.tags"] == 6  # type: ignore[index]
 
 
@@ -314,7 +314,7 @@ def test_changed_definitions_rebuild_their_documents_alone_at_the_same_cut(small
     assert {row["sku"] for row in world.table("parcel_line").values()} == {"1"}
     old = world.spark.sql(f"SELECT * FROM {world.lake.sql('gold', 'parcel_line')} VERSION AS OF {version}")
     assert {(row.order_id, row.number) for row in old.collect()} == before.keys(), "the old one is readable"
-    # The first timestamp without a zone of a table that is there.
+    # An existing table gets its first timestamp without a zone.
     rows = rows_of(world.spark, f"SELECT DISTINCT string(number) FROM {world.lake.sql('gold', 'broken')}")
     assert [tuple(row) for row in rows] == [("2024-02-29 10:00:00",)]
     assert all(row["name"] is not None for row in world.shop.all("countries"))
@@ -381,14 +381,14 @@ def test_a_feed_that_cannot_be_read_and_a_table_put_back_from_a_backup_lead_to_f
     shop.put("orders", id=1, customer_id=4, status="paid", total=money("123.45"))
     again = shop.commit()
     assert again.tables["addresses"] == cut.tables["addresses"]
-    # As after a vacuum beyond the feed's retention: files of the change are gone, the state is not.
+    # Like a vacuum beyond the feed's retention: files of the change are removed, the state remains.
     table = Path(world.lake.uri("silver", "orders"))
     log = table / "_delta_log" / f"{again.tables['orders']:020}.json"
     gone = [json.loads(line)["cdc"]["path"] for line in log.read_text().splitlines() if '"cdc"' in line]
     assert gone
     for path in gone:
         (table / path).unlink()
-    # A process that has read the removed files goes on to look for them, until it is started again.
+    # A process that has read the removed files still reads them, until a restart.
     jvm: Any = world.spark.sparkContext._jvm
     jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     world.gold = world.start_gold(world.documents)

@@ -160,7 +160,7 @@ def test_where_a_server_guards_settings_a_merge_tells_its_mark_in_its_condition(
     for layer, name in (("silver", "orders"), ("silver", "orders__history"), ("gold", "customer")):
         table = CatalogTable(world.lake.uri("silver" if layer == "silver" else "gold", name))
         newest = next(one for one in table.history(4) if one["operation"] in {"MERGE", "WRITE"})
-        # A session that was signed before the server guarded the setting still is.
+        # A session signed before the server guarded the setting stays signed.
         assert newest["userMetadata"] in {None, SIGNATURE} or newest["operation"] == "WRITE"
         assert table.transaction_version(f"deltasmelt.{layer}") == world.shop.lsn, (layer, name)
 

@@ -58,7 +58,7 @@ SECONDS = 300.0
 @pytest.fixture(scope="module")
 def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     lake = str(tmp_path_factory.mktemp("operation") / "lake")
-    # Silver writes its tables anew as a whole, which is cheaper; the files that others test are gold's here.
+    # Silver rewrites its tables as a whole, which is cheaper; this module tests gold's files.
     world = World(spark, lake, [PARCEL_LINE, COUNTRY], Model(shapes=READ, tiny=True))
     world.first()
     yield world
@@ -162,8 +162,8 @@ def test_smelt_rebuild_gold_puts_right_what_somebody_wrote_and_nothing_else(
     assert {(run.mode, run.reason) for run in damage.runs.values()} == {("full", "asked for")}
     assert damage.runs["country"].changes == sum(damage.found["country"].counts.values())
     world.check()
-    # What was right keeps its LSN; also what stood twice with one content. Of two contents beside one hash
-    # and LSN, who reads by LSN may have had either.
+    # Right documents keep their LSN, and so do documents that existed twice with one content. Of two contents
+    # with one hash and LSN, a reader by LSN may have read either.
     lsn = damage.cut.commit_lsn
     wrong: dict[str, set[tuple[int, ...]]] = {
         "parcel_line": {(1, 1), (3, 1), (15, 1)},
@@ -264,7 +264,7 @@ def test_a_killed_cycle_leaves_whole_documents_and_the_next_one_brings_all_to_on
     assert last is not None
     before = versions(lake)
 
-    # One change that both documents see.
+    # A change that both documents read.
     world.shop.put("customers", id=1, email="moved@example.com")
     cut = world.shop.commit()
 
@@ -278,7 +278,7 @@ def test_a_killed_cycle_leaves_whole_documents_and_the_next_one_brings_all_to_on
     world.gold = world.start_gold(world.documents)
     world.cycle(cut)
     world.check()
-    # The document that was done is not written again.
+    # The next cycle does not write the finished document again.
     assert all(after - before[name] == 1 for name, after in versions(lake).items())
 
 
@@ -326,7 +326,7 @@ def test_smelt_rebuild_gold_says_which_documents_it_could_not_build(
     shop, pipeline = world.shop, pipeline_of(world, tmp_path)
     versions_before = versions(str(world.lake.path))
 
-    # A table has left silver's cuts, because changes of it are not in bronze.
+    # A table is no longer in silver's cuts, because bronze lacks some of its changes.
     shop.put("countries", id=1, name="lost")
     shop.lose("countries")
     shop.commit(without=["public.countries"])
@@ -336,7 +336,7 @@ def test_smelt_rebuild_gold_says_which_documents_it_could_not_build(
     assert "rebuilt" not in said.out
     assert "needs silver.countries" in said.out + said.err
 
-    # Bronze has its copy, and knows a shape that silver's newest cut has not.
+    # Bronze has the table's copy, and a shape that silver's newest cut lacks.
     shop.resnapshot("countries")
     shop.add_column("countries", "region", "text", None)
     shop.put("countries", id=1, region="south")
@@ -349,6 +349,6 @@ def test_smelt_rebuild_gold_says_which_documents_it_could_not_build(
     assert "is older than the new shape of public.countries" in said.out + said.err
     assert versions(str(world.lake.path))["country"] == versions_before["country"]
 
-    # Neither is an error any more when silver has come so far.
+    # Once silver has reached this LSN, neither case is an error.
     world.gold = world.start_gold(world.documents)
     world.step(lambda _: None)

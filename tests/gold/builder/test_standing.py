@@ -143,7 +143,7 @@ def test_a_document_that_cuts_left_out_stands_at_the_last_cut_that_named_it(buil
     (run,) = built.runs
     assert (run.from_lsn, run.to_lsn) == (30, 40)
     assert built.starts == 0
-    # Beyond the retention nothing is kept for its sake, and it is built in full.
+    # Beyond the retention silver keeps no change for the document, and gold builds the document in full.
     built.control.record_cut(Cut("gold", Lsn(41), None, {}))
     built.control.record_cut(Cut("silver", Lsn(41), None, {"orders": 0, "order_items": 0}))
     built.control.expire_cuts(soon, gold=True)

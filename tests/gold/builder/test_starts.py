@@ -258,7 +258,7 @@ def test_a_document_that_failed_after_silver_was_derived_again_gets_what_was_rep
     gold = world.start_gold(world.documents)
     gold.cycle()
     built = world.table("totals")
-    # Silver was damaged, and is derived again at the LSN at which gold stands.
+    # Silver was damaged, and a rebuild derives silver again at gold's own LSN.
     shop.put("orders", id=1, total=money("77.00"))
     shop.put("order_items", order_id=1, line=1, sku="repaired")
     shop.put("customers", id=1, notes="not a number")
@@ -266,7 +266,7 @@ def test_a_document_that_failed_after_silver_was_derived_again_gets_what_was_rep
     gold.cycle()
     assert [error.name for error in world.control.open_errors()] == ["totals"]
     assert world.table("lines")[1,]["items"][0]["sku"] == "repaired"
-    # What made it fail is put right by a later change.
+    # A later change repairs the cause of the failure.
     shop.put("customers", id=1, notes="1")
     gold = world.start_gold(world.documents)
     cut = shop.commit()

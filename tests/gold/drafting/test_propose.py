@@ -448,7 +448,7 @@ def test_one_row_of_several_is_not_drafted_where_the_key_has_no_order() -> None:
     assert (
         "#   one row of public.hosts by code: the key decides which rows are taken, and 'ip' is inet" in text
     )
-    # By the key itself there is one row, and nothing to choose.
+    # The key itself finds one row, so no choice is needed.
     direct = described("visits", "id int4, ip inet, a text, b text", ("id",), points("ip", "hosts", "ip"))
     assert "one: public.hosts" in texts(hosts, direct, notes)["visit"]
 

@@ -216,7 +216,7 @@ def test_whatever_is_written_is_read_or_refused(words: list[str]) -> None:
             expression = parse_expression(text, COLUMNS, "public.orders")
         except ValueError:
             continue
-        # What is neither a text nor in backticks holds no column and no unknown function.
+        # Outside texts and backticks the SQL has no column and no unknown function.
         assert "uuid" not in bare_words(expression.sql("t"))
         assert not bare_words(expression.sql("t")) & {"id", "name"}
 

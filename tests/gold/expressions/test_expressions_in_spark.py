@@ -44,7 +44,7 @@ def analysed(spark: SparkSession, texts: list[str]) -> tuple[list[str], dict[str
     listed = ", ".join(f"{text} AS u{number}" for number, text in enumerate(texts))
     columns = ", ".join(f"CAST(NULL AS {ddl}) AS {quote(name)}" for name, ddl in COLUMNS.items())
     with settings(spark, {"spark.sql.debug.maxToStringFields": "100000"}):
-        # Not EXPLAIN, which plans as well and has nothing to say where a value cannot be computed.
+        # EXPLAIN would also plan, and fails without a result if a value cannot be computed.
         frame: Any = spark.sql(f"SELECT {listed} FROM (SELECT {columns}) AS t")
         plan = str(frame._jdf.queryExecution().analyzed().toString())
     upper, _, lower = plan.partition("Project [")[2].partition("+- SubqueryAlias t")

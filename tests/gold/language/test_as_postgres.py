@@ -297,7 +297,7 @@ def test_documents_compare_and_order_as_postgresql_does(
     gold.cycle()
     assert control.open_errors() == []
     assert _differences(_plain(_documents(spark, lake)), _plain(_answers(source))) == {}
-    # A change of a compared column, seen from either side of a join, reaches its documents.
+    # A change of a compared column, on either side of a join, reaches its documents.
     source.execute("UPDATE item SET e = 'NONE', m = 'sad', until = 'infinity', day = NULL WHERE id = 2")
     source.execute("UPDATE item SET until = NULL, lsn = '0/1', kind = 'big' WHERE id = 1")
     source.execute("UPDATE thing SET e = 'BOB', code = '' WHERE id = 2")
@@ -309,7 +309,7 @@ def test_documents_compare_and_order_as_postgresql_does(
     gold.cycle()
     changes, full = control.runs("gold")
     assert (changes.mode, full.mode) == ("incremental", "full")
-    # Of all rows, then of the changed ones.
+    # First all rows, then the changed rows.
     assert full.details[LOST] == {"public.item.amount": 1, "public.item.day": 2, "public.item.until": 2}
     assert changes.details[LOST] == {"public.item.until": 1}
     assert _differences(_plain(_documents(spark, lake)), _plain(_answers(source))) == {}
@@ -537,7 +537,7 @@ def test_blanks_at_the_end_of_varchar_do_not_count_beside_char_alone(
     tree = checked_tree(document(text), catalog)[0]
     assert tree is not None
     one, other = tree.children
-    # Several varchar have one key, so that the first of them is taken, and counted.
+    # Several varchar have one key, so gold takes the first, and counts the event.
     assert [(node.on, getattr(node, "unique", None)) for node in (one, other)] == [
         ((("_deltasmelt_equal_unpadded_v", "c"),), False),
         ((("v", "note"),), True),

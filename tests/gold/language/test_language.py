@@ -105,7 +105,7 @@ def test_a_row_does_not_stand_below_itself(changed: dict[str, Documents]) -> Non
     rows = changed["family"]
     assert rows[3,]["referrer"] is None
     assert 3 not in [row["id"] for row in rows[3,]["referred"]]
-    # Customer 20 was referred by 21, and this one by 22, whom 20 referred.
+    # Customer 21 referred customer 20, customer 22 referred 21, and 20 referred 22.
     assert rows[20,]["referrer"]["referrer"]["id"] == 22
     assert [
         (row["id"], row["referred"][0]["id"], row["referred"][0]["referred"]) for row in rows[20,]["referred"]

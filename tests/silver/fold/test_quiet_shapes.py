@@ -52,7 +52,7 @@ def test_silver_has_the_shape_of_a_table_that_nobody_writes_to(
         runs = world.control.runs("silver")[:-before]
         assert {one.mode for one in runs} == {"incremental"}, "no table is taken again"
         assert world.silver.cycle() is None, "nothing is left to be done"
-        # With the next rows, the same: no window is folded into the former shape.
+        # The next rows give the same result: silver folds no window into the former shape.
         for name in CHANGES:
             world.play(f"UPDATE {name} SET code = code + 1 WHERE id = 2", f"DELETE FROM {name} WHERE id = 1")
         world.play("INSERT INTO swapped (id, code, a, b) VALUES (9, 9, 'of a', 'of b')")

@@ -87,7 +87,7 @@ def follows(source: RealSource, caplog: pytest.LogCaptureFixture) -> None:
     assert said(source, "plain") == {"": "Rows of public.plain", "id": ""}
     assert versions(source, "orders", "orders__history", "plain") == [2, 2, 1]  # the 😀 clusters apart
 
-    # A comment that changes alone: one version, no row, and a cut that names it.
+    # A mere change of a comment: one version, no row, and a cut with the version.
     source.play("COMMENT ON COLUMN orders.total IS 'in cents'")
     source.play("COMMENT ON COLUMN orders.note IS NULL")
     source.read()
@@ -100,7 +100,7 @@ def follows(source: RealSource, caplog: pytest.LogCaptureFixture) -> None:
     source.fold()
     assert versions(source, "orders", "orders__history", "plain") == [3, 3, 1]
 
-    # Silver is behind: the comments are those of now, on columns that bear their names of now.
+    # Silver is behind: the comments are the present comments, on columns with their present names.
     source.play("INSERT INTO orders VALUES (2, 2, 'c', 'd')")
     source.play("ALTER TABLE orders RENAME total TO swapped", "ALTER TABLE orders RENAME note TO total")
     source.play("ALTER TABLE orders RENAME swapped TO note", "COMMENT ON COLUMN orders.note IS 'was total'")
@@ -115,8 +115,8 @@ def follows(source: RealSource, caplog: pytest.LogCaptureFixture) -> None:
     assert said(source, "orders__history") == {**now, "": "Orders (versions of rows of public.orders)"}
     assert source.differences(["orders", "plain"]) == {}
 
-    # Dropped and recreated: it inherits nothing, and what the source does not say goes. Columns that it no
-    # longer has are kept, with what was said of them.
+    # Dropped and recreated: the table inherits nothing, and comments missing at the source are removed.
+    # Silver keeps columns that the source no longer has, with their comments.
     source.play("DROP TABLE orders", "CREATE TABLE orders (id int PRIMARY KEY, total int)")
     source.play("INSERT INTO orders VALUES (5, 5)", "COMMENT ON COLUMN orders.total IS 'anew'")
     source.read()
@@ -126,7 +126,7 @@ def follows(source: RealSource, caplog: pytest.LogCaptureFixture) -> None:
     assert said(source, "orders") == anew
     assert source.differences(["orders", "plain"]) == {}
 
-    # A lake without comments, as an earlier release left it, gets them from the next look of a reader.
+    # A lake of an earlier release has no comments, and gets the comments from the reader's next catalog poll.
     source.play("COMMENT ON TABLE plain IS 'Plain'")
     shutil.rmtree(f"{source.lake.path}/control/comments")
     source.read()

@@ -71,7 +71,7 @@ def test_a_lake_of_an_older_version(spark: SparkSession, tmp_path_factory: pytes
     silver = Silver(spark, lake, SilverSettings(history=["public.coded"]), control)
     cut = silver.cycle()
 
-    # Blanks go in place, also of a table that has no changes.
+    # Silver removes blanks in place, even in a table without changes.
     assert cut is not None
     assert set(cut.tables) == set(cut.marks) == {"coded", "coded__history", "quiet"}
     assert rows("coded", "code, other") == [("a", "y"), ("c", ""), ("d", "z")]
@@ -80,7 +80,8 @@ def test_a_lake_of_an_older_version(spark: SparkSession, tmp_path_factory: pytes
         ("a", 10, 30, "x"), ("a", 30, None, "y"), ("b", 10, 30, None), ("c", 10, None, ""),
         ("d", 30, None, "z"),
     ]  # fmt: skip
-    # What cannot be converted in place says what to run, before a number is read as a text.
+    # If no conversion in place is possible, the error names the command, before silver reads a number as
+    # text.
     errors = {error.name: error for error in control.open_errors()}
     assert {name: error.code for name, error in errors.items()} == {
         "public.priced": "column-retyped",

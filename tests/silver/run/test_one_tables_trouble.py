@@ -290,5 +290,5 @@ def test_former_columns_are_numbered_and_a_clash_with_a_history_heals(
     query = (
         f"SELECT id, note, note__2_string, _deleted FROM {lake.sql('silver', 'back_and_forth')} ORDER BY id"
     )
-    # What a column held before stays, as that of a dropped one does, also where the row lives on.
+    # Former values of a column stay, like values of a dropped column, even in a live row.
     assert [tuple(row) for row in rows_of(spark, query)] == [(1, 70, "7", False), (2, None, "8", True)]

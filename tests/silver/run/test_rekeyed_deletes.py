@@ -50,7 +50,7 @@ def test_each_new_key_has_one_row(spark: SparkSession, tmp_path_factory: pytest.
     before = sorted([*dead, (2, "b", False), (3, "a", False)])
     assert rows("people") == rows("quiet") == before
 
-    # The live row of a new key stays, else the one that was deleted last; without a value rows match none.
+    # The live row of a new key stays, else the row deleted last; rows without a value match no row.
     bronze.relations([by_email, quiet_by_email])
     bronze.add(45, [change(by_email, "update", new=["30", "a"])])
     bronze.commit(50)
@@ -69,7 +69,7 @@ def test_each_new_key_has_one_row(spark: SparkSession, tmp_path_factory: pytest.
     properties = rows_of(spark, f"SHOW TBLPROPERTIES {lake.sql('silver', 'people')} ('{KEY_PROPERTY}')")
     assert properties[0]["value"] == "2"
 
-    # A table of an earlier version has no property, and its keys are unique: no row is compared as JSON.
+    # A table of an earlier version has no property, and its keys are unique: no comparison as JSON is needed.
     target = lake.sql("silver", "people")
     stored, before = log.read("people"), rows("people")
     assert stored is not None

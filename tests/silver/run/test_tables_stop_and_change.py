@@ -139,7 +139,7 @@ def outcome(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ou
     for shape in AT_START:
         wide = len(shape.columns) == 3
         bronze.snapshot(shape, 10, [["1", "x", "y"], ["2", "p", "q"]] if wide else [["1", "5"], ["2", "6"]])
-    # Rows of a snapshot that has not ended, and never will.
+    # Rows of a snapshot that never ends.
     bronze.add(12, [change(healthy, "snapshot", new=["9", "unfinished"])])
     bronze.commit(20)
     fold()

@@ -77,14 +77,14 @@ def test_a_healthy_table_that_is_taken_again_while_silver_folds_on_gets_the_snap
             return current_lsn(connection)
 
     folding = Folding(spark, lake_path)
-    # An idle reader, too, says soon how far it is.
+    # An idle reader, too, soon records its position.
     bronze = BronzeSettings(flush_interval=0.05, heartbeat=0.2)
     with Running(source, lake_path, reached=hold, bronze=bronze):
         wait_for(lambda: read_snapshot(folding.lake, ITEMS) is not None, 40)
         execute(source, "INSERT INTO others VALUES (1, 'o')")
         cut = folding.cycle_past(end())
         assert set(cut.tables) == {"items", "items__history", "others"}
-        # What the copy is to mend: rows that silver lost and no event tells of.
+        # The copy must restore rows that silver lost and that are in no event.
         spark.sql(f"DELETE FROM {folding.lake.sql('silver', 'items')} WHERE id IN (1, 2)")
         copying.clear()
         go_on.clear()

@@ -130,7 +130,7 @@ def all_clustered(wanted: SilverTable, settings: SilverSettings, *, emptied: boo
 def test_a_former_key_column_is_dropped() -> None:
     statements = all_clustered(table(("id", INT, 1), ("b", TEXT, 3)), DROP, emptied=False)
     assert statements == [MAPPED, "ALTER TABLE t CLUSTER BY (`id`)", "ALTER TABLE t DROP COLUMN `a`"]
-    # nothing is left of the key, and what takes its place is not there yet
+    # no key column is left, and the new key column does not exist yet
     statements = all_clustered(table(("new", INT, 9), ("b", TEXT, 3)), DROP, emptied=False)
     assert statements[1] == "ALTER TABLE t CLUSTER BY NONE"
     assert statements[-1] == "ALTER TABLE t CLUSTER BY (`new`)"

@@ -150,7 +150,7 @@ CASES = [
     Case("12.30::numeric(12,2)", numeric(12, 2)),
     Case("(-99999999999999999999999999999999999999)::numeric(38,0)", numeric(38, 0)),
     Case("'NaN'::numeric(12,2)", numeric(12, 2), LOST),
-    # A number without a precision is a number: where it needs more digits than 20 and 18, it is not held.
+    # A numeric without a precision is a number; silver holds 20 digits before the point and 18 after.
     Case("'Infinity'::numeric", base("numeric"), LOST),
     Case("'NaN'::numeric", base("numeric"), LOST),
     Case("1.10::numeric", base("numeric")),
@@ -194,10 +194,10 @@ CASES = [
     Case("12.5::numeric", base("numeric"), LOST, "int"),
     Case("99999999999::int8", base("int8"), LOST, "int"),
     Case("1.0::numeric", base("numeric"), "1.0", "string"),
-    # Text of every kind is kept to the letter.
+    # Silver keeps text of every kind unchanged.
     Case("''::text", TEXT),
     Case("'null'::text", TEXT),
-    # The blanks at the end of char(n) are none of its value.
+    # Trailing blanks of char(n) are not part of the value.
     Case("'ab'::char(5)", base("bpchar"), "ab"),
     Case("''::char(5)", base("bpchar"), ""),
     Case("E' a\\t \\n'::char(9)", base("bpchar"), " a\t \n"),
@@ -322,7 +322,7 @@ CASES = [
     Case("ARRAY[daterange('2024-01-01', 'infinity'), NULL]", array(range_of("daterange", base("date"))), LOST),
     Case("'{}'::int4multirange", MULTIRANGE, "{}"),
     Case("ARRAY['{[1,3),[5,7)}'::int4multirange, NULL]", array(MULTIRANGE), ["{[1,3),[5,7)}", None]),
-    # Domains over domains, and around what has parts
+    # Domains over domains, and over types with parts
     Case("1.5::smallest", SMALLEST, Decimal("1.500")),
     Case("ARRAY[1.5, NULL]::smallest[]", array(SMALLEST), [Decimal("1.500"), None]),
     Case("ROW(1, 'a')::place", domain("place", POINT2), (1, "a")),
@@ -383,7 +383,7 @@ CASES = [
     Case("ARRAY[1, 16777217]", array(INT4), LOST, "array<float>"),
     Case("ARRAY[1, NULL]", array(INT4), ["1", None], "array<string>"),
     Case("ARRAY[1, 99999]", domain("ints", array(INT4)), LOST, "array<smallint>"),
-    # Of an extension's text; the embedded server has no extensions.
+    # Texts of an extension; the embedded server has no extensions.
     Case('$$"a"=>"1", "b"=>NULL, "c=>d, "=>"x\\"y\\\\z", ""=>""$$::text', base("hstore"),
          {"a": "1", "b": None, "c=>d, ": 'x"y\\z', "": ""}),
     Case("''::text", base("hstore"), {}),
