@@ -1,4 +1,4 @@
-"""Fixtures of all tests: real servers, one real Spark session in each process."""
+"""Fixtures of all tests: real servers, and one real Spark session per process."""
 
 import signal
 from collections.abc import Generator
@@ -34,12 +34,12 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # likewise under nohup
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 LONG_FIXTURE_SECONDS: Final = 1500
-"""Their fixtures play many histories at once and count towards a test; a busy machine must not end them."""
+"""Timeout of a long test, valid on a busy machine: its fixture plays many histories and counts towards it."""
 
 
 @pytest.hookimpl(trylast=True)  # once there is a terminal
 def pytest_configure(config: pytest.Config) -> None:
-    """A long run shows file by file how far it is."""
+    """Print the progress of a long run file by file."""
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None:
         config.pluginmanager.register(FileByFile(terminal), "file-by-file")
@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before the selection by `-m`
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the files in order for several processes, give the longest time, and mark what each test needs."""
+    """Order the files for several processes, set the longest timeout, and mark the needs of each test."""
     items[:] = in_order(items, from_both_ends=config.getoption("dist", "no") == "loadfile")
     for item in items:
         mark_by_needs(item)
@@ -61,19 +61,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """A test that is marked to need nothing starts no process."""
+    """Prevent a test without marks from starting a process."""
     return (yield from hold(item))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FromBothEnds | None:
-    """Of several processes, two for Spark and the others for the rest (`--dist loadfile`)."""
+    """Assign two processes to Spark and the rest to the files without Spark (`--dist loadfile`)."""
     return FromBothEnds(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Have a report hold text that another process can be sent: tests write and log half surrogates."""
+    """Escape half surrogates, which tests write and log: xdist cannot send them to another process."""
     report = yield
     report.sections = [
         (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections

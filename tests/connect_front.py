@@ -1,8 +1,8 @@
-"""A front before a Spark Connect server that refuses what serverless compute of Databricks refuses.
+"""A proxy before a Spark Connect server that refuses the calls that serverless compute of Databricks refuses.
 
-It passes requests on as they are, and answers some itself, in the form in which a server tells errors. What
-it refuses is the published list of limits: global temporary views, rows that are kept, and all settings of a
-session but a few. Of the server behind it, nothing is put in the place of anything.
+The proxy forwards each allowed request unchanged. To a refused request the proxy replies with an error in the
+server's own format. Databricks' published list of limits names the refused calls: global temporary views,
+cached rows, and all settings of a session but a few. The proxy replaces nothing of the server behind.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _UNSUPPORTED: Final = "NOT_SUPPORTED_WITH_SERVERLESS"
 
 
 class Front(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Serves at a port of its own.
+    """A proxy on a free port of 127.0.0.1.
 
     Attributes:
-        remote: what `SPARK_REMOTE` is to name it.
-        refused: condition and subject of what it refused.
+        remote: value of `SPARK_REMOTE` that leads to the proxy.
+        refused: condition and subject of each refusal so far.
     """
 
     def __init__(self, behind: str) -> None:
@@ -62,7 +62,7 @@ class Front(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._channel.close()
 
     def service(self, handler_call_details: Any) -> Any:
-        """What handles a call: bytes in, bytes out."""
+        """Return the handler of a call; requests and answers stay bytes."""
         name = handler_call_details.method
         method = name.removeprefix(_SERVICE)
         if method in _STREAMS:
@@ -97,7 +97,7 @@ class Front(grpc.GenericRpcHandler):  # type: ignore[misc]
         return answer
 
     def _look(self, method: str, request: bytes, context: Any) -> None:
-        """Refuse it, or return."""
+        """Abort the call if serverless compute refuses the request."""
         found = _refusal(method, request)
         if found is not None:
             self.refused.append(found)
@@ -116,7 +116,7 @@ class Front(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 def _refusal(method: str, request: bytes) -> tuple[str, str] | None:
-    """Condition and subject of a refusal."""
+    """Return condition and subject of a refusal; None if the request is allowed."""
     if method == "ExecutePlan":
         command = base_pb2.ExecutePlanRequest.FromString(request).plan.command
         kind = command.WhichOneof("command_type")
@@ -151,6 +151,6 @@ def _metadata(context: Any) -> list[tuple[str, str]]:
 
 
 def _pass_on(error: Any, context: Any) -> None:
-    """Answer with a server's own error."""
+    """Reply with the error that the server raised."""
     context.set_trailing_metadata(error.trailing_metadata())
     context.abort(error.code(), error.details())

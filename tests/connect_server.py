@@ -1,4 +1,4 @@
-"""A Spark Connect server of a test's own: pyspark's, with Delta's jars and the settings of the product."""
+"""A Spark Connect server for one test: pyspark's, with Delta's jars and the product's settings."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ _CLASS: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 class ConnectServer(ServerProcess):
-    """A server on a free port of the loopback, in a JVM of its own.
+    """A server in a separate JVM, on a free port of the loopback.
 
     Args:
-        folder: for its files.
-        heap: of its JVM.
-        master: where its tasks run.
-        settings: more of its own.
+        heap: largest heap of the server's JVM.
+        master: master URL under which the server runs tasks.
+        settings: further Spark settings; they override the defaults.
 
     Attributes:
-        remote: what `SPARK_REMOTE` is to name it.
+        remote: value of `SPARK_REMOTE` that leads to the server.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class ConnectServer(ServerProcess):
 
 
 def _classes(given: str) -> dict[str, str]:
-    """Delta's jars, and options of a JVM of few statements: over the archive of classes if that is there."""
+    """Return settings for Delta's jars and a short-lived JVM, which uses the class archive if one exists."""
     java, jars = check_java(), delta_jars()
     options = jvm_options(given, brief=True)
     archive = class_archive.archive_of({}, java, jars)

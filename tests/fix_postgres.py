@@ -1,4 +1,4 @@
-"""PostgreSQL for the tests: one server of each kind for the run, one fresh database for each test."""
+"""PostgreSQL for the tests: one server of each kind per run, one fresh database per test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def server_dsn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """DSN of an administrator on the server of the run: SMELT_TEST_DSN, else the embedded PostgreSQL 16."""
+    """Return an administrator's DSN on the run's server: SMELT_TEST_DSN, else the embedded PostgreSQL 16."""
     given = os.environ.get("SMELT_TEST_DSN")
     if given:
         yield given
@@ -31,20 +31,20 @@ def server_dsn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def server18() -> Iterator[EmbeddedServer]:
-    """An embedded PostgreSQL 18."""
+    """Start an embedded PostgreSQL 18 for the run."""
     with EmbeddedServer(version=18) as server:
         yield server
 
 
 @pytest.fixture
 def own_server() -> Iterator[EmbeddedServer]:
-    """A PostgreSQL 16 of the test's own, which it may stop, restart and break."""
+    """Start a PostgreSQL 16 for one test, which may stop, restart and break the server."""
     with EmbeddedServer() as server:
         yield server
 
 
 def make_database(server_dsn: str, options: str = "") -> str:
-    """Create an empty database; returns its DSN."""
+    """Create an empty database and return its DSN."""
     name = f"t_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(server_dsn, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}" {options}'.encode())
@@ -52,7 +52,7 @@ def make_database(server_dsn: str, options: str = "") -> str:
 
 
 def drop_database(server_dsn: str, dsn: str) -> None:
-    """End what still uses the database, drop its slots and the database itself."""
+    """End all sessions of the database, then drop its slots and the database."""
     name = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
     with psycopg.connect(server_dsn, autocommit=True) as connection:
         connection.execute(
@@ -75,7 +75,7 @@ def drop_database(server_dsn: str, dsn: str) -> None:
 
 @pytest.fixture
 def database(server_dsn: str) -> Iterator[str]:
-    """DSN of a fresh database; dropped with its slots afterwards."""
+    """Create a database and return its DSN; drop the database and its slots after the test."""
     dsn = make_database(server_dsn)
     yield dsn
     drop_database(server_dsn, dsn)
@@ -83,7 +83,7 @@ def database(server_dsn: str) -> Iterator[str]:
 
 @pytest.fixture
 def database18(server18: EmbeddedServer) -> Iterator[str]:
-    """DSN of a fresh database on PostgreSQL 18."""
+    """Create a database on PostgreSQL 18 and return its DSN; drop the database after the test."""
     dsn = make_database(server18.dsn())
     yield dsn
     drop_database(server18.dsn(), dsn)
@@ -91,5 +91,5 @@ def database18(server18: EmbeddedServer) -> Iterator[str]:
 
 @pytest.fixture
 def lake_path(tmp_path: Path) -> str:
-    """An empty folder for a lake."""
+    """Return a path at which a test may create a lake."""
     return str(tmp_path / "lake")

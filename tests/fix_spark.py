@@ -1,4 +1,4 @@
-"""The one Spark session of a test run, and how tests read by it."""
+"""The one Spark session of a test run, and how tests read through it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 SECRET: Final = {"spark.hadoop.fs.s3a.secret.key": f"a {uuid.uuid4().hex}\\"}
-"""A setting that no other account may see."""
+"""A setting with a value that stays hidden from all accounts but the user's."""
 
 _CODE: Final = {"spark.sql.codegen.cache.maxEntries": "2000"}
-"""Pieces of generated code that are kept. Spark keeps 100, and the tests' tables have some hundred shapes."""
+"""How many generated classes Spark caches: 100 by default, too few for the tests' several hundred shapes."""
 
 _ZONED: Final = re.compile(r'(?<=[tT]ype":)"timestamp"')
 _READING: Final = {
@@ -41,12 +41,11 @@ _READING: Final = {
 
 
 def rows_of(spark: SparkSession, query: str, *, without_zones: bool = False) -> list[Row]:
-    """What a test looks at: the rows of a query of its own, which is interpreted.
+    """Return the rows of a test's own query, which Spark interprets instead of compiling.
 
     Args:
-        spark: the session.
-        query: SQL.
-        without_zones: give moments in UTC without saying so; with a zone Python takes none of the year 1.
+        without_zones: return timestamps without their zone, in UTC. Python raises for zoned timestamps of
+            year 1.
     """
     with reading(spark):
         frame = spark.sql(query)
@@ -54,12 +53,12 @@ def rows_of(spark: SparkSession, query: str, *, without_zones: bool = False) -> 
 
 
 def reading(spark: SparkSession) -> AbstractContextManager[None]:
-    """Within it the session interprets queries, also those that go through the product."""
+    """Interpret all queries of the session within the block, the product's queries included."""
     return settings(spark, _READING)
 
 
 def signed(spark: SparkSession) -> AbstractContextManager[None]:
-    """Within it statements count as the product's own: damage of which a table's log shows nothing."""
+    """Sign commits as the product's own within the block: such damage leaves no sign in a table's log."""
     return settings(spark, {USER_METADATA: SIGNATURE})
 
 
@@ -71,7 +70,7 @@ def _without_zones(frame: DataFrame) -> DataFrame:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The session the product itself would start, on two cores."""
+    """Start the session that the product itself would start, on two cores."""
     given = {"spark.driver.memory": "3g", "spark.master": "local[2]", **_CODE, **SECRET}
     session = spark_session(given)
     yield session
@@ -80,9 +79,9 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def active(spark: SparkSession) -> None:
-    """Make the session this process's active one, as a notebook's is.
+    """Make the session this process's active session, as in a notebook.
 
-    A lake in a catalog writes rows by a session of its own, which `createDataFrame` makes the active one. So
-    a test that ran before may have left such a session.
+    A lake in a catalog writes rows through its own session, and `createDataFrame` makes that session
+    active. An earlier test may have left such a session behind.
     """
     spark.createDataFrame([], "nothing INT")

@@ -1,4 +1,4 @@
-"""An object store for all tests of a process, and a place in it for each test."""
+"""An object store for all tests of a process, and a location in the store for each test."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _places = count()
 
 @pytest.fixture(scope="session")
 def store_of_all() -> Iterator[ObjectStore]:
-    """The server; it keeps its faults and what lies in it from test to test."""
+    """Start the server, whose objects and faults outlive each test."""
     with object_store() as running:
         yield running
 
 
 @pytest.fixture
 def store(store_of_all: ObjectStore) -> Iterator[ObjectStore]:
-    """The server, which has no faults and has counted nothing when a test begins."""
+    """Return the server, with no faults and no recorded requests when the test begins."""
     store_of_all.forget()
     yield store_of_all
     store_of_all.set_faults()
@@ -35,7 +35,7 @@ def store(store_of_all: ObjectStore) -> Iterator[ObjectStore]:
 
 @pytest.fixture
 def place(store: ObjectStore) -> str:
-    """A location in it that nobody has used, and that is registered."""
+    """Return a registered location in the store that no other test uses."""
     location = f"s3://lake/{next(_places)}/place"
     register(location, store.options())
     return location

@@ -1,9 +1,9 @@
-"""PostgreSQL of versions that no package of ours has: 14, 15, 17 and an old 16, from Maven Central.
+"""PostgreSQL of versions that no package dependency contains: 14, 15, 17 and an old 16, from Maven Central.
 
-Each is a jar of some 14 MB with an archive of the binaries (project embedded-postgres-binaries), fetched
-once, held against the checksum below, and kept beside Delta's jars. It is unpacked for each run into a
-folder that the server's account can read. On a machine that has other ones,
-``SMELT_POSTGRES_14=/usr/lib/postgresql/14`` (15, 16, 17) names an installation.
+Each version is a jar of about 14 MB with an archive of the binaries (project embedded-postgres-binaries). A
+test downloads the jar once, compares its checksum with the table below, and caches the jar beside Delta's
+jars. Each run unpacks the archive into a folder that the server's account can read. An installed server
+replaces the jar: ``SMELT_POSTGRES_14=/usr/lib/postgresql/14`` (15, 16, 17) names its folder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 _MAVEN: Final = "https://repo1.maven.org/maven2/io/zonky/test/postgres"
 _SECONDS: Final = 120
 _RELEASES: Final = {14: "14.24.0", 15: "15.19.0", 17: "17.11.0", 16: "16.8.0"}
-"""Of 16 the last one that loses changes of a table that has joined a publication (`bronze.drift.joining`)."""
+"""Releases by major version. 16.8 is the last 16 that loses changes of a table that joined a publication
+(`bronze.drift.joining`).
+"""
 _PLATFORMS: Final = {
     ("Linux", "x86_64"): "linux-amd64",
     ("Linux", "aarch64"): "linux-arm64v8",
@@ -56,7 +58,7 @@ _CHECKSUMS: Final[Mapping[tuple[int, str], str]] = {
 
 @contextmanager
 def installation(major: int) -> Iterator[Path]:
-    """An installation (with ``bin/``) of a major version: 14 to 17; removed after the block."""
+    """Return the folder (with ``bin/``) of a major version, 14 to 17; remove the folder after the block."""
     given = os.environ.get(f"SMELT_POSTGRES_{major}")
     if given:
         yield Path(given)

@@ -1,4 +1,4 @@
-"""Living processes, as Linux shows them below ``/proc``."""
+"""Running processes, read from Linux' ``/proc``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process at one look.
+    """A process at the moment of reading.
 
     Attributes:
-        pid: its id.
-        name: of its program, at most 15 letters.
+        name: name of its program, at most 15 letters.
         parent: id of the process that started it.
         seconds: CPU time so far, user and system.
     """
@@ -29,7 +28,7 @@ class Process:
 
 
 def processes() -> Iterator[Process]:
-    """All that are there; one that ends while we look is left out."""
+    """Return all running processes; skip a process that ends during the read."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             number, _, rest = stat.read_text().partition(" (")

@@ -1,9 +1,9 @@
-"""What a test needs, as marks: given by its fixtures at collection, and held while it runs.
+"""Marks for the needs of a test: derived from its fixtures at collection, enforced while the test runs.
 
-`make check` runs what is marked neither ``spark`` nor ``postgres`` nor ``process``. That selection is exact
-because of two rules. A test that uses a fixture of a server or of Spark, also by way of others, or whose file
-speaks of processes, gets the mark without being told. And a test without any of the marks that starts a
-process is refused by name, so none can bring a server, a JVM or a child of its own into the quick run.
+`make check` runs the tests with none of the marks ``spark``, ``postgres`` and ``process``. Two rules make
+this selection exact. First, a test gets its mark automatically: from a fixture of a server or of Spark, also
+an indirect one, or from a file whose text mentions processes. Second, a test without marks fails by name as
+soon as it starts a process. So no server, no JVM and no child process enters the quick run.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ BY_FIXTURE: Final = {
     "spark": ("spark",),
     "postgres": ("database", "database18", "own_server", "server18", "server_dsn"),
 }
-"""Marks, and the fixtures that bring them."""
+"""Marks, each with the fixtures that cause the mark."""
 
 _PROCESSES: Final = re.compile(
     r"\b(subprocess|Popen|multiprocessing|EmbeddedServer"
     r"|tests\.pipelines\.(processes|test_cli)|tests\.bronze\.tls_server)\b"
 )
-"""Words of a file whose tests start processes."""
+"""Words in the files of tests that start processes."""
 
 _STARTS: Final = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec"})
 _running: list[pytest.Item] = []
@@ -41,12 +41,12 @@ def _text(file: Path) -> str:
 
 
 def starts_processes(file: Path) -> bool:
-    """Whether the text of a test file speaks of processes."""
+    """Check whether the text of a test file mentions processes."""
     return _PROCESSES.search(_text(file)) is not None
 
 
 def mark_by_needs(item: pytest.Item) -> None:
-    """Add the marks that a test's fixtures, or its file, bring."""
+    """Add the marks that follow from a test's fixtures or from its file."""
     if starts_processes(item.path):
         item.add_marker("process")
     fixtures = set(getattr(item, "fixturenames", ()))
@@ -60,12 +60,12 @@ def mark_by_needs(item: pytest.Item) -> None:
 
 
 def needs_nothing(item: pytest.Item) -> bool:
-    """Whether a test runs within its own process, as far as its marks say."""
+    """Check whether a test, by its marks, runs within pytest's own process."""
     return not any(item.get_closest_marker(mark) for mark in (*BY_FIXTURE, "process", "torture"))
 
 
 def hold(item: pytest.Item) -> Generator[None, object, object]:
-    """While a test runs that needs nothing: refuse every process that it starts."""
+    """Fail a test without needs as soon as it starts a process."""
     if needs_nothing(item):
         _running.append(item)
     try:

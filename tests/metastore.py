@@ -1,6 +1,6 @@
-"""A catalog that several processes share: Hive's metastore tables in a Derby server of a test's own.
+"""A catalog that several processes share: Hive's metastore tables in a Derby server of one test.
 
-Each driver works on the metastore's database itself, through JDBC. A metastore service would listen on every
+Each driver accesses the metastore's database directly through JDBC. A metastore service would listen on every
 address of the machine.
 """
 
@@ -18,7 +18,7 @@ from deltasmelt.pipelines.spark.java import check_java
 from tests.server_process import ServerProcess
 
 _VERSION: Final = "10.16.1.1"
-"""Of the Derby that Spark ships; its server and client are jars of their own."""
+"""Version of the Derby that Spark ships; Derby's network server and client are separate jars."""
 _CLIENT: Final = f"derbyclient-{_VERSION}.jar"
 _JARS: Final = JarSet(
     what="Derby's server and client",
@@ -32,10 +32,10 @@ _JARS: Final = JarSet(
 
 
 class Metastore(ServerProcess):
-    """A server on a free port of the loopback, in a JVM of its own.
+    """A Derby server in a separate JVM, on a free port of the loopback.
 
     Attributes:
-        settings: by which a Spark session has it as its own catalog.
+        settings: Spark settings that make the metastore a session's own catalog.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,10 +1,10 @@
-"""An object store in a process of its own: moto's S3 behind a front that counts, fails and holds requests.
+"""An object store in a process of its own: moto's S3 behind a proxy that counts, fails and delays requests.
 
-moto looks whether an object is there and puts it in two steps, so two conditional puts at the same moment
-could both succeed. The front lets one request through at a time; then ``If-None-Match: *`` is as atomic as
-at S3 itself. ``python -m tests.object_store --port 0`` prints its URL; `ObjectStore` steers it.
+moto checks in one step whether an object exists and writes it in a second step. Two concurrent conditional
+puts could therefore both succeed. The proxy forwards one request at a time, so ``If-None-Match: *`` is as
+atomic as in S3. ``python -m tests.object_store --port 0`` prints the store's URL; `ObjectStore` controls it.
 
-A put without a signature does not replace an object (403): moto takes it for a stranger's.
+An unsigned put does not replace an object (403): moto treats the request as anonymous.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CONDITIONS: Final = ("HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH")
 
 
 class Request(NamedTuple):
-    """One that was answered; `path` begins with the bucket, `condition` is its If-None-Match or If-Match."""
+    """An answered request; `path` begins with the bucket, `condition` is its If-None-Match or If-Match."""
 
     method: str
     path: str
@@ -52,7 +52,7 @@ class Request(NamedTuple):
 
 @dataclass(slots=True)
 class Faults:
-    """What goes wrong from now on."""
+    """Faults that apply to the requests from now on."""
 
     unavailable: float = 0.0  # seconds for which every request is answered by 503
     latency: float = 0.0  # seconds by which every request is delayed
@@ -67,7 +67,7 @@ class Faults:
 
 @dataclass
 class Front:
-    """In front of moto's application, whose requests it lets through one at a time."""
+    """A proxy before moto's application; the proxy forwards one request at a time."""
 
     app: WSGIApplication
     requests: list[Request] = field(default_factory=list)
@@ -123,7 +123,7 @@ class Front:
             return list(self.requests if what == "requests" else self.held)
 
     def _meets(self, fault: str, method: str, path: str) -> bool:
-        """Whether a request meets the fault, which is over then."""
+        """Check whether a request triggers the fault; each fault triggers once."""
         with self._state:
             pattern = getattr(self.faults, fault)
             if method != "PUT" or pattern is None or not re.search(pattern, path):
@@ -139,7 +139,7 @@ def _refusal(status: str, body: bytes) -> tuple[list[Any], list[bytes]]:
 
 
 def _conditions(environ: WSGIEnvironment, pattern: str | None) -> list[str]:
-    """The conditions of a request whose header (``HTTP_IF_MATCH``) matches a fault's pattern."""
+    """Return a request's conditions whose header name (``HTTP_IF_MATCH``) matches a fault's pattern."""
     return [name for name in _CONDITIONS if name in environ and re.search(pattern or "$^", name)]
 
 
@@ -160,13 +160,13 @@ def _answer(app: WSGIApplication, environ: WSGIEnvironment) -> tuple[list[Any], 
 
 
 def options_of(url: str) -> dict[str, str]:
-    """The options of a lake in the store at this URL."""
+    """Return the options of a lake in the store at this URL."""
     keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "aws_region": "us-east-1"}
     return {**keys, "aws_endpoint_url": url, "aws_allow_http": "true"}
 
 
 def lake_text(path: str, options: Mapping[str, str], *, lease: int | None = None) -> str:
-    """The section of a pipeline file for a lake in a store; `lease` in seconds."""
+    """Return the section of a pipeline file for a lake in a store; `lease` in seconds."""
     held = "" if lease is None else f"  lease: {lease}s\n"
     said = "".join(f"    {name}: '{value}'\n" for name, value in options.items())
     return f"lake:\n  path: {path}\n{held}  options:\n{said}"
@@ -174,20 +174,20 @@ def lake_text(path: str, options: Mapping[str, str], *, lease: int | None = None
 
 @dataclass(frozen=True, slots=True)
 class ObjectStore:
-    """A running one, with the bucket `BUCKET`, as a test sees it."""
+    """A test's handle of a running store with the bucket `BUCKET`."""
 
     url: str
 
     def options(self) -> dict[str, str]:
-        """Of a lake that lies in it."""
+        """Return the options of a lake in the store."""
         return options_of(self.url)
 
     def environment(self) -> dict[str, str]:
-        """The same as environment variables."""
+        """Return the options of a lake as environment variables."""
         return {name.upper(): value for name, value in self.options().items()}
 
     def requests(self, method: str = "", prefix: str = "/") -> list[Request]:
-        """What was answered since `forget`: of one method, or all; paths begin with ``/bucket/``."""
+        """Return the requests since `forget`, of one method or of all; paths begin with ``/bucket/``."""
         found = [Request(*one) for one in self.say("requests")]
         return [one for one in found if method in ("", one.method) and one.path.startswith(prefix)]
 
@@ -198,7 +198,7 @@ class ObjectStore:
         self.say("faults", asdict(faults or Faults()))
 
     def held(self) -> list[str]:
-        """Paths of what `Faults.hold` holds."""
+        """Return the paths of the requests that `Faults.hold` delays."""
         return self.say("held")
 
     def say(self, what: str, body: object = None) -> list[Any]:
@@ -209,7 +209,7 @@ class ObjectStore:
 
 @contextmanager
 def object_store(python: str = sys.executable) -> Iterator[ObjectStore]:
-    """A new one until the block ends; `python` has moto. It also ends with this process."""
+    """Start a store for the block, with a `python` that has moto."""
     command = [python, "-m", "tests.object_store", "--leashed"]
     pipe, quiet, root = subprocess.PIPE, subprocess.DEVNULL, Path(__file__).parent.parent
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=quiet, cwd=root, text=True) as server:
@@ -221,7 +221,7 @@ def object_store(python: str = sys.executable) -> Iterator[ObjectStore]:
 
 
 def serve(port: int, *, leashed: bool) -> None:
-    """Serve until the process ends; leashed, until its standard input does."""
+    """Serve until the process ends; if leashed, until standard input closes."""
     from moto.moto_server import werkzeug_app  # noqa: PLC0415 - only this process needs it
     from werkzeug.serving import make_server  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Waiting for what another thread or process does."""
+"""Waiting for the effect of another thread or process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def until(condition: Callable[[], object], seconds: float = 500) -> None:
-    """Wait until the condition holds; a test that waits in vain fails here."""
+    """Wait until the condition holds; fail the test when the time has passed."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

@@ -1,7 +1,7 @@
-"""What a long run of tests shows while it goes: a line for each file that is done.
+"""Progress of a long test run: one line for each finished file.
 
-Dots of several processes tell a person nothing. A line says which file, how many tests of it, how long they
-took (their seconds, whichever process), and how much of the whole run is done by now.
+The dots of several processes inform no reader. A line names the file, its number of tests, their total
+seconds over all processes, and the finished share of the whole run.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
 FEW_FILES: Final = 3
-"""Runs of no more files than this keep pytest's dots."""
+"""Largest number of files for which a run still prints pytest's dots."""
 
 
 class FileByFile:
-    """Prints a line for each file of tests that is done; in the process that has the terminal."""
+    """A pytest plugin that prints a line for each finished file; runs in the process with the terminal."""
 
     def __init__(self, terminal: TerminalReporter) -> None:
         self._terminal = terminal
@@ -35,11 +35,11 @@ class FileByFile:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
-        """A process of several knows its tests, which are those of each."""
+        """Record the tests of the run; each process of several collects all of them."""
         self._expect(ids)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """The only process knows its tests."""
+        """Record the tests of a run with a single process."""
         self._expect(item.nodeid for item in session.items)
 
     def _expect(self, ids: Iterable[str]) -> None:
@@ -57,11 +57,11 @@ class FileByFile:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        """No dot for a test that passed: its file's line counts it."""
+        """Print no dot for a passed test: the line of its file counts the test."""
         return ("passed", "", "") if self._speaks and report.when == "call" and report.passed else None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count; at the end of a file say so."""
+        """Count the test; print the file's line after its last test."""
         file = _file(report.nodeid)
         self._seconds[file] += report.duration
         self._failed[file] += report.failed

@@ -1,7 +1,7 @@
-"""How a run of several processes goes through the files of the tests.
+"""The order in which several processes run the test files.
 
-Spark and its compiler keep both cores of a small machine busy, tests of the reader mostly wait. So two
-processes take the files with Spark, the longest first, and one more takes those without.
+Spark and its compiler keep both cores of a small machine busy, while tests of the reader mostly wait. So two
+processes run the files with Spark, the longest first, and a third process runs the files without Spark.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pytest
 
 SPARK_PROCESSES: Final = 2
-"""Processes that begin with Spark's files; those after them begin at the other end of the queue."""
+"""Number of processes that begin with Spark's files; all further processes begin at the end of the queue."""
 
 LONGEST_FIRST: Final = (
     "gold/test_cycle.py",
@@ -63,7 +63,7 @@ LONGEST_FIRST: Final = (
     "pipelines/spark/test_fresh_sql.py",
     "pipelines/quality/test_quality_examples.py",
 )
-"""Files with Spark that take half a minute and more, from the front of the queue."""
+"""Files with Spark of half a minute and more, from the front of the queue."""
 
 LONG_WITHOUT_SPARK: Final = (
     "pipelines/whole/test_secrets_unsaid.py",
@@ -88,7 +88,7 @@ LONG_WITHOUT_SPARK: Final = (
     "pipelines/monitor/test_watched_run.py",
     "gold/drafting/test_propose.py",
 )
-"""The longest of the others, from the end of the queue."""
+"""The longest files without Spark, from the end of the queue."""
 
 
 LONG_ALONE: Final = (
@@ -98,25 +98,27 @@ LONG_ALONE: Final = (
     "gold/drafting/test_propose.py",
     "bronze/lake/test_torn_log.py",
 )
-"""The longest of those that need neither server nor JVM; `make check` begins with them."""
+"""The longest files that need neither server nor JVM; `make check` begins with these files."""
 
 
 _SPARK: Final = re.compile(r"\bmark\.spark\b|\bspark: SparkSession\b")
-"""Words of a file whose tests start a JVM, by a mark, or use that of their process, by the fixture."""
+"""Words in the files whose tests start a JVM (the mark) or use their process's JVM (the fixture)."""
 
 
 @cache
 def needs_spark(file: Path) -> bool:
-    """Whether tests of a file start a JVM or use that of their process."""
+    """Check whether tests of a file start a JVM or use their process's JVM."""
     return _SPARK.search(file.read_text(encoding="utf-8")) is not None
 
 
 def in_order(items: list[pytest.Item], *, from_both_ends: bool) -> list[pytest.Item]:
-    """Files with Spark, the longest first, then those without, the longest last; within a file as it is.
+    """Order files with Spark, the longest first, before files without Spark, the longest last.
+
+    Tests of a file keep their order.
 
     Args:
-        items: all tests.
-        from_both_ends: whether some process begins at the end. Else what takes long comes first everywhere.
+        from_both_ends: whether a process begins at the end of the queue. If not, the longest files come first
+            in both groups.
     """
     here = Path(__file__).parent
     front = {here / name: place for place, name in enumerate(LONGEST_FIRST)}
@@ -132,9 +134,10 @@ def in_order(items: list[pytest.Item], *, from_both_ends: bool) -> list[pytest.I
 
 
 class FromBothEnds(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """Whole files: for the first processes from the front of the queue, for the others from its end.
+    """A scheduler of whole files from both ends of the queue.
 
-    Those others end where only files with Spark are left, rather than start one more JVM.
+    The first processes run files from the front, all further processes files from the end. A process without
+    Spark ends when only files with Spark are left, to avoid one more JVM.
     """
 
     def _assign_work_unit(self, node: Any) -> None:

@@ -1,4 +1,4 @@
-"""A server of a test's own as a process: it answers at its port when the block begins, and ends with it."""
+"""A server process for one test: the server answers on its port during a block and ends with the block."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ if TYPE_CHECKING:
 
 
 class ServerProcess:
-    """Started when it is made.
+    """A process that starts on construction.
 
     Args:
-        command: program and arguments.
-        port: of the loopback, at which it will answer.
-        said: file for what it prints.
-        folder: that it runs in.
-        environment: of the process; None: this one's.
-        seconds: in which it has to answer.
+        port: port of the loopback on which the server will answer.
+        said: file for the process's output, standard error included.
+        environment: environment of the process; None: this process's own.
+        seconds: time within which the server must answer.
     """
 
     def __init__(
@@ -64,7 +62,7 @@ class ServerProcess:
         self.stop()
 
     def stop(self) -> None:
-        """End it."""
+        """Kill the process and wait for its end."""
         self.process.kill()
         self.process.wait()
 

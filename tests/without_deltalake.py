@@ -1,4 +1,4 @@
-"""Runs a module where `deltalake` is not installed: ``python -m tests.without_deltalake MODULE …``."""
+"""Run a module as if `deltalake` were not installed: ``python -m tests.without_deltalake MODULE …``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from importlib.abc import MetaPathFinder
 
 
 class WithoutDeltalake(MetaPathFinder):
-    """Says of `deltalake` that there is none."""
+    """An import hook that hides `deltalake`."""
 
     def find_spec(self, fullname: str, *_: object) -> None:
-        """Nothing, or as where it is not installed."""
+        """Return None for every module but `deltalake`; raise for `deltalake` as if not installed."""
         if fullname.partition(".")[0] == "deltalake":
             raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
 

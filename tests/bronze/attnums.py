@@ -1,7 +1,7 @@
-"""Bronze folded in plain Python, columns told by attnum: silver's contract in its plainest form.
+"""Bronze folded in plain Python, with columns identified by attnum: silver's contract in its plainest form.
 
-A row's columns are those of the newest version of its table's shape that begins before it.
-Columns that came later hold what that version says of rows from before it.
+A row has the columns of the newest version of its table's shape that begins before the row. For each column
+that a later version adds, the row holds the value that this version names for older rows.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Fold:
     """The rows of one relation.
 
     Args:
-        now: its shape in the catalog.
-        versions: its shapes in `bronze.relations`, oldest first.
+        now: the relation's current shape in the catalog.
+        versions: all shapes in `bronze.relations`, oldest first.
         changes: all rows of `bronze.changes`, in order.
     """
 
@@ -34,7 +34,7 @@ class Fold:
         self._state: list[Cells] = []
 
     def rows(self) -> list[dict[str, str | None]]:
-        """The rows by the names of now."""
+        """Return the rows under the current column names."""
         taken = max(row["commit_lsn"] for row in self._changes if row["op"] == "snapshot_end")
         for row in self._changes:
             if row["op"] == "snapshot" and row["commit_lsn"] == taken:

@@ -1,4 +1,4 @@
-"""A private certificate authority for a test: certificates of servers and clients, also expired ones."""
+"""A private certificate authority for a test: valid and expired certificates of servers and clients."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """PEM files of a certificate and its private key, which only its owner may read."""
+    """PEM files of a certificate and its private key; only the owner may read the key."""
 
     certificate: Path
     key: Path
 
 
 class Authority:
-    """Signs certificates; its own is `root`, a PEM file."""
+    """An authority that signs certificates; `root` is its own certificate as a PEM file."""
 
     def __init__(self, folder: Path, name: str = "smelt test authority") -> None:
         self._folder = folder
@@ -48,7 +48,7 @@ class Authority:
         self.root.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def issue(self, name: str, *, hosts: Sequence[str] = (), expired: bool = False) -> Certificate:
-        """A certificate with `name` as its common name, for the given host names and addresses."""
+        """Issue a certificate with the common name `name` for the given host names and addresses."""
         key = ec.generate_private_key(ec.SECP256R1())
         end = datetime.now(UTC) + timedelta(days=-1 if expired else 1)
         builder = (

@@ -1,18 +1,18 @@
-"""A guard that puts one fault of any kind at one effect of a real reader, lake and source alike.
+"""A guard that injects one fault of any kind at one effect of a real reader, on the lake or on the source.
 
-`SourceAndLake` counts what goes through each door. One effect meets the fault:
+`SourceAndLake` counts the effects of each kind. One effect meets the fault:
 
-* *before*: it fails, and nothing came about. At the source the backend is really ended first.
-* *after*: it came about, and its answer is lost; at the source the backend is ended then.
-* *late*: it comes about after longer than every patience (which the tests make short).
-* *never*: at the source, what is asked arrives and the answer does not; nothing ends, so that the reader's
-  own patience must.
-* *half*: a file is half written, then the write fails; of a batch of messages one half comes, then the
+* *before*: the effect fails and changes nothing. At the source the guard really ends the backend first.
+* *after*: the effect succeeds and its answer is lost. At the source the guard then ends the backend.
+* *late*: the effect happens only after every timeout (the tests shorten all timeouts).
+* *never*: the server receives the request and its answer never arrives. No connection ends, so the
+  reader's own timeout must end the wait.
+* *half*: a file is half written, then the write fails. From a batch of messages half arrives, then the
   connection ends.
-* *stale*: a table or a listing is answered as it was before; feedback is swallowed on its way.
+* *stale*: a table or a listing is read in an older state; feedback to the server is dropped on its way.
 
-With a kill, the next effect at any door, whichever thread asks for it, never comes about, nor does any later
-one: what the reader does about the fault is what it dies in. `Killed` is no Exception, so nothing heals it.
+With a kill, the next effect of any kind and any thread does not happen, and no later effect either. So the
+kill interrupts the reader's handling of the fault. `Killed` is no Exception, so no handler recovers from it.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ _KINDS: Final[dict[Kind, frozenset[Effect]]] = {
 
 
 class Killed(BaseException):
-    """The process is gone, as far as its effects go."""
+    """The simulated death of the process: from now on no effect happens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The n-th effect at a door, from 1, meets a fault; perhaps a kill follows it."""
+    """A fault at the n-th effect of a kind, from 1; optionally a kill follows."""
 
     door: Effect
     number: int
@@ -75,7 +75,7 @@ class Case:
 
 
 def cases(seen: Counter[Effect]) -> list[Case]:
-    """Each fault of each effect that was counted, with and without a kill."""
+    """Return every fault of each counted effect, with and without a kill."""
     return [
         Case(door, number, kind, kill)
         for door in Effect
@@ -87,13 +87,12 @@ def cases(seen: Counter[Effect]) -> list[Case]:
 
 
 class SourceAndLake:
-    """Counts effects and lets one of them meet a fault; any thread may come through.
+    """A guard that counts effects and injects a fault into one effect; safe for concurrent threads.
 
     Args:
-        dsn: of an administrator, who ends backends.
-        changes: folder of `bronze.changes`.
-        case: the fault; None to count alone.
-        at_commit: called before the commit of this number.
+        dsn: an administrator's DSN, with which the guard ends backends.
+        case: the fault to inject; None only counts.
+        at_commit: functions to call before the commits with these numbers.
     """
 
     def __init__(
@@ -156,7 +155,7 @@ class SourceAndLake:
         return result
 
     def _check(self, confirmed: Lsn) -> None:
-        """Nothing is confirmed that no commit holds; looked up past the doors."""
+        """Record a confirmation beyond the newest durable commit; read the commit without the guard."""
         if confirmed > self.durable:
             table = DeltaTable(str(self._changes))
             self.durable = max(self.durable, Lsn(table.transaction_version(CONFIRM_APP) or 0))
@@ -233,7 +232,7 @@ class SourceAndLake:
 
 
 def swallow(connection: psycopg.Connection[Any]) -> None:
-    """Let nothing come any more on a line whose ends both live; what is sent goes on to the server."""
+    """Drop everything that the server sends on an open connection, and forward the client's requests."""
     line = connection.fileno()
     server = socket.socket(fileno=os.dup(line))
     ours, theirs = socket.socketpair()

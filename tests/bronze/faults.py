@@ -1,9 +1,8 @@
-"""Guards at bronze's doors: one effect fails once; a power cut at any moment.
+"""Guards at bronze's effects: one effect fails once; the power fails at any moment.
 
-`Faults` makes the n-th effect at a door fail, before or after it came about, and counts what goes through
-otherwise; `tests/bronze/enumerated.py` knows more kinds of faults. `Disk` knows what would be on the disk if
-the power went now: files are as long as what was flushed of them, and names are there if their folder was
-flushed since.
+`Faults` makes the n-th effect of a kind fail, before or after it happens, and otherwise counts effects;
+`tests/bronze/enumerated.py` adds further kinds of faults. `Disk` models the disk after a power cut: a file
+keeps its flushed bytes, and a name survives only if its folder was flushed afterwards.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _OF_DELTA: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The n-th effect at a door fails, from 1; of those at places that hold a text, if one is given."""
+    """A failure of the n-th effect of a kind, from 1; `place` restricts the count to places with a text."""
 
     door: Effect
     number: int
@@ -53,7 +52,7 @@ class Fault:
 
 
 class Faults:
-    """A guard that counts effects, and makes some fail. Any thread may come through."""
+    """A guard that counts effects and makes some fail; safe for concurrent threads."""
 
     def __init__(self, *faults: Fault) -> None:
         self._faults = dict.fromkeys(faults, 0)
@@ -82,16 +81,16 @@ class Faults:
 
 
 def failure(door: Effect, said: str) -> Exception:
-    """What the lake raises at a door."""
+    """Return the exception that the lake raises for an effect."""
     return DeltaError(said) if door in _OF_DELTA else OSError(errno.EIO, said)
 
 
 class Disk:
-    """What a power cut would leave of everything below a folder.
+    """A model of the disk contents below a folder after a power cut.
 
     Args:
-        folder: everything in it, itself excepted, is made after this.
-        each: called after each effect, with what it was.
+        folder: folder whose contents are all created after this model.
+        each: called after each effect, with its kind and place.
     """
 
     def __init__(self, folder: Path, each: Callable[[Effect, str], None] | None = None) -> None:
@@ -116,7 +115,7 @@ class Disk:
             self._flushed[inode] = path.stat().st_size
 
     def is_flushed(self, file: Path) -> bool:
-        """Whether a file's bytes, its name and the names of all its folders are on disk."""
+        """Check whether a file's bytes, its name and the names of all its folders are on disk."""
         inode = file.stat().st_ino
         if file.is_file() and self._flushed.get(inode) != file.stat().st_size:
             return False
@@ -124,12 +123,11 @@ class Disk:
         return named and (file.parent == self._folder or self.is_flushed(file.parent))
 
     def cut(self, target: Path, *, names_last: bool) -> None:
-        """Write what a power cut leaves to a new folder.
+        """Write the contents that a power cut leaves to a new folder.
 
         Args:
-            target: made here.
-            names_last: a name that was not flushed is there all the same, as many a file system has it: the
-                file is empty then, if it was not flushed.
+            names_last: keep names that were not flushed, as many file systems do. A file without a complete
+                flush is then empty.
         """
         target.mkdir()
         self._copy(self._folder, target, names_last=names_last)

@@ -1,4 +1,4 @@
-"""The first start of a reader, and tables that change while it runs; lived through anew for each fault."""
+"""The first start of a reader with tables that change meanwhile; repeated for each fault."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ _LIFE: Final = (
 
 
 class FirstStart:
-    """A database that is copied for each start.
+    """A database that each start copies.
 
     Args:
-        dsn: an empty database's.
-        folder: for the lakes.
+        dsn: DSN of an empty database.
+        folder: parent folder for the lakes.
     """
 
     def __init__(self, dsn: str, folder: Path) -> None:
@@ -76,7 +76,7 @@ class FirstStart:
         self._check(sound)
 
     def read(self, case: Case | None) -> Outcome:
-        """Start a reader, change tables beside it, and end it in order, if it was not killed."""
+        """Start a reader, change tables meanwhile, and stop the reader unless a kill ended it."""
         number = next(self._numbers)
         name = f"{conninfo_to_dict(self._dsn)['dbname']}_{number}"
         self._admin = make_conninfo(self._dsn, dbname="postgres")
@@ -96,7 +96,10 @@ class FirstStart:
         return Outcome(guard, running.error)
 
     def check(self, outcome: Outcome, case: Case) -> None:
-        """Go on without faults to the end of the log; then bronze is the source, and nothing else is left."""
+        """Continue without faults to the end of the log; then compare bronze with the source.
+
+        No file, slot or open error of the interrupted reader may remain.
+        """
         if outcome.guard.killed:
             # None: it was about to end, and its last words were what the kill met.
             assert outcome.error is None or isinstance(outcome.error, Killed), f"{case}: {outcome.error!r}"
@@ -120,7 +123,7 @@ class FirstStart:
         shutil.rmtree(lake)
 
     def _copied(self, running: Running) -> bool:
-        """Whether the table that was added has its copy."""
+        """Check whether the added table has its copy."""
         counters = running.reader.progress.read()
         copied = any("late" in str(name) and each["done"] for name, each in counters["snapshots"].items())
         return copied and counters["phase"] == "streaming"

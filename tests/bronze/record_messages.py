@@ -1,7 +1,7 @@
-"""Record what real servers send: ``python -m tests.bronze.record_messages`` writes ``recorded/pg*.bin``.
+"""Record messages of real servers: ``python -m tests.bronze.record_messages`` writes ``recorded/pg*.bin``.
 
-A file is zlib over all XLogData messages, each behind its length (4 bytes, big-endian). Keepalives are left
-out. What happened is in ``recorded/schema.sql`` and ``recorded/history.sql``.
+A file is the zlib compression of all XLogData messages, each after its length (4 bytes, big-endian). The
+recording omits keepalives. ``recorded/schema.sql`` and ``recorded/history.sql`` hold the statements.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ END: Final = "SELECT pg_logical_emit_message(true, 'end', 'of the recording')"
 
 
 def schema() -> str:
-    """Tables and the publication ``p``, as SQL."""
+    """Return the SQL of the tables and the publication ``p``."""
     return (FOLDER / "schema.sql").read_text()
 
 
 def history() -> list[str]:
-    """The recorded transactions, each as SQL."""
+    """Return the recorded transactions, each as SQL."""
     return [*(FOLDER / "history.sql").read_text().split("-- next transaction\n"), *SMALL]
 
 
 def record(dsn: str, transactions: Sequence[str], *, slot: str = "recorder") -> list[bytes]:
-    """Run the transactions and return what a slot of the publication ``p`` sends; the slot stays."""
+    """Run the transactions and return the messages of a new slot of the publication ``p``; keep the slot."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
         for statements in [*transactions, END]:
@@ -55,7 +55,7 @@ def record(dsn: str, transactions: Sequence[str], *, slot: str = "recorder") -> 
 
 
 def read_slot(dsn: str, slot: str) -> list[bytes]:
-    """XLogData messages of the slot, up to the Commit behind a message with prefix ``end``."""
+    """Return the slot's XLogData messages, up to the Commit after a message with prefix ``end``."""
     link = pq.PGconn.connect(psycopg.conninfo.make_conninfo(dsn, replication="database").encode())
     assert link.status == pq.ConnStatus.OK, link.error_message
     started = link.exec_(f"START_REPLICATION SLOT {slot} LOGICAL 0/0 ({PUBLICATION_OPTIONS})".encode())

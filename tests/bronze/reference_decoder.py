@@ -1,6 +1,6 @@
-"""A decoder that is obviously right and slow: one message after another, one byte after another.
+"""A slow and obviously correct decoder: message by message, byte by byte.
 
-What the columnar decoder must agree with. It shares no code with it but the names of the ops.
+The columnar decoder must produce equal rows. The two decoders share no code, only the names of the ops.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Tuple = tuple[list[str | None], list[int]]
-"""Values of a tuple, and the places of those that were not sent."""
+"""Values of a tuple, and the positions of the values that the server did not send."""
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass
 class Cursor:
-    """Reads a message from the front."""
+    """A reader of one message from front to back."""
 
     data: bytes
     at: int = 0
@@ -62,7 +62,7 @@ class Cursor:
 
 @dataclass
 class ReferenceDecoder:
-    """Collects all rows of a stream, the open transaction's included."""
+    """A collector of all rows of a stream, including the rows of the open transaction."""
 
     selected: Callable[[TableName], bool]
     table_name: type[TableName]

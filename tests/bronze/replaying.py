@@ -1,4 +1,4 @@
-"""Bronze folded in plain Python, and the source as text: what tests of the reader compare.
+"""Bronze folded in plain Python, and the source as text, for comparison in the reader's tests.
 
 The fold is the contract of `bronze.changes` in its plainest form: the newest complete snapshot, then every
 later change in order.
@@ -38,9 +38,9 @@ Row = dict[str, str | None]
 
 
 def source_of(dsn: str, *, timing: Timing | None = None, **more: Any) -> SourceSettings:
-    """Settings of a source in a test's own database, with other patience where it is given.
+    """Return settings of a source in a test's own database, optionally with different timeouts.
 
-    The slot is named after the database, for slots are the server's.
+    The slot carries the database's name, because all databases of a server share the names of slots.
     """
     name = (
         dsn.rpartition("/")[2].partition("dbname=")[2].split()[0]
@@ -52,15 +52,15 @@ def source_of(dsn: str, *, timing: Timing | None = None, **more: Any) -> SourceS
 
 
 def session(source: SourceSettings) -> psycopg.Connection[Any]:
-    """An application's own connection, with nothing pinned."""
+    """Open a connection as an application does, without the pinned settings of the reader."""
     assert source.dsn is not None
     return psycopg.connect(source.dsn.get_secret_value(), autocommit=True)
 
 
 def execute(source: SourceSettings, *statements: str) -> None:
-    """Run statements, each as a transaction of its own.
+    """Run statements, each in its own transaction.
 
-    The walsender of a reader that has ended may hold its slot for a moment longer; that is waited for.
+    After a reader ended, its walsender may hold the slot a moment longer; a drop of the slot is retried.
     """
     deadline = time.monotonic() + 20
     with session(source) as connection:
@@ -77,7 +77,7 @@ def execute(source: SourceSettings, *statements: str) -> None:
 
 
 def fetch(source: SourceSettings, query: str, *parameters: Any) -> Any:
-    """The only value of a query."""
+    """Return the only value of a query."""
     with session(source) as connection:
         row = connection.execute(query.encode(), parameters).fetchone()
     assert row is not None
@@ -85,7 +85,7 @@ def fetch(source: SourceSettings, query: str, *parameters: Any) -> Any:
 
 
 def current_lsn(connection: psycopg.Connection[Any]) -> Lsn:
-    """Where the server's log ends now."""
+    """Return the current end of the server's log."""
     row = connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()
     assert row is not None
     return Lsn.parse(row[0])
@@ -102,7 +102,7 @@ def make_reader(
     progress: Callable[[dict[str, Any]], None] | None = None,
     executors: ExecutorsAtHand | None = None,
 ) -> Reader:
-    """A reader with fast commits."""
+    """Create a reader with fast commits."""
     return Reader(
         pipeline,
         source,
@@ -118,7 +118,7 @@ def make_reader(
 def read_all(
     source: SourceSettings, lake_path: str, *, stop: threading.Event | None = None, **more: Any
 ) -> Reader:
-    """Run a reader until bronze holds everything that is in the log now."""
+    """Run a reader until bronze holds the whole current log."""
     with connect(source) as connection:
         until = current_lsn(connection)
     reader = make_reader(source, lake_path, **more)
@@ -127,19 +127,19 @@ def read_all(
 
 
 def read_snapshot(lake: Lake, table: TableName) -> Lsn | None:
-    """LSN of the newest complete snapshot of a table in this lake; None where it has none."""
+    """Return the LSN of a table's newest complete snapshot in this lake; None without a snapshot."""
     changes = delta.open_table(delta.location(lake, "bronze", CHANGES))
     return None if changes is None else snapshot_of(changes, table)
 
 
 def bronze_rows(lake_path: str) -> list[dict[str, Any]]:
-    """All rows of `bronze.changes`, in order."""
+    """Return all rows of `bronze.changes`, in order."""
     rows = DeltaTable(f"{lake_path}/bronze/changes").to_pyarrow_dataset().to_table().to_pylist()
     return sorted(rows, key=lambda row: (row["commit_lsn"], row["op"] != "snapshot", row["seq"]))
 
 
 def assert_each_change_once(rows: Sequence[dict[str, Any]]) -> None:
-    """(commit_lsn, seq) is unique among stream rows, has no holes, and each transaction has its end."""
+    """Check that (commit_lsn, seq) of stream rows is unique and gapless, and that each transaction ends."""
     stream = [row for row in rows if not row["op"].startswith("snapshot")]
     places = [(row["commit_lsn"], row["seq"]) for row in stream]
     assert len(places) == len(set(places)), "a change is in bronze twice"
@@ -157,7 +157,7 @@ def replay(
     changes: Sequence[dict[str, Any]],
     shapes: Sequence[Relation] | None = None,
 ) -> list[Row]:
-    """The rows that bronze's changes say a table has; the shapes are read where they are not given."""
+    """Return the rows of a table after bronze's changes; read the shapes unless the caller passes them."""
     rows = [row for row in changes if (row["table_schema"], row["table_name"]) == (table.schema, table.name)]
     shapes = read_relations(Lake(lake_path)) if shapes is None else shapes
     key = next(each.key for each in reversed(shapes) if each.table == table)
@@ -204,7 +204,7 @@ def _named(row: dict[str, Any], values: list[str | None] | None) -> Row | None:
 def source_rows(
     source: SourceSettings, table: TableName, session: psycopg.Connection[Any] | None = None
 ) -> list[Row]:
-    """The rows of a table as PostgreSQL prints them, without those of tables that inherit from it."""
+    """Return the rows of a table as PostgreSQL prints them, without rows of inheriting tables."""
     with nullcontext(session) if session is not None else connect(source) as connection:
         row = connection.execute(
             "SELECT relkind FROM pg_class WHERE oid = %s::regclass", [table.quoted]
@@ -230,7 +230,7 @@ def source_rows(
 
 
 def added_defaults(connection: psycopg.Connection[Any], table: TableName) -> Row:
-    """What rows from before an ADD COLUMN hold there: PostgreSQL gives them the default without an event."""
+    """Return the defaults of added columns: PostgreSQL fills older rows with them and sends no event."""
     rows = connection.execute(
         "SELECT attname, (attmissingval::text::text[])[1] FROM pg_attribute "
         "WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped AND atthasmissing",
@@ -247,7 +247,7 @@ def assert_bronze_equals_source(
     shapes: Sequence[Relation] | None = None,
     session: psycopg.Connection[Any] | None = None,
 ) -> None:
-    """Every table, folded from bronze (whose rows and shapes may be given), is what PostgreSQL holds."""
+    """Compare every table, folded from bronze, with PostgreSQL; read bronze unless rows are passed."""
     changes = bronze_rows(lake_path) if changes is None else changes
     with nullcontext(session) if session is not None else connect(source) as connection:
         for name in tables:

@@ -1,4 +1,4 @@
-"""A reader on a thread beside the test, and what tests wait for."""
+"""A reader on a thread of the test, and waits for its progress."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
 
 
 class Running:
-    """A reader on a thread, until the block ends."""
+    """A reader that runs on a thread until the block ends."""
 
     def __init__(self, source: SourceSettings, lake_path: str, **more: Any) -> None:
         self.reader = make_reader(source, lake_path, **more)

@@ -1,9 +1,9 @@
-"""Histories of real tables whose rows and shapes change in one transaction: told ones, and random ones.
+"""Histories of real tables whose rows and shapes change within one transaction: stories and random ones.
 
-Random ones may also hold what the log says nothing of: types, storage, partitions, the publication.
+Random histories may also contain changes that the log omits: types, storage, partitions, the publication.
 
-A history keeps only what it needs to write valid SQL: names and types of columns, ids in use, the key. What
-the rows are is the server's to say.
+A history records only the state that valid SQL needs: names and types of columns, used ids, the key. The
+server alone holds the rows.
 """
 
 from __future__ import annotations
@@ -20,47 +20,47 @@ KINDS: Final = (
     "add", "away", "case", "drop", "identity", "key", "out", "partitions", "passed on", "rename", "retype",
     "root identity", "swap", "tables", "truncate", "widen",
 )  # fmt: skip
-"""What may happen to a table beside changes of rows; each can be left out.
+"""Kinds of changes to a table, in addition to changes of rows; a test may exclude each kind.
 
-``away``: renamed and back; ``out``: the same, by a name that the pipeline's patterns leave out; ``case``: a
-column's name changes its case alone; ``passed on``: a column is dropped and its name given to another one;
-``root identity``: that of a partitioned table's root is not that of its partitions; ``tables``: another table
-with the same rows takes the name.
+``away``: renamed and back; ``out``: renamed to a name outside the pipeline's patterns, and back; ``case``: a
+column's name changes only its case; ``passed on``: a column is dropped and a new column gets its name;
+``root identity``: a partitioned table's root has a different identity from its partitions; ``tables``: a
+second table with equal rows replaces the table under its name.
 """
 
 UNLOGGED_KINDS: Final = (
     "attributes", "children", "deep", "filter", "grant", "labels", "not null", "operations", "parts",
     "publication", "schema", "third", "type name", "unlogged", "vacuum", "volatile",
 )  # fmt: skip
-"""Statements of which the log says nothing, each of which can be left out.
+"""Kinds of statements that the log omits; a test may exclude each kind.
 
-``children``: a table inherits from it, has rows of its own outside the patterns, and leaves; ``deep``: a
-partition has partitions; ``parts``: a partition is attached, emptied or rewritten; ``third``: another one
-comes and goes; ``publication``: the table is out of it while rows change; ``filter``: it is in it for some
-rows; ``operations``: the publication lacks updates; ``grant`` and ``not null``: columns' rows in the catalog
-are new, and no value is; ``schema``: the table is in another schema; ``type name``: its type is called
-otherwise; ``unlogged``: out of the publication, and its rows are not logged; ``volatile``: a column comes
-with a value for each row.
+``children``: a table outside the patterns inherits from the table, has rows, and is detached or dropped;
+``deep``: a partition has partitions; ``parts``: a partition is detached and attached, emptied or rewritten;
+``third``: a third partition is created and dropped; ``publication``: the table leaves the publication while
+rows change; ``filter``: the publication contains only some rows; ``operations``: the publication contains
+only inserts; ``grant`` and ``not null``: the columns' catalog rows change, but no value; ``schema``: the
+table moves to another schema; ``type name``: the table's type is renamed; ``unlogged``: the table leaves the
+publication, and its rows are not logged; ``volatile``: a new column has a different default in each row.
 """
 
 ELSEWHERE: Final = "elsewhere"
-"""A schema that the pipeline's patterns leave out; the test makes it."""
+"""A schema outside the pipeline's patterns; the test creates it."""
 
 AWAY: Final = "away_"
-"""Begins the names that the pipeline's patterns leave out."""
+"""Prefix of names outside the pipeline's patterns."""
 
 _STORIES: Final = Path(__file__).parent / "shapes_within_transactions.sql"
 _NAMES: Final = ("a", "b", "c", "d", "e", "f")
 _TYPES: Final = ("text", "text", "int", "numeric(8,2)")
 _FREE_IDS: Final = range(1, 13)
 _THIRD: Final = 9
-"""The least id of the partition that comes and goes."""
+"""The smallest id in the partition that is created and dropped."""
 _OF_CHILD: Final = 100
-"""What ids of a child's rows begin after."""
+"""Number below the ids of a child's rows."""
 
 
 def stories() -> dict[str, list[list[str]]]:
-    """By the table of each story, its windows: how it begins, then transactions parted by empty lines."""
+    """Return the windows of each story by table name: the setup first, then the transactions."""
     found = {}
     for story in _STORIES.read_text().split("=== ")[1:]:
         name, _, text = story.partition("\n")
@@ -73,28 +73,28 @@ def stories() -> dict[str, list[list[str]]]:
 
 @dataclass
 class History:
-    """One table.
+    """The history of one table.
 
     Attributes:
-        name: of the table, between transactions.
-        rng: decides.
-        kinds: of `KINDS`, those that may happen.
-        here: its name now.
-        columns: type by name, those beside ``id`` and ``code``.
-        ids: in use.
-        key: ``id`` or ``code``.
-        made_again: whether another table took the name; its constraints are called otherwise.
-        partitioned: whether it has partitions, by id.
+        name: the table's name between transactions.
+        rng: random generator behind every choice.
+        kinds: kinds that may occur, of `KINDS` and `UNLOGGED_KINDS`.
+        here: the table's current name.
+        columns: type by name of the columns other than ``id`` and ``code``.
+        ids: ids of the table's current rows.
+        key: column of the key, ``id`` or ``code``.
+        made_again: whether a second table took the name; its constraints have different names.
+        partitioned: whether the table has partitions by id.
         deep: whether the first partition has partitions itself.
         identity: replica identity of the partitions, as SQL.
-        third: whether the partition of the greatest ids is there.
-        labels: of the enum that its column ``mood`` has, those that a transaction may use; empty: no column.
+        third: whether the partition of the greatest ids exists.
+        labels: labels of the enum of column ``mood`` that a transaction may use; empty: no such column.
         added: labels that the next transaction may use.
-        attributes: of the composite that its column ``pair`` has.
-        mood: name of the enum.
-        child: rows of the table that inherits from it; None where none does.
-        everywhere: the publication is one of all tables, or of the schema, and names none.
-        statements: of the present transaction.
+        attributes: attributes of the composite type of column ``pair``.
+        mood: current name of the enum type.
+        child: number of rows inserted into the inheriting table; None without such a table.
+        everywhere: the publication covers all tables or the schema, and names no table.
+        statements: statements of the current transaction.
     """
 
     name: str
@@ -119,7 +119,7 @@ class History:
     codes: int = 0
 
     def begin(self) -> list[str]:
-        """The table, and its first rows."""
+        """Create the table and its first rows."""
         self.here, self.columns = self.name, {"a": "text", "b": "text", "c": "int"}
         share = 0.5 if "parts" in self.kinds else 0.2
         self.partitioned = "partitions" in self.kinds and self.rng.random() < share
@@ -157,7 +157,7 @@ class History:
         return ["; ".join(self.statements)]
 
     def transactions(self) -> list[str]:
-        """Some transactions; after some of them nobody writes, so that no message tells the shape of then."""
+        """Return some transactions; often no write follows, so no message carries the newest shape."""
         found = []
         for _ in range(self.rng.randint(1, 3)):
             self.statements = []
@@ -217,12 +217,12 @@ class History:
         self.statements.append(f"INSERT INTO {self.here} ({names}) VALUES ({values})")
 
     def _free(self) -> list[int]:
-        """Ids that no row has, and of which there is a partition."""
+        """Return unused ids for which a partition exists."""
         lacks = self.partitioned and "third" in self.kinds and not self.third
         return [one for one in _FREE_IDS if one not in self.ids and (one < _THIRD or not lacks)]
 
     def _of_own_types(self) -> dict[str, str]:
-        """Values of the columns whose types are the history's."""
+        """Return values for the columns of the history's own types."""
         found = {}
         if self.labels and self.rng.random() < 0.6:
             one, other = (self.rng.choice(self.labels) for _ in range(2))
@@ -286,7 +286,7 @@ class History:
         self.statements.append(f"ALTER TABLE {self.here} {action}")
 
     def _out_of_line(self, name: str) -> None:
-        """A long text of the column is stored apart, and not sent again where it did not change."""
+        """Store long values of the column out of line: PostgreSQL does not send an unchanged value again."""
         self._alter(f"ALTER {_quoted(name)} SET STORAGE EXTERNAL")
 
     def _add(self, name: str | None = None) -> None:
@@ -303,7 +303,7 @@ class History:
             self._out_of_line(name)
 
     def _add_volatile(self) -> None:
-        """PostgreSQL writes the table anew with a value for each row, and the log has none of it."""
+        """Add a column with a different default per row; PostgreSQL rewrites the table without a log entry."""
         free = [one for one in _NAMES if one not in {known.lower() for known in self.columns}]
         if free:
             name = self.rng.choice(free)
@@ -322,7 +322,7 @@ class History:
         return name
 
     def _pass_on(self) -> None:
-        """A column is dropped, and another one gets its name."""
+        """Drop a column and add a new column with its name."""
         name = self._drop_one()
         if name is not None:
             self._add(name)
@@ -350,7 +350,7 @@ class History:
             self._alter(f"RENAME x TO {_quoted(other)}")
 
     def _retype(self) -> None:
-        """Another type: PostgreSQL writes the table anew, and the log has none of it."""
+        """Change a column's type: PostgreSQL rewrites the table without a log entry."""
         if self.columns:
             name, type_ = self.rng.choice(sorted(self.columns)), self.rng.choice(_TYPES)
             self.columns[name] = type_
@@ -370,7 +370,7 @@ class History:
     # ------------------------------------------------------------------------------------------------------
 
     def _labels(self) -> None:
-        """Labels trade their names, or one is added, or is called otherwise for good or for a while."""
+        """Swap two labels, add a label, or rename a label permanently or temporarily."""
         alter = f"ALTER TYPE {self.mood}"
         one, other = self.rng.sample(self.labels, 2)
         self.codes += 1
@@ -394,7 +394,7 @@ class History:
                 self.statements.append(f"{alter} RENAME VALUE '{new}' TO '{one}'")
 
     def _attributes(self) -> None:
-        """An attribute comes or goes, or makes room for one of its name."""
+        """Add an attribute, drop an attribute, or drop an attribute and add it again."""
         alter = f"ALTER TYPE {self.name}_pair"
         if len(self.attributes) > 1 and self.rng.random() < 0.6:
             gone = self.attributes.pop(self.rng.randrange(len(self.attributes)))
@@ -408,7 +408,7 @@ class History:
             self.statements.append(f"{alter} ADD ATTRIBUTE z{self.codes} int")
 
     def _parts(self) -> None:
-        """A partition comes, goes, is detached and attached, or loses its rows."""
+        """Create or drop a partition, detach and attach it, empty it, or rewrite it."""
         if not self.partitioned:
             return
         several = "third" in self.kinds
@@ -438,7 +438,7 @@ class History:
                 self._make_third()
 
     def _places(self) -> list[tuple[str, str, str, str]]:
-        """Partitions, with the table that each is one of, and their bounds."""
+        """Return the partitions, each with its parent table and its bounds."""
         top = str(_THIRD) if "third" in self.kinds else "MAXVALUE"
         found = [("p1", self.here, "5", top)]
         if self.third:
@@ -449,7 +449,7 @@ class History:
         return [(f"{self.name}_{part}", of, low, high) for part, of, low, high in found]
 
     def _make_third(self) -> None:
-        """The partition is filled, and perhaps emptied and filled again, or not logged when it is filled."""
+        """Create and fill the partition; then perhaps empty and refill or drop it, or create it unlogged."""
         part = f"{self.name}_p2"
         how = self.rng.choice(["plain", "emptied", "unlogged", "came and went"])
         logged = "UNLOGGED " if how == "unlogged" else ""
@@ -496,7 +496,7 @@ class History:
         ]
 
     def _operations(self) -> None:
-        """Every table of the publication is copied again, so it happens rarely."""
+        """Publish only inserts for a while. Rarely, because the reader then copies every table again."""
         if self.rng.random() > 0.1:
             return
         self.statements.append("ALTER PUBLICATION smelt SET (publish = 'insert')")
@@ -520,7 +520,7 @@ class History:
             self.statements.append(f"GRANT SELECT ({name}) ON {self.here} TO PUBLIC")
 
     def _not_null(self) -> None:
-        """For a while: rows that come later may lack a value."""
+        """Forbid NULL in a column for a while, then allow NULL again."""
         if self.columns:
             name = self.rng.choice(sorted(self.columns))
             value = "'0'" if self.columns[name] == "text" else "0"
@@ -537,7 +537,7 @@ class History:
         self.mood = new
 
     def _children(self) -> None:
-        """A child comes, gets rows, leaves and returns, or is gone; statements on the table reach it, too."""
+        """Add rows to an inheriting table, then perhaps detach and attach it again, and drop it."""
         child = f"{AWAY}{self.name}_child"
         if self.partitioned:
             return
@@ -578,7 +578,7 @@ class History:
             self.here = name
 
     def _move_away(self) -> None:
-        """To another schema; back at the end of the transaction, if not before."""
+        """Move the table to another schema, until the end of the transaction at the latest."""
         self._to(self.name)
         if self.rng.random() < 0.7:
             self._alter(f"SET SCHEMA {ELSEWHERE}")
@@ -591,7 +591,7 @@ class History:
         self._to(f"{AWAY}{self.name}" if self.here == self.name else self.name)
 
     def _swap_tables(self) -> list[str]:
-        """Another table is filled and takes the name."""
+        """Fill a second table and give it the table's name."""
         self.made_again = True
         dropped = []
         if self.child is not None:

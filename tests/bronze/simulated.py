@@ -1,4 +1,4 @@
-"""Hours that pass in no time: an event whose waits end at once, and the attempts that pauses allow."""
+"""Simulated hours: an event whose waits end immediately, and the number of attempts that pauses allow."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ TWO_HOURS: Final = 7200.0
 
 
 class SimulatedHours(threading.Event):
-    """A stop that is set once its waits add up to some time, or are more than there may be.
+    """A stop event that is set after a total waiting time or a maximum number of waits.
 
     Attributes:
-        pauses: seconds of each wait.
+        pauses: duration of each wait in seconds.
     """
 
     def __init__(self, seconds: float = TWO_HOURS, most: int = 1000) -> None:
@@ -36,7 +36,7 @@ class SimulatedHours(threading.Event):
 
 
 def most_attempts(timing: Timing, seconds: float = TWO_HOURS) -> int:
-    """Attempts in this time where each pause is the shortest of its curve: half of the whole one."""
+    """Return the number of attempts in this time if every pause is shortest: half of its full length."""
     passed, pause, attempts = 0.0, timing.retry_first, 1
     while passed < seconds:
         passed += pause / 2

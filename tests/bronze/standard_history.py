@@ -1,8 +1,8 @@
-"""One history of everything a reader meets, played once; and how often a reader can read it anew.
+"""One history of every situation a reader meets: played once, read many times.
 
-The history lies in the log after a slot that is kept where it was. Each reading gets a copy of that slot and
-of the lake as it was then, so that it meets the same log again in about a second. What needs a living server
-(the copy of a table in the middle) is done by the reader itself each time.
+The log holds the history after a slot that never advances. Each reading copies the slot and the lake of that
+moment, so each reading receives the same log again in about a second. The copy of a table in the middle needs
+a live server; the reader makes this copy anew in each reading.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ IMPATIENT: Final = Timing(
     look=0.5,
     last_words=1.0,
 )
-"""Each answer that the cases bring late comes too late."""
+"""Timeouts that every answer of a *late* fault exceeds."""
 
 _SMALL: Final = {
     "deltasmelt.bronze.stream.session.WRITE_BYTES": 40_000,
@@ -78,7 +78,7 @@ _SMALL: Final = {
 
 
 def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What happens now and then happens within a hundred transactions."""
+    """Lower thresholds so that rare events happen within a hundred transactions."""
     for name, value in _SMALL.items():
         monkeypatch.setattr(name, value)
 
@@ -107,18 +107,18 @@ def _statements() -> Iterator[str]:
 
 @dataclass
 class Outcome:
-    """What a reading under a fault came to."""
+    """The result of a reading under a fault."""
 
     guard: SourceAndLake
     error: BaseException | None
 
 
 class History:
-    """The history on a database, and readings of it.
+    """The history in a database, and readings of the history.
 
     Args:
-        dsn: an empty database's.
-        folder: for the lakes.
+        dsn: DSN of an empty database.
+        folder: parent folder for the lakes.
     """
 
     def __init__(self, dsn: str, folder: Path) -> None:
@@ -150,11 +150,11 @@ class History:
 
     @property
     def newest(self) -> str:
-        """The lake of the newest reading."""
+        """Return the lake of the newest reading."""
         return str(self._lake)
 
     def read(self, case: Case | None) -> Outcome:
-        """Read the history to its end, or to a kill, in a lake of its own."""
+        """Read the history into a new lake, until its end or a kill."""
         number = next(self._numbers)
         self._lake = self._folder / f"lake-{number}"
         shutil.copytree(self._folder / "begin", self._lake)
@@ -170,7 +170,7 @@ class History:
         return Outcome(guard, error)
 
     def check(self, outcome: Outcome, case: Case) -> None:
-        """Go on without faults to the end; then bronze is the log, and nothing else is left."""
+        """Continue without faults to the end; then compare bronze with the log and find no leftovers."""
         assert outcome.guard.confirmed_too_far == []
         if outcome.guard.killed:
             # None: it was about to end, and its last words were what the kill met.
@@ -237,7 +237,7 @@ class History:
 
 
 def assert_every_file_is_named(lake: str) -> None:
-    """Each parquet file of the log's folder is one that a version names, or named."""
+    """Check that a current or older version names each parquet file of `bronze.changes`."""
     table = DeltaTable(f"{lake}/bronze/changes")
     named = {Path(uri).name for uri in table.file_uris()}
     joined = set(table.vacuum(0, dry_run=True, enforce_retention_duration=False))

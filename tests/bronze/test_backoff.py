@@ -1,4 +1,4 @@
-"""Pauses grow, and what fails for a while is tried again."""
+"""Pauses grow, and a temporary failure is retried."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""TLS in front of a server that was built without it: answers libpq's SSLRequest, then passes bytes on.
+"""TLS before a server without TLS: the front answers libpq's SSLRequest and then forwards bytes.
 
-What this shows is our side and libpq's: which certificate is accepted, which is shown, how failures are
-told. Whom a server takes a client certificate for (``cert`` in pg_hba.conf) shows only one with TLS itself.
+The front shows the behaviour of the client and libpq: which certificates libpq accepts and presents, and how
+failures are reported. Only a server with TLS maps client certificates to roles (``cert`` in pg_hba.conf).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _SSL_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
 
 
 class TlsFront:
-    """Listens on a free port of 127.0.0.1 until the block ends.
+    """A listener on a free port of 127.0.0.1 until the block ends.
 
     Args:
-        server: certificate to show.
-        port: of the server behind.
-        clients: authority that a client's certificate must come from; None: none is asked for.
+        server: certificate that the front presents.
+        port: port of the server behind.
+        clients: authority that must have issued a client's certificate; None: clients need no certificate.
 
     Attributes:
-        clients_seen: common names of the certificates that clients have shown.
+        clients_seen: common names of the certificates that clients presented.
     """
 
     def __init__(self, server: Certificate, port: int, *, clients: Path | None = None) -> None:
@@ -74,7 +74,7 @@ class TlsFront:
 
 
 def _pass_on(outside: ssl.SSLSocket, inside: socket.socket) -> None:
-    """Both ways in one thread, because an SSL object must not be used by two."""
+    """Forward both directions in one thread, because two threads must not share an SSL object."""
     while True:
         readable: list[socket.socket] = [outside]
         if not outside.pending():

@@ -1,4 +1,4 @@
-"""A PostgreSQL that was built with TLS, where this machine has one; the embedded one was built without."""
+"""A PostgreSQL of this machine that was built with TLS, if installed; the embedded server has no TLS."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/
 
 
 def installation_with_tls() -> Path | None:
-    """Installation folder of the newest server from 14 on that offers TLS; None where there is none."""
+    """Return the folder of the newest installed server from 14 on with TLS; None without such a server."""
     candidates = {path for pattern in _FOLDERS for path in Path("/").glob(pattern.lstrip("/"))}
     if found := shutil.which("postgres"):
         candidates.add(Path(found).resolve().parent)
@@ -33,12 +33,11 @@ def installation_with_tls() -> Path | None:
 
 
 class TlsServer(EmbeddedServer):
-    """As the embedded server, with binaries of this machine and TLS switched on.
+    """An embedded server with the machine's binaries and TLS enabled.
 
     Args:
-        installation: see `installation_with_tls`.
-        certificate: of the server.
-        clients: authority that vouches for clients' certificates.
+        installation: folder from `installation_with_tls`, with ``bin/``.
+        clients: authority that issues the clients' certificates.
     """
 
     def __init__(self, installation: Path, certificate: Certificate, clients: Path) -> None:

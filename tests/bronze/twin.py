@@ -1,4 +1,4 @@
-"""A server whose files are copied and put back: a restored disk, a clone, a standby that lagged behind."""
+"""A server whose files are copied and later restored: a restored disk, a clone, or a standby that lagged."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class Twin:
-    """A server, and a copy of its files as of one moment that can take its place.
+    """A server, and a copy of its files from one moment that can replace the server.
 
     Args:
-        folder: for the copy.
-        version: of PostgreSQL.
+        folder: parent folder of the copy.
+        version: major version of PostgreSQL.
 
     Attributes:
-        server: the one that answers.
+        server: the server that currently answers.
     """
 
     def __init__(self, folder: Path, version: Literal[16, 18] = 16) -> None:
@@ -31,7 +31,7 @@ class Twin:
         self.server.start()
 
     def copy(self, *, running: bool = False) -> None:
-        """Copy the files of the server, which is stopped for that, or runs on."""
+        """Copy the server's files, either while the server is stopped or while it runs."""
         if running:
             self._copy_while_running()
             return
@@ -40,7 +40,7 @@ class Twin:
         self.server.start()
 
     def _copy_while_running(self) -> None:
-        """Copy the files as `pg_backup_start` allows, with the slots in them."""
+        """Copy the files with `pg_backup_start`, including the slots."""
         with psycopg.connect(self.server.dsn(), autocommit=True) as connection:
             connection.execute("SELECT pg_backup_start('twin', true)")
             self._replace(self._copy, self.server.data)
@@ -56,7 +56,7 @@ class Twin:
         (self._copy / "postmaster.pid").unlink(missing_ok=True)
 
     def put_back(self, *, promoted: bool = False) -> None:
-        """Let the copy answer at the same address from now on: as it was, or promoted from a standby."""
+        """Replace the server by the copy at the same address, unchanged or promoted from a standby."""
         self.server.stop("immediate")
         self._replace(self.server.data, self._copy)
         if promoted:

@@ -1,4 +1,4 @@
-"""Writes pgoutput messages as a server would; for streams that no server of ours would send."""
+"""Writers of pgoutput messages in a server's format, for streams that none of the tests' servers sends."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 UNCHANGED = "\0unchanged"
-"""As a cell: an out-of-line value that was not sent."""
+"""A cell for an out-of-line value that the server did not send."""
 
 Cells = "Sequence[str | None]"
 
 
 def xlog(body: bytes, lsn: int = 0) -> bytes:
-    """XLogData around a pgoutput message."""
+    """Wrap a pgoutput message in XLogData."""
     return b"w" + struct.pack(">QQq", lsn, lsn, 777) + body
 
 
@@ -43,7 +43,7 @@ def relation(
     columns: Sequence[tuple[str, int, int, bool]],
     identity: str = "d",
 ) -> bytes:
-    """Columns are (name, type oid, typmod, in identity)."""
+    """Return a Relation message; each column is (name, type oid, typmod, in identity)."""
     body = b"R" + struct.pack(">I", relation_id) + schema.encode() + b"\0" + name.encode() + b"\0"
     body += identity.encode() + struct.pack(">H", len(columns))
     for column, oid, typmod, key in columns:
@@ -52,7 +52,7 @@ def relation(
 
 
 def plain_relation(relation_id: int, name: str, columns: Sequence[str], schema: str = "public") -> bytes:
-    """A relation of text columns whose key is the first."""
+    """Return a Relation message of text columns with the first column as the key."""
     return relation(relation_id, schema, name, [(column, 25, -1, i == 0) for i, column in enumerate(columns)])
 
 

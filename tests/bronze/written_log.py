@@ -1,8 +1,8 @@
-"""A log that is known beforehand, and a reader of it without a server: stream, sink, control tables.
+"""A log with known contents, and its reader without a server: stream, sink, control tables.
 
-What PostgreSQL does is done here by `Server`: it sends transactions whole and in order, from where it is
-asked, but never from before what was confirmed to it. So what is confirmed and not in bronze is lost, as
-it would be.
+`Server` plays PostgreSQL's part: the server sends whole transactions in order from the requested position,
+but never from before the confirmed position. So a confirmed change that bronze lacks is lost, as with
+PostgreSQL.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MOMENT = datetime(2026, 11, 22, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Transaction:
-    """Messages of one transaction, in the parts in which they arrive."""
+    """The messages of one transaction, grouped into the parts in which they arrive."""
 
     commit_lsn: int
     parts: list[list[bytes]]
@@ -65,7 +65,7 @@ class Transaction:
 
 
 def transaction(lsn: int, rows: int, *, columns: int = 1, parts: int = 1, size: int = 10) -> Transaction:
-    """Inserts into a table with so many columns, arriving in so many parts."""
+    """Return inserts into a table with `columns` columns, arriving in `parts` parts."""
     shape = wire.plain_relation(1, "items", [f"c{number}" for number in range(columns)])
     cells = [f"{lsn}-{row}".ljust(size, ".") for row in range(rows)]
     inserts = [wire.insert(1, [cell] * columns, lsn) for cell in cells]
@@ -94,7 +94,7 @@ class Server:
     on_confirm: Callable[[Lsn], None] | None = None
 
     def batches(self, start: Lsn) -> list[Batch]:
-        """What is sent to who asks for the stream from `start` on; then a keepalive."""
+        """Return the batches that the server sends from `start` on, then a keepalive."""
         begin = max(start, self.confirmed)
         sent = [
             Batch([Block.of(part)], sum(map(len, part)))
@@ -107,7 +107,7 @@ class Server:
 
 
 class ScriptedReceiver:
-    """Brings what a server sends, batch by batch."""
+    """A receiver that returns a server's messages batch by batch."""
 
     def __init__(self, server: Server, start: Lsn) -> None:
         self._server = server
@@ -126,7 +126,7 @@ class ScriptedReceiver:
 
 
 class Process:
-    """One process of a reader: it opens the lake once, and begins a session anew after a fault that heals."""
+    """One process of a reader: opens the lake once, and starts a new session after each retryable fault."""
 
     def __init__(self, server: Server, lake_path: str) -> None:
         self._server = server
@@ -134,7 +134,7 @@ class Process:
         self._landing: Landing | None = None
 
     def run(self, *, sessions: int = 4) -> int:
-        """Read to the log's end; how many sessions it took."""
+        """Read to the log's end and return the number of sessions."""
         for number in range(1, sessions + 1):
             try:
                 with lake_failures("lake"):
@@ -182,7 +182,7 @@ def selected(_table: TableName) -> bool:
 
 
 def copy(landing: Landing) -> None:
-    """Take the other table, if it is not there, in the order in which `bronze.snapshot.workers` does it."""
+    """Copy the second table unless its copy exists, in the order of `bronze.snapshot.workers`."""
     sink = landing.sink
     if not sink.tables.needing_copy([COPIED]):
         return
@@ -199,7 +199,7 @@ def copy(landing: Landing) -> None:
 
 
 def expected(log: Sequence[Transaction]) -> list[tuple[Any, ...]]:
-    """The rows of `bronze.changes` that a log means, and those of the copied table."""
+    """Return the expected rows of `bronze.changes` for a log and for the copied table."""
     decoder = StreamDecoder(no_catalog, selected)
     rows = [row for each in log for part in each.parts for row in decoder.feed(part).changes.to_pylist()]
     snapshot = SnapshotRows(COPIED_SHAPE, SNAPSHOT, MOMENT)
@@ -212,6 +212,6 @@ def expected(log: Sequence[Transaction]) -> list[tuple[Any, ...]]:
 
 
 def plain(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """Rows without the time at which they came, in a fixed order."""
+    """Return rows without their arrival time, in a fixed order."""
     kept = [tuple((name, str(value)) for name, value in row.items() if name != "ingested_at") for row in rows]
     return sorted(kept)
