@@ -1,4 +1,4 @@
-"""What `make matrix` and `make lowest` take from the project file."""
+"""The versions that `make matrix` and `make lowest` read from the project file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`deltasmelt.open` in a session of somebody else's: what of a lake it shows, and what it leaves."""
+"""`deltasmelt.open` in a borrowed session: the tables that a lake shows, and the session afterwards."""
 
 from __future__ import annotations
 

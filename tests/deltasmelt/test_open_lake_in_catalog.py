@@ -1,4 +1,4 @@
-"""`deltasmelt.open` of a lake without a path: its tables are managed ones of a catalog."""
+"""`deltasmelt.open` of a lake without a path: all tables are managed tables of a catalog."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ print(SparkContext._active_spark_context)
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """A table of silver with two versions; a cut names the first."""
+    """Create a silver table with two versions, and a cut at the first version."""
     with reading(spark), lake_in_catalog(spark, tmp_path_factory.mktemp("named")) as made:
         spark.sql(f"CREATE TABLE {CATALOG}.silver.orders USING DELTA AS SELECT id FROM range(2)")
         spark.sql(f"INSERT INTO {CATALOG}.silver.orders SELECT id FROM range(2, 4)")
@@ -60,7 +60,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def file(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A pipeline file in a process that serves no catalog yet."""
+    """Write a pipeline file in a process without a session for the catalog."""
     monkeypatch.delitem(named_session._SESSIONS, CATALOG)
     (tmp_path / "pipeline.yml").write_text(FILE)
     return tmp_path / "pipeline.yml"

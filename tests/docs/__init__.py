@@ -1,4 +1,4 @@
-"""What the pages are checked against, and the parts of them that are made from the code.
+"""Checks of the pages against the code, and the parts of the pages that are generated from the code.
 
 In reading order: `reference` (options of commands, keys of the pipeline file), `blocks` (blocks of all
 pages).

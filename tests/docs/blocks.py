@@ -25,9 +25,9 @@ class Block:
 
     Attributes:
         page: path from the repository's root.
-        line: of its first line, from 1.
-        language: as after the fence; empty for an indented block.
-        text: without indentation.
+        line: number of its first line, from 1.
+        language: word after the fence; empty for an indented block.
+        text: the block's text without indentation.
     """
 
     page: str
@@ -40,12 +40,12 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """Every page that people read."""
+    """Return every page for readers."""
     return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(path: Path) -> list[Block]:
-    """The blocks of a page in order, fenced ones and indented ones."""
+    """Return the fenced and indented blocks of a page in order."""
     text = path.read_text(encoding="utf-8")
     page = str(path.relative_to(ROOT))
     found = [
@@ -61,12 +61,12 @@ def blocks(path: Path) -> list[Block]:
 
 
 def unfenced(text: str) -> str:
-    """A page's text with empty lines where it has fenced blocks."""
+    """Return a page's text with empty lines in place of fenced blocks."""
     return _FENCE.sub(lambda match: "\n" * match[0].count("\n"), text)
 
 
 def commands(block: Block) -> Iterator[list[str]]:
-    """The words behind `smelt` of each command line in a block, without what the shell does with them."""
+    """Return the words after `smelt` of each command line in a block, without the shell's syntax."""
     if block.language not in _SHELL:
         return
     for line in block.text.replace("\\\n", " ").splitlines():
@@ -75,7 +75,7 @@ def commands(block: Block) -> Iterator[list[str]]:
 
 
 def spans(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The same of commands in the text of a page, each with its line."""
+    """Return the words after `smelt` of each command in a page's text, with its line."""
     text = path.read_text(encoding="utf-8")
     for match in _SPAN.finditer(unfenced(text)):
         for words in _called(match[1].replace("\\|", "|")):

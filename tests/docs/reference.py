@@ -1,8 +1,8 @@
 """The generated parts of the pages: options of commands, keys of the pipeline file, columns of tables.
 
-`make reference` writes them; a test holds that nothing is out of date. The text comes from where the
-program takes it: Typer's parameters and the pydantic models. Only the meaning of a key is written by hand,
-in its last column.
+`make reference` writes these parts, and a test checks that they are current. The text comes from Typer's
+parameters and the pydantic models, as in the program. Only the last column of a key, its meaning, is written
+by hand.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"), (0.001,
 
 
 def options_page() -> str:
-    """The page of all commands with their arguments and options, in the order of `smelt --help`."""
+    """Return the page of all commands with their arguments and options, in the order of `smelt --help`."""
     root: Any = typer.main.get_command(app)
     parts = [
         "# Command line",
@@ -88,10 +88,10 @@ def _cell(text: str) -> str:
 
 
 def keys_table(page: str) -> str:
-    """The table of keys for a page: keys, types and defaults from the model, meanings as the page has them.
+    """Return a page's table of keys: keys, types and defaults from the model, meanings from the page.
 
     Raises:
-        KeyError: the page gives no meaning for a key.
+        KeyError: the page has no meaning for a key.
     """
     rows = [re.split(r"(?<!\\)\|", line) for line in page.splitlines() if line.startswith("| `")]
     meanings = {row[1].strip().strip("`"): row[-2].strip() for row in rows}
@@ -101,7 +101,7 @@ def keys_table(page: str) -> str:
 
 
 def keys(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, str, str]]:
-    """Every key of a section and of those in it: name, type in words, default as the file has it."""
+    """Return every key of a section and its subsections: name, type in words, default as in the file."""
     for name, field in model.model_fields.items():
         kind = field.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -161,10 +161,10 @@ def _default(value: Any, checks: list[Any], *, required: bool) -> str:
 
 
 def columns_table(name: str, rows: str) -> str:
-    """The table of a Delta table's columns: names and types from its schema, meanings as they are.
+    """Return a Delta table's table of columns: names and types from its schema, meanings from `rows`.
 
     Raises:
-        KeyError: there is no meaning for a column.
+        KeyError: `rows` has no meaning for a column.
     """
     meanings = dict(re.findall(r"^\| `(\w+)` \|.*\| ([^|]*) \|$", rows, re.MULTILINE))
     lines = ["| column | type | meaning |", "| --- | --- | --- |"]
@@ -187,7 +187,7 @@ def _sql_type(kind: pa.DataType) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Each page that holds generated text, as it should be."""
+    """Return the expected text of each page with generated parts."""
     page = KEYS.read_text(encoding="utf-8")
     tables = TABLES.read_text(encoding="utf-8")
     return {

@@ -1,4 +1,4 @@
-"""What the pages tell people to type: command lines parse, YAML fits the models, SQL the grammars."""
+"""Blocks that users copy from the pages: command lines parse, YAML fits the models, SQL fits the grammars."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROOT_COMMAND: Any = typer.main.get_command(app)
 ALL = [block for path in pages() for block in blocks(path)]
 COMMAND_LINE_ERROR: Any = typer.BadParameter.__mro__[2]
 OF_OTHERS = frozenset({"version", "primary_key", "soft_delete"})
-"""Keys of another program's file, which a page compares with ours."""
+"""Keys of a different program's file, which a page compares with deltasmelt's keys."""
 
 SPARK_PAGES = ("docs/silver.md", "docs/changes.md", "docs/how-to/notebook.md")
 NOT_SPARK = re.compile(
@@ -54,11 +54,11 @@ def is_of_spark(block: Block) -> bool:
 
 
 def refusal(words: list[str], *, template: bool) -> str | None:
-    """Why the command line would not parse; None if it does.
+    """Return the parser's error for a command line; None if the line parses.
 
     Args:
-        words: behind `smelt`.
-        template: words may be placeholders, or left out; only command and options have to be there.
+        words: the words after `smelt`.
+        template: whether words may be placeholders or absent; only command and options must exist.
     """
     names = [word for word in words if not word.startswith("-")]
     if not names or re.fullmatch(r"COMMAND|…|sql_shell", names[0]):
@@ -125,7 +125,7 @@ def test_every_code_that_is_explained_by_a_page_is_there() -> None:
 
 
 def steps() -> Iterator[tuple[str, str]]:
-    """Whole texts of YAML, each with a name; entries of `fields` continue the document before them."""
+    """Return whole YAML texts, each with a name; entries of `fields` continue the preceding document."""
     whole: dict[str, str] = {}
     last = ""
     for block in of("yaml"):
@@ -175,7 +175,7 @@ def test_every_language_of_a_block_is_checked_or_known() -> None:
 
 @pytest.mark.postgres
 def test_every_sql_block_for_the_source_is_postgresqls(database: str) -> None:
-    """PL/pgSQL parses the statements of a function's body when it is created, and runs none."""
+    """PL/pgSQL parses the statements of a function's body at its creation, and runs none."""
     wrong = []
     with psycopg.connect(database, autocommit=True) as connection:
         for block in of("sql"):

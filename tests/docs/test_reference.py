@@ -1,4 +1,4 @@
-"""The generated parts of the pages are up to date."""
+"""The generated parts of the pages are current."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages are plain English: no sentence, or part of one between colons and semicolons, is long."""
+"""The pages are plain English: no sentence is long, nor a part between colons and semicolons."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _END: Final = re.compile(r"(?<=[.!?:;])[\s*)]+")
 
 
 def sentences(text: str) -> Iterator[str]:
-    """The sentences of a page; code is one word, of a link its text counts."""
+    """Return the sentences of a page; code counts as one word, a link as its text."""
     prose = re.sub(r"`[^`]*`", "code", _NOT_PROSE.sub("\n\n", text))
     for part in _NEW.split(re.sub(r"\]\([^)]*\)", "]", prose)):
         yield from _END.split(" ".join(part.split()))

@@ -1,4 +1,4 @@
-"""The site: nothing comes from elsewhere, every page is in a list, the film shows what was recorded."""
+"""The site: pages load nothing from other hosts, the index lists every page, the film shows the recording."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DOCS = ROOT / "docs"
 
 @pytest.fixture
 def offline() -> Any:
-    """What `make docs` needs to be read offline; the module belongs to the site's own environment."""
+    """Load the module that makes the site readable offline; the module belongs to the site's environment."""
     spec = importlib.util.spec_from_file_location("offline", DOCS / "_sphinx" / "offline.py")
     assert spec is not None
     assert spec.loader is not None
@@ -32,7 +32,7 @@ def offline() -> Any:
 
 @pytest.fixture
 def foreign(offline: Any) -> Callable[[Path], list[str]]:
-    """The check that ends `make docs`."""
+    """Return the last check of `make docs`."""
     check: Callable[[Path], list[str]] = offline.foreign_resources
     return check
 

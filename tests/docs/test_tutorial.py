@@ -1,4 +1,4 @@
-"""The tutorial's first steps work as they stand: after its SQL, `init` and `check` find no error."""
+"""The tutorial's first steps work as printed: after its SQL, `init` and `check` find no error."""
 
 from __future__ import annotations
 

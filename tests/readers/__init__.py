@@ -1,1 +1,1 @@
-"""`make readers`: which readers read which of our tables, and whether they read them right."""
+"""`make readers`: the support of other readers for deltasmelt's tables, with every value compared."""

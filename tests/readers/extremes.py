@@ -1,8 +1,8 @@
-"""A silver table and a gold table that hold every type at its extremes, as the product itself writes them.
+"""A silver table and a gold table with every type at its extremes, written by the product itself.
 
-The values are PostgreSQL's own texts; each column repeats its list. `MOMENTS` are the years 1 and 9999, the
-days at which calendars changed, the ends of what 64 bits of nanoseconds hold, and microseconds that Delta's
-statistics, which have milliseconds, do not show.
+The values are PostgreSQL's own texts; each column repeats its list. `MOMENTS` contains the years 1 and 9999,
+the days of calendar changes, and the limits of 64-bit nanoseconds. `MOMENTS` also contains microseconds that
+Delta's statistics omit, because statistics have milliseconds.
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ TYPES: Final[dict[str, tuple[PgType, tuple[str | None, ...]]]] = {
     "span4": (_range("int4range", INT), ("[1,5)", "empty", "(,)")),
     "nothing": (TEXT, (None,)),
 }
-"""By column: its type, and PostgreSQL's texts of its least, greatest and oddest values."""
+"""Type of each column, with PostgreSQL's texts of its least, greatest and oddest values."""
 
 OWN_ROWS: Final = max(len(texts) for _, texts in TYPES.values()) + 1
-"""Rows of the table: each value of each column at least once, and one row of NULLs."""
+"""Number of rows: each value of each column at least once, and one row of NULLs."""
 
 _FIELDS: Final = "\n".join(f"  - {name}" for name in TYPES)
 _INNER: Final = ", ".join(["id", *TYPES])
@@ -113,7 +113,7 @@ fields:
 
 
 def moments(spark: SparkSession, lake: Lake) -> None:
-    """Write a table with one moment in each file: Delta's statistics say which files a condition needs."""
+    """Write a table with one timestamp per file: Delta's statistics decide which files a filter reads."""
     session, target = access_of(spark).child(), lake.sql("silver", "moments")
     rows = ", ".join(f"({number}, TIMESTAMP '{moment} UTC')" for number, moment in enumerate(MOMENTS))
     apart = f"SELECT /*+ REPARTITION_BY_RANGE({len(MOMENTS)}, id) */ * FROM VALUES {rows} AS t(id, at)"
@@ -123,7 +123,7 @@ def moments(spark: SparkSession, lake: Lake) -> None:
 
 
 def extremes(spark: SparkSession, lake: Lake) -> None:
-    """Fold the table into silver, and build the document from it."""
+    """Fold the table into silver, and build the document from silver."""
     columns = [("id", INT), *((name, type_) for name, (type_, _) in TYPES.items())]
     shape = relation("extremes", columns, ["id"], relation_id=1)
     bronze, control, settings = BronzeWriter(lake), ControlTables(lake), SilverSettings()

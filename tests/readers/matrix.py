@@ -1,7 +1,7 @@
-"""Each reader on each table of a lake that `tests.readers.tables` made, as a table of Markdown.
+"""Each reader on each table of the lake from `tests.readers.tables`, as a Markdown table.
 
-It runs in an environment of its own, with the readers alone, so it imports nothing of ours. Every row and
-every value is compared with Spark's. WRONG marks a reader that returned other rows and raised no error.
+The module runs in a separate environment with only the readers, so it imports no deltasmelt code. Every row
+and every value is compared with Spark's. WRONG marks a reader that returned different rows without an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def by_polars(path: str, since: int | None = None) -> pa.Table:
-    """Polars' own reader."""
+    """Read with Polars' own reader."""
     frame = pl.scan_delta(path)
     if since is not None:
         moment = pl.lit(since).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
@@ -32,7 +32,7 @@ def by_polars(path: str, since: int | None = None) -> pa.Table:
 
 
 def by_duckdb(path: str, since: int | None = None) -> pa.Table:
-    """DuckDB's extension, which it downloads at the first use."""
+    """Read with DuckDB's extension, which DuckDB downloads at the first use."""
     duckdb.sql("INSTALL delta; LOAD delta; SET TimeZone = 'UTC'")
     where = "" if since is None else f" WHERE at > make_timestamptz({since})"
     return pa.table(duckdb.sql(f"SELECT * FROM delta_scan('{path}'){where}").to_arrow_table())
@@ -47,7 +47,7 @@ READERS: dict[str, tuple[str, Callable[..., pa.Table]]] = {
 
 
 def outcome(reader: Callable[..., pa.Table], made: dict[str, Any]) -> str:
-    """One cell."""
+    """Return the text of one cell."""
 
     def without(path: str, since: int | None = None) -> pa.Table:
         table = reader(path, since)
@@ -66,7 +66,7 @@ def outcome(reader: Callable[..., pa.Table], made: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Print the matrix; an error where a reader gives other rows than Spark."""
+    """Print the matrix; return 1 if a reader returns different rows from Spark."""
     expected = json.loads((Path(sys.argv[1]) / "expected.json").read_text())
     heads = [f"{name} {version(package)}" for name, (package, _) in READERS.items()]
     sys.stdout.write(f"| table | rows | {' | '.join(heads)} |" + "\n")

@@ -1,7 +1,7 @@
-"""A lake with a table of every type at its extremes, one for each feature that silver's tables may have, and
-the rows that Spark reads in each.
+"""Build a lake for the readers, with the expected rows that Spark reads.
 
-`make readers` runs this, then `tests/readers/matrix.py` in an environment with the other readers.
+The lake has a table of every type at its extremes, and one table for each feature of silver's tables. `make
+readers` runs this module, then `tests/readers/matrix.py` in an environment with the other readers.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 
 SETTINGS: Final = SilverSettings(types={"public.variants.doc": "variant"})
 OWN: Final = "7, TIMESTAMP '2026-11-25 12:00:00 UTC', map('note', 'it''s')"
-"""Values of the columns that each silver table has beside the source's."""
+"""Values of the columns that each silver table adds to the source's columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A table of three columns, two of them everywhere alike.
+    """A table of up to three columns; the first two are equal in all tables.
 
     Attributes:
-        column: name and type of the third; None for a table without one.
-        value: of it in all rows, as Spark SQL.
-        then: name and type that it is altered to.
-        deleted: the condition of rows that are deleted.
+        column: name and type of the third column; None: two columns.
+        value: value of the third column in all rows, as Spark SQL.
+        then: name and type after a change of the third column.
+        deleted: condition of the rows that are deleted.
     """
 
     column: tuple[str, PgType] | None = None
@@ -66,7 +66,7 @@ CASES: Final = {
 
 
 def main() -> int:
-    """Make the lake below the folder that is named, and write what is in it to ``expected.json`` there."""
+    """Build the lake in the argument's folder, and write its contents to ``expected.json``."""
     folder = Path(sys.argv[1]).absolute()
     lake = Lake(path=str(folder / "lake"))
     spark = spark_session({"spark.driver.memory": "1g"})
@@ -100,9 +100,9 @@ def _made(spark: SparkSession, lake: Lake, name: str, case: Case) -> dict[str, o
 
 
 def _expected(spark: SparkSession, lake: Lake, layer: Layer, name: str) -> dict[str, object]:
-    """Return a table's place, all rows as Spark reads them, and the moments of the queries.
+    """Return a table's path, all rows as Spark reads them, and the timestamps of the queries.
 
-    Arrow has no type for a variant, so the matrix compares the other columns of such a table.
+    Arrow has no type for a variant, so the matrix compares the table's remaining columns.
     """
     frame = spark.sql(f"SELECT * FROM {lake.sql(layer, name)}")
     left_out = [one.name for one in frame.schema if one.dataType.simpleString() == "variant"]

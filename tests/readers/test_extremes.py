@@ -1,4 +1,4 @@
-"""What Spark writes, delta-rs, DataFusion and pyarrow read: every value of every type, also at its ends."""
+"""delta-rs, DataFusion and pyarrow read every value that Spark writes, for every type and its extremes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_value_of_every_type_is_read_by_other_readers(
 
 
 def test_files_are_left_out_by_moments_and_no_row_is_lost(lake: Lake, spark: SparkSession) -> None:
-    """Statistics have milliseconds: a reader that took them for the values would miss a file."""
+    """Statistics have milliseconds: a reader that treats a statistic as the exact value misses a file."""
     path = lake.uri("silver", "moments")
     expected = plain_rows(pa.table(spark.sql(f"SELECT * FROM {lake.sql('silver', 'moments')}").toArrow()))
     assert len(DeltaTable(path).file_uris()) == len(MOMENTS)

@@ -1,6 +1,7 @@
-"""Values as every reader must give them, and the readers that are in this project's own environment.
+"""The expected form of every reader's values, and the readers of this project's own environment.
 
-It runs also in the environment of `tests.readers.matrix`, so it imports nothing of ours.
+`tests.readers.matrix` imports this module in a separate environment, so the module imports no deltasmelt
+code.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
 Rows = list[dict[str, Any]]
 
 _PER_MICROSECOND: Final = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
-"""By unit of a timestamp: by what its number is multiplied and divided to be microseconds."""
+"""Factor and divisor that convert a timestamp of each unit to microseconds."""
 
 
 def plain_rows(table: pa.Table, key: str = "id") -> Rows:
-    """Return rows in the order of a key; each value as JSON holds it, with nothing lost.
+    """Return rows in the order of a key, with each value in a lossless JSON form.
 
-    Types that mean the same become the same, whatever the reader calls them; a moment is a number of
-    microseconds, so that no reader's range of years limits the comparison.
+    Equivalent types get equal forms under every reader's type names. A timestamp becomes a text with the
+    number of microseconds, so no reader's range of years limits the comparison.
     """
     columns = {name: plain(table[name]) for name in table.column_names}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
@@ -35,7 +36,7 @@ def plain_rows(table: pa.Table, key: str = "id") -> Rows:
 
 
 def plain(values: Any) -> list[Any]:
-    """Return the values of an Arrow array, or of a chunked one, as `plain_rows` has them."""
+    """Return the values of an Arrow array, chunked or not, in the form of `plain_rows`."""
     if isinstance(values, pa.ChunkedArray):
         return [value for chunk in values.chunks for value in plain(chunk)]
     if isinstance(values.type, pa.BaseExtensionType):
@@ -56,7 +57,7 @@ def _nested(values: Any) -> list[Any]:
 
 
 def _pairs(entries: Any) -> list[Any]:
-    """A map is a list of its keys and values; readers without maps give it so, in any order."""
+    """Return a map as a sorted list of keys and values: readers without maps return lists in any order."""
     return sorted(_nested(entries), key=lambda pair: str(pair["key"]))
 
 
@@ -86,7 +87,7 @@ def _scalar(value: Any) -> Any:
 
 
 def differences(found: Rows, expected: Rows) -> list[str]:
-    """Return what a reader gives otherwise than Spark, in words: rows, columns, values."""
+    """Return the differences between a reader and Spark in words: rows, columns, values."""
     if len(found) != len(expected):
         return [f"{len(found)} of {len(expected)} rows"]
     wrong: dict[str, str] = {}
@@ -101,8 +102,7 @@ def by_datafusion(path: str, since: int | None = None) -> pa.Table:
     """Read with delta-rs and its own query engine.
 
     Args:
-        path: of the table.
-        since: microseconds; rows whose column ``at`` is later. None: all rows.
+        since: return only rows whose column ``at`` is later, in microseconds; None: all rows.
     """
     query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(path))
     where = "" if since is None else f" WHERE at > to_timestamp_micros({since})"
@@ -110,13 +110,13 @@ def by_datafusion(path: str, since: int | None = None) -> pa.Table:
 
 
 def by_arrow(path: str, since: int | None = None) -> pa.Table:
-    """Read with delta-rs into pyarrow, and so pandas; a condition is tested against the statistics first."""
+    """Read with delta-rs into pyarrow, as pandas does; a filter uses the statistics first."""
     dataset = deltalake.DeltaTable(path).to_pyarrow_dataset()
     return dataset.to_table(filter=None if since is None else pc.field("at") > _at(since))
 
 
 def by_files(path: str, since: int | None = None) -> pa.Table:
-    """Read the files with pyarrow; of a table without deletion vectors that is the table."""
+    """Read the files with pyarrow; without deletion vectors the files are the table."""
     files = deltalake.DeltaTable(path).file_uris()
     table = pa.concat_tables(pq.read_table(file) for file in files)
     return table if since is None else table.filter(pc.field("at") > _at(since))
@@ -127,13 +127,13 @@ def _at(since: int) -> pa.Scalar:
 
 
 def microseconds(text: str) -> int:
-    """Return the microseconds since 1970 of a moment, as ISO 8601 in UTC has it."""
+    """Return the microseconds from 1970 to an ISO 8601 timestamp in UTC."""
     gone = datetime.fromisoformat(text).replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
     return (gone.days * 86_400 + gone.seconds) * 1_000_000 + gone.microseconds
 
 
 def compared(reader: Callable[..., pa.Table], path: str, expected: Rows, moments: Sequence[int]) -> list[str]:
-    """Return what a reader gives otherwise: of all rows, then of the rows after each moment."""
+    """Return a reader's differences for all rows, then for the rows after each timestamp."""
     found = differences(plain_rows(reader(path)), expected)
     for since in moments:
         later = [row["id"] for row in expected if row["at"] is not None and int(row["at"].split()[0]) > since]

@@ -1,4 +1,4 @@
-"""As of when silver and gold are shown together."""
+"""The moment at which silver and gold are shown together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def record(lake_path: str, **lsns: tuple[int, ...]) -> ControlTables:
-    """Cuts at these LSNs, an hour of commit time for each 100; a table's version is its LSN."""
+    """Record cuts at these LSNs, one hour of commit time per 100; a table's version equals its LSN."""
     control = ControlTables(Lake(path=lake_path))
     layers: tuple[Layer, ...] = ("silver", "gold")
     for layer in layers:

@@ -1,4 +1,4 @@
-"""Control tables that do not grow without end: cuts are thinned with their age, runs expire."""
+"""Control tables do not grow without bound: old cuts are thinned, and runs expire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The control tables of a lake in a store: by how few requests, and beside other processes."""
+"""The control tables of a lake in a store: few requests, correct in parallel with other processes."""
 
 from __future__ import annotations
 

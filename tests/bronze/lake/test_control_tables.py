@@ -1,4 +1,4 @@
-"""The control tables: cuts, errors and runs, written by several processes and read cheaply."""
+"""The control tables: several processes write cuts, errors and runs, and read them cheaply."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 MANY_FILES = 40
-"""Files of a table that a test joins; the product joins five times as many."""
+"""Number of files from which a test compacts a table; the product's number is five times as large."""
 
 
 def cut(lsn: int, **tables: int) -> Cut:
@@ -113,7 +113,7 @@ def test_an_error_is_recorded_once_while_open_and_again_after_it_healed(lake_pat
 
 
 def test_what_is_restated_with_the_words_that_it_has_is_not_written_again(lake_path: str) -> None:
-    """Not even where the words are recorded otherwise than they came, because they repeat a key's bytes."""
+    """True even if the recorded text differs from the new text because the new text repeats a key's bytes."""
     control = ControlTables(Lake(lake_path))
     said = f"no key in {list(range(80, 95))}"
     errors = [OpenError("table", f"public.{name}", "code", said) for name in "ab"]
@@ -226,7 +226,7 @@ def test_gold_keeps_the_cut_of_silver_that_it_stands_at(lake_path: str) -> None:
 def test_of_several_records_of_an_lsn_the_last_counts_whatever_the_clocks_of_machines_say(
     lake_path: str,
 ) -> None:
-    """Silver was derived again after its clock went back, or on another machine."""
+    """Silver is derived again after its clock went back, or on a second machine."""
     ControlTables(Lake(lake_path)).record_cut(replace(cut(10, a=1), recorded_at=NOON))
     here, there = ControlTables(Lake(lake_path)), ControlTables(Lake(lake_path))
     assert here.latest_cut("silver") == there.latest_cut("silver")
@@ -274,7 +274,10 @@ def test_the_last_cut_that_named_a_table_is_found_among_those_that_do_not(lake_p
 
 
 def test_a_table_that_was_put_back_is_named_by_no_cut_beyond_what_it_is(lake_path: str) -> None:
-    """Versions come again with other rows; the cuts keep their other tables, and marks tell them apart."""
+    """A rolled back table repeats its versions with different rows; marks distinguish the versions.
+
+    Each cut keeps the remaining tables.
+    """
     control = ControlTables(Lake(lake_path))
     for lsn, version in ((10, 1), (20, 2), (30, 3)):
         marks = {"a": Lsn(lsn - 5), "b": Lsn(lsn)}
@@ -308,7 +311,7 @@ def test_cuts_that_an_earlier_release_recorded_are_read_and_added_to(lake_path: 
 def test_columns_that_an_earlier_release_did_not_write_are_added_without_a_look_at_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Hundreds of thousands of rows as Python's objects would take each process seconds."""
+    """Converting hundreds of thousands of rows to Python objects costs each process seconds."""
     former = pa.table({"layer": ["silver"], "commit_lsn": pa.array([10], pa.int64())})
     monkeypatch.setattr(compaction, "pa", SimpleNamespace(nulls=pa.nulls, ArrowException=pa.ArrowException))
     found = conform(former, CUTS_SCHEMA)
@@ -323,7 +326,7 @@ def test_columns_and_fields_inside_of_them_that_an_earlier_release_did_not_write
 
 
 def test_what_another_process_wrote_is_flushed_before_the_first_write_after_it(lake_path: str) -> None:
-    """It may have been killed between its commit and its flush; reading alone flushes nothing."""
+    """A kill may have ended the first process between commit and flush; reading alone flushes nothing."""
     ControlTables(Lake(lake_path)).open_error(OpenError("table", "a", "some-code", "said", None))
     flushed: list[int] = []
 
@@ -366,7 +369,7 @@ def _record_and_join(lake: str, first: int, number: int) -> None:
 
 
 def test_cuts_expire_beside_a_process_that_records_and_joins_them(lake_path: str) -> None:
-    """They expire when the writer is about to join their files: neither removes or brings back a row."""
+    """Cuts expire just before the writer compacts their files: neither process removes or restores a row."""
     lake, count = Lake(lake_path), 2 * MANY_FILES + 20
     control, removed = ControlTables(lake), 0
     control.record_cut(cut(1, a=1, b=1))

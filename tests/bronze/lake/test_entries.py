@@ -1,4 +1,4 @@
-"""Entries that we put ourselves: as `deltalake` would write them, once, and only after what is known."""
+"""Log entries that deltasmelt writes itself: equal to `deltalake`'s, written once, after a known entry."""
 
 from __future__ import annotations
 

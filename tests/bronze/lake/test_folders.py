@@ -1,4 +1,4 @@
-"""Folders' names and locations: read back, told apart, and what the libraries say of them."""
+"""Names and locations of folders: reversible, distinct, and as the libraries report them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ODD = [
 
 names = st.text(st.characters(exclude_categories=[]), min_size=1, max_size=140) | st.sampled_from(ODD)
 alike = st.text("aAbB-_0fFsSkK.\u017f\u212a/ ", min_size=1, max_size=6)
-"""Short names of few letters, so that two of them are often nearly the same."""
+"""Short names of few letters, so that two names are often nearly equal."""
 
 
 @given(names)

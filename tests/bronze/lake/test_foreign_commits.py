@@ -1,4 +1,4 @@
-"""Whose a commit is, and whether it changed rows: entries of `deltalake`, and such as Spark writes them."""
+"""The writer of a commit, and whether the commit changed rows: entries of `deltalake` and of Spark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def entry(info: dict[str, Any], *actions: dict[str, Any]) -> bytes:
 
 
 def file(*, change: bool) -> dict[str, Any]:
-    """Of a file with a value that looks like a part of an entry."""
+    """Return the action of a file that has a value like a part of an entry."""
     stats = json.dumps({"maxValues": {"note": '"dataChange":true'}})
     return {"add": {"path": "a", "size": 1, "dataChange": change, "stats": stats}}
 

@@ -1,4 +1,4 @@
-"""What commits say is found whatever the path of the lake."""
+"""The commit history is found at every path of a lake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A handle that is kept: it sees what is new, costs little, and notices that its table is another one."""
+"""A cached table handle sees new commits, costs little, and detects a recreated table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases against a server that speaks S3: taken, kept, lost, and taken over from a killed process."""
+"""Leases on an S3 server: acquired, held, lost, and acquired after a killed process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables are opened in one place, which knows what their store has to be told."""
+"""Two modules alone open tables: they know the options of each store. A third module opens local tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemes and options of object stores, and which of them a location gets."""
+"""Schemes and options of object stores, and the options that a location receives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table followed from entry to entry is the table that a handle shows."""
+"""A table followed entry by entry equals the table of a new handle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log entry of which a power cut left a part is as none; one that others follow is told."""
+"""A log entry torn by a power cut counts as no commit; with later entries the torn entry is an error."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def bytes_of_zero(whole: bytes) -> bytes:
 
 
 def at_a_line(whole: bytes) -> bytes:
-    """Before the last file's name: what is left is an entry that Delta takes for a whole one."""
+    """Cut the entry before its last line; Delta accepts the rest as a whole entry."""
     return whole[: whole.rindex(b"\n")]
 
 
@@ -103,7 +103,7 @@ def test_every_commit_says_how_many_actions_it_has(lake_path: str) -> None:
 def test_who_reads_a_table_before_its_writer_sees_what_comes_in_the_place_of_a_torn_entry(
     lake_path: str, tear: Callable[[bytes], bytes]
 ) -> None:
-    """Delta takes the first two for whole entries, and reads no version twice."""
+    """Delta accepts the first two as whole entries, and reads no version twice."""
     lake, sink = Lake(lake_path), open_sink(lake_path)
     control = ControlTables(lake)
     control.open_error(OpenError("table", "a", "some-code", "said", None))
@@ -129,7 +129,7 @@ def test_who_reads_a_table_before_its_writer_sees_what_comes_in_the_place_of_a_t
 def test_a_torn_entry_of_a_table_that_spark_writes_goes_with_the_checksums_of_its_version(
     tmp_path: Path, tear: Callable[[bytes], bytes]
 ) -> None:
-    """Spark's commits count no actions. A checksum of the lost version would count for the next one."""
+    """Spark's commits count no actions. The lost version's checksum would count for the next entry."""
     lake, log = Lake(str(tmp_path)), tmp_path / "silver" / "t" / "_delta_log"
     for lsn in (1, 2):
         mark = CommitProperties(app_transactions=[Transaction(SILVER_APP, lsn)])
@@ -169,7 +169,7 @@ def test_a_torn_entry_in_the_middle_is_named_with_a_remedy_for_its_table(
 def test_an_entry_that_was_written_whole_since_it_was_judged_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process sets the torn entry aside and commits, between the look and the rename."""
+    """Between the check and the rename a second process renames the torn entry and commits."""
     uri = Lake(str(tmp_path)).uri("bronze", "t")
     for lsn in (1, 2):
         write_deltalake(uri, rows(lsn, 2), mode="append")

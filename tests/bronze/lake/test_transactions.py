@@ -1,4 +1,4 @@
-"""What is kept of a log's application transactions is what `deltalake` says of each, at every version."""
+"""The cached application transactions of a log equal `deltalake`'s at every version."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def commit(uri: Path, **versions: int) -> None:
 
 
 def same(table: DeltaTable) -> dict[str, int | None]:
-    """What is kept, after it was compared with what `deltalake` says."""
+    """Return the cached versions after a comparison with `deltalake`'s."""
     found = {app: transaction_version(table, app) for app in APPS}
     assert found == {app: table.transaction_version(app) for app in APPS}, table.version()
     return found
@@ -41,7 +41,7 @@ def same(table: DeltaTable) -> dict[str, int | None]:
 
 @pytest.fixture
 def reads() -> Callable[[], Any]:
-    """A guard that counts passes over a log."""
+    """Return a guard that counts passes over a log."""
 
     def counting() -> Any:
         counting.passes = 0  # type: ignore[attr-defined]

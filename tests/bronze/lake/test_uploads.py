@@ -1,4 +1,4 @@
-"""Files of rows in a store: one request where they are small, and what is left where a request fails."""
+"""Uploads of data files to a store: one request for a small file, and no leftovers of a failed upload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that are changed or removed in place: what the MERGE is given."""
+"""Rows changed or removed in place: the input of the MERGE."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def table(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def merged(rows: list[dict[str, Any]], changes: pa.Table) -> list[dict[str, Any]]:
-    """What the MERGE makes of a table's rows; it refuses a row that two of its source's rows mean."""
+    """Return a table's rows after the MERGE; fail if two source rows match one row, as the MERGE does."""
     found = []
     for row in rows:
         hits = [one for one in changes.to_pylist() if (one["o0"], one["o1"]) == (row["name"], row["at"])]

@@ -1,4 +1,4 @@
-"""Folders for rows on their way into a catalog's tables: they go with their process."""
+"""Staging folders for rows of a catalog's tables: each folder ends with its process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts that are put on condition, and leases made of them, in a catalog of a real session."""
+"""Texts with conditional writes, and the leases built on them, in a catalog of a real session."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def another(once: str) -> bytes:
-    """What a process elsewhere says, which renews its lease within three seconds."""
+    """Return the lease text of a remote process that renews its lease within three seconds."""
     said = {"holder": "x", "command": "smelt silver", "pid": 1, "host": "h", "put": "now", "seconds": 3}
     return json.dumps({**said, "once": once}).encode()
 

@@ -1,4 +1,4 @@
-"""What the errors of Spark mean, by their conditions and the classes of their causes."""
+"""Translation of Spark's errors, from their conditions and the classes of their causes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of a catalog in a real session: two writers, rows changed in place, names that are taken."""
+"""Tables of a catalog in a real session: two writers, rows changed in place, names already in use."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_a_view_or_a_table_of_another_format_is_no_table_of_ours(spark: SparkSes
 def test_a_table_that_was_removed_or_put_back_is_noticed_before_a_step_builds_upon_it(
     spark: SparkSession, lake: Lake
 ) -> None:
-    """A cycle that had the lease before looks at a table no sooner than a step begins."""
+    """A cycle that already held the lease reads a table again only when a step begins."""
 
     def make(inserts: int) -> None:
         spark.sql(

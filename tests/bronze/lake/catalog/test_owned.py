@@ -1,4 +1,4 @@
-"""A catalog's table that somebody else made."""
+"""A catalog table without deltasmelt's property belongs to somebody else and is refused."""
 
 from __future__ import annotations
 

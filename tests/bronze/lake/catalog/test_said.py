@@ -1,4 +1,4 @@
-"""Marks in what commits say of themselves."""
+"""Marks in the commit info."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A property that says all marks, beside commits of others that came while it was written."""
+"""A property that restates all marks, with concurrent commits by other writers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def entry(version: int, marks: dict[str, int], *, as_of: int | None = None) -> d
 def test_marks_are_those_of_all_commits_wherever_the_property_was_written(
     commits: list[dict[str, int]], data: st.DataObject
 ) -> None:
-    """Also for a reader that is behind, and with an older property among the commits that are left."""
+    """Also for a reader behind the newest version, and with an older property among the remaining commits."""
     places = st.integers(0, len(commits) - 1)
     first_of, second_of = sorted((data.draw(places), data.draw(places)))
     written = {data.draw(st.integers(of, len(commits) - 1)): of for of in (first_of, second_of)}
@@ -65,7 +65,7 @@ def test_marks_are_those_of_all_commits_wherever_the_property_was_written(
 
 
 def whole(as_of: int | None, oldest: int, version: int, *, told: bool, newest: bool = True) -> bool:
-    """Check whether marks are found where commits from ``oldest`` on are left."""
+    """Check whether all marks are found when only commits from ``oldest`` on remain."""
     left = [
         commit_marks.Said(version=at, complete=told and at == version)
         for at in range(version, oldest - 1, -1)
