@@ -263,7 +263,7 @@ class StreamDecoder:
         layouts, layout_of_row = self._layouts.of_rows(
             frames, message_of_row, relation_id, announced, list(written.values())
         )
-        keep = np.array([one.selected for one in layouts], np.bool_)[layout_of_row]
+        keep = np.array([entry.selected for entry in layouts], np.bool_)[layout_of_row]
         if not keep.all():
             left_out |= self._left_out
             if left_out:
@@ -294,10 +294,10 @@ class StreamDecoder:
         the decoder drops these changes until a new session.
         """
         names = [column.name for column in announced.columns]
-        one, table, version = announced.relation_id, announced.table, None
-        self._left_out.pop(one, None)
+        relation_id, table, version = announced.relation_id, announced.table, None
+        self._left_out.pop(relation_id, None)
         try:
-            kept_as = self._kept_as(one, announced.table, commit_lsn)
+            kept_as = self._kept_as(relation_id, announced.table, commit_lsn)
             if kept_as is not None:
                 table = kept_as
                 version = self._versions.begin(replace(announced, table=table), commit_lsn, earlier)
@@ -306,11 +306,11 @@ class StreamDecoder:
         except Exception as error:
             if self._unreadable is None:
                 raise
-            self._left_out[one] = table
+            self._left_out[relation_id] = table
             self._unreadable(table, commit_lsn, error)
         if version is None:
-            if self._knows(one):  # under any name
-                batch.left_out.append((one, commit_lsn))
+            if self._knows(relation_id):  # under any name
+                batch.left_out.append((relation_id, commit_lsn))
             return TupleLayout.of(table, names, selected=False)
         batch.relations.append(version)
         self._partitions.leads(version)
@@ -327,8 +327,8 @@ class StreamDecoder:
 
         A table that becomes readable again within the slice is reported too, for its rows before that point.
         """
-        for one, table in left_out.items():
-            rows = message[relation_id == one]
+        for relation, table in left_out.items():
+            rows = message[relation_id == relation]
             if len(rows) and self._unreadable is not None:
                 commit_lsn = Lsn(transactions.commit_lsn[transactions.number[rows[-1]]])
                 self._unreadable(table, commit_lsn, None)

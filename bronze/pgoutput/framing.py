@@ -112,8 +112,8 @@ class Frames:
         Raises:
             DefiniteError: always; names the nearest LSN at or before the message.
         """
-        known = np.flatnonzero(self.lsn[: message + 1] > 0)
-        malformed(problem, Lsn(self.lsn[known[-1]]) if len(known) else None)
+        with_lsn = np.flatnonzero(self.lsn[: message + 1] > 0)
+        malformed(problem, Lsn(self.lsn[with_lsn[-1]]) if len(with_lsn) else None)
 
     def _view(self, dtype: str) -> NDArray[np.generic]:
         size = np.dtype(dtype).itemsize

@@ -141,11 +141,11 @@ class _Fields:
         self._at = 1
 
     def take(self, count: int) -> bytes:
-        taken = self._body[self._at : self._at + count]
-        if len(taken) != count:
+        content = self._body[self._at : self._at + count]
+        if len(content) != count:
             raise ValueError("it is cut short")
         self._at += count
-        return taken
+        return content
 
     def number(self, count: int) -> int:
         return int.from_bytes(self.take(count), "big")
@@ -154,9 +154,9 @@ class _Fields:
         end = self._body.find(b"\0", self._at)
         if end < 0:
             raise ValueError("a name has no end")
-        taken = self.take(end - self._at)
+        content = self.take(end - self._at)
         self._at += 1
-        return taken.decode()  # UnicodeDecodeError is a ValueError
+        return content.decode()  # UnicodeDecodeError is a ValueError
 
     def end(self) -> None:
         if self._at != len(self._body):

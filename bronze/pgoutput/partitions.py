@@ -81,19 +81,19 @@ class PartitionAnnouncements:
         return self._close(frames, transactions) if self._open else []
 
     def _close(self, frames: Frames, transactions: Transactions) -> list[StreamedPart]:
-        rows = _Rows(frames, {each.root for each in self._open})
+        rows = _Rows(frames, {entry.root for entry in self._open})
         closed: list[StreamedPart] = []
         still_open: list[_Open] = []
-        for each in self._open:
-            number = transactions.number[each.first]
+        for opened in self._open:
+            number = transactions.number[opened.first]
             last = int(np.searchsorted(transactions.number, number, side="right"))
-            inserts, before = rows.inserts(each.root, each.first, last), each.part.inserts
-            more = None if inserts is None or before is None else before + inserts
-            part = replace(each.part, inserts=more)
+            inserts, before = rows.inserts(opened.root, opened.first, last), opened.part.inserts
+            inserts_so_far = None if inserts is None or before is None else before + inserts
+            part = replace(opened.part, inserts=inserts_so_far)
             if transactions.closed[number]:
                 closed.append(part)
             else:
-                still_open.append(_Open(each.root, part, 0))
+                still_open.append(_Open(opened.root, part, 0))
         self._open = still_open
         return closed
 
@@ -113,9 +113,9 @@ class _Rows:
 
     def inserts(self, root: int, first: int, last: int) -> int | None:
         """Return the number of rows inserted between two messages; None if other changes lie in between."""
-        others = np.searchsorted(self._others[root], (first, last))
+        places = np.searchsorted(self._others[root], (first, last))
         count = np.searchsorted(self._inserts[root], (first, last))
-        return int(count[1] - count[0]) if others[0] == others[1] else None
+        return int(count[1] - count[0]) if places[0] == places[1] else None
 
 
 def _named(pair: _Pair, change: int, transactions: Transactions) -> _Open:

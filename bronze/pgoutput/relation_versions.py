@@ -68,10 +68,10 @@ def relation_version(
         _column(column, attnum, versions, types)
         for column, attnum in zip(announced.columns, attnums, strict=True)
     )
-    both = [version for version in (catalog, known) if version is not None]
-    key = _key(announced, columns, both)
+    newest_first = [version for version in (catalog, known) if version is not None]
+    key = _key(announced, columns, newest_first)
     identity = announced.replica_identity
-    if identity == "f" and both and both[0].replica_identity == BY_KEY:
+    if identity == "f" and newest_first and newest_first[0].replica_identity == BY_KEY:
         identity = BY_KEY
         columns = tuple(replace(column, in_identity=column.name in key) for column in columns)
     return Relation(
@@ -154,30 +154,38 @@ def _attnums(
     if sets is None:
         return _by_name(announced, before, now)
     types = {column.type.oid: column.type for column in (*before.values(), *now.values())}
-    meant = [types.get(one.type_oid) or builtin_type(one.type_oid, one.typmod) for one in announced]
+    meant = [
+        types.get(column.type_oid) or builtin_type(column.type_oid, column.typmod) for column in announced
+    ]
 
     @cache
     def is_kindred(at: int, attnum: int) -> bool:
-        found = [columns[attnum].type for columns in (before, now) if attnum in columns]
-        return any(kindred(meant[at], type_) for type_ in found)
+        types_of_attnum = [columns[attnum].type for columns in (before, now) if attnum in columns]
+        return any(kindred(meant[at], type_) for type_ in types_of_attnum)
 
-    sets = [one for one in sets if all(is_kindred(at, attnum) for at, attnum in enumerate(one))]
+    sets = [attnums for attnums in sets if all(is_kindred(at, attnum) for at, attnum in enumerate(attnums))]
     if before and len(sets) == 1 and now.keys() >= set(sets[0]):
         return list(sets[0])
     sure = before.keys() & now.keys()
     # A column of both versions may have had another name or type in between, so the second attempt ignores
     # these columns.
-    for but in (frozenset[int](), sure):
+    for ignored in (frozenset[int](), sure):
         fitting = [
-            one
-            for one in sets
-            if _fits(announced, one, before, now, [at for at, each in enumerate(one) if each not in but])
+            attnums
+            for attnums in sets
+            if _fits(
+                announced,
+                attnums,
+                before,
+                now,
+                [at for at, attnum in enumerate(attnums) if attnum not in ignored],
+            )
         ]
         if fitting:
-            return [one[0] if len(set(one)) == 1 else None for one in zip(*fitting, strict=True)]
+            return [choices[0] if len(set(choices)) == 1 else None for choices in zip(*fitting, strict=True)]
     named = _by_name(announced, before, now)
-    whole = [version for version in (catalog, known) if version and _is_exactly(version, announced, named)]
-    return named if None in named or not before or named in sets or whole else [None] * len(announced)
+    exact = [version for version in (catalog, known) if version and _is_exactly(version, announced, named)]
+    return named if None in named or not before or named in sets or exact else [None] * len(announced)
 
 
 def _possible(count: int, before: Mapping[int, Column], now: Mapping[int, Column]) -> list[list[int]] | None:
@@ -201,17 +209,23 @@ def _possible(count: int, before: Mapping[int, Column], now: Mapping[int, Column
         many sets to try.
     """
     sure = before.keys() & now.keys()
-    gone, new = sorted(before.keys() - now.keys()), sorted(now.keys() - before.keys())
-    more = count - len(sure)
-    if more < 0:
+    dropped, new = sorted(before.keys() - now.keys()), sorted(now.keys() - before.keys())
+    extra = count - len(sure)
+    if extra < 0:
         return None
     if not before:
-        return [list(one) for one in combinations(new, more)] if comb(len(new), more) <= _MOST_SETS else []
-    firsts = range(min(more, len(new)) + 1)
-    if sum(comb(len(gone), more - first) for first in firsts) > _MOST_SETS:
+        return (
+            [list(attnums) for attnums in combinations(new, extra)]
+            if comb(len(new), extra) <= _MOST_SETS
+            else []
+        )
+    firsts = range(min(extra, len(new)) + 1)
+    if sum(comb(len(dropped), extra - first) for first in firsts) > _MOST_SETS:
         return []
     return [
-        sorted((*sure, *new[:first], *some)) for first in firsts for some in combinations(gone, more - first)
+        sorted((*sure, *new[:first], *chosen))
+        for first in firsts
+        for chosen in combinations(dropped, extra - first)
     ]
 
 
@@ -244,9 +258,9 @@ def _by_name(
     for columns in (before, now):
         for attnum, column in columns.items():
             numbers[column.name].add(attnum)
-    found = [min(numbers[one.name]) if len(numbers[one.name]) == 1 else None for one in announced]
-    named = [attnum for attnum in found if attnum is not None]
-    return found if named == sorted(set(named)) else [None] * len(announced)
+    attnums = [min(numbers[field.name]) if len(numbers[field.name]) == 1 else None for field in announced]
+    named = [attnum for attnum in attnums if attnum is not None]
+    return attnums if named == sorted(set(named)) else [None] * len(announced)
 
 
 def _by_attnum(version: Relation | None) -> dict[int, Column]:
@@ -286,18 +300,18 @@ def _column(
     types: Mapping[int, AnnouncedType],
 ) -> Column:
     """Return the column, completed from the first version that has the column with this type."""
-    alike = [column for version in versions for column in version.columns if _same_type(column, announced)]
-    same = next((column for column in alike if attnum is not None and column.attnum == attnum), None)
-    type_ = same or next(iter(alike), None)
+    similar = [column for version in versions for column in version.columns if _same_type(column, announced)]
+    former = next((column for column in similar if attnum is not None and column.attnum == attnum), None)
+    type_ = former or next(iter(similar), None)
     tree = type_.type if type_ is not None else _base_type(announced, types)
     return Column(
         name=announced.name,
         attnum=attnum,
         type=tree,
         type_text=type_.type_text if type_ is not None else format_type(tree),
-        not_null=same is not None and same.not_null,
+        not_null=former is not None and former.not_null,
         in_identity=announced.in_identity,
-        missing=None if same is None else same.missing,
+        missing=None if former is None else former.missing,
     )
 
 
@@ -323,12 +337,12 @@ def _key(
     for version in versions:
         attnums = [version.column(name).attnum for name in version.key]
         if all(attnum in names for attnum in attnums):
-            said = "f" if version.replica_identity == BY_KEY else version.replica_identity
-            same = said == announced.replica_identity and (
+            identity_of_version = "f" if version.replica_identity == BY_KEY else version.replica_identity
+            is_same = identity_of_version == announced.replica_identity and (
                 announced.replica_identity in "nf"
                 or identity == {column.attnum for column in version.columns if column.in_identity}
             )
-            keys.append((not same, tuple(names[attnum] for attnum in attnums if attnum is not None)))
+            keys.append((not is_same, tuple(names[attnum] for attnum in attnums if attnum is not None)))
     for _, key in sorted(keys, key=lambda one: one[0]):
         return key
     if announced.replica_identity in "di":
@@ -379,23 +393,23 @@ class ShapeVersions:
             commit_lsn: commit LSN of the message's transaction.
             earlier: changes of the transaction before the message.
         """
-        one = announced.relation_id
-        known, catalog = self._newest.get(one), self._describe(one, commit_lsn)
+        relation_id = announced.relation_id
+        former, catalog = self._newest.get(relation_id), self._describe(relation_id, commit_lsn)
         # Read the record after the catalog: a table cannot be altered before its snapshot's shape is
         # recorded. Ignore versions of this transaction: a failed session recorded them, and they may describe
         # a later part of the transaction.
-        recorded = self._recorded(one, Lsn(commit_lsn - 1))
-        if recorded is not None and (known is None or known.place < recorded.place):
-            known = recorded
-        version = relation_version(announced, commit_lsn, catalog=catalog, known=known, types=self._types)
-        if known is not None and same_shape(version, known):
+        recorded = self._recorded(relation_id, Lsn(commit_lsn - 1))
+        if recorded is not None and (former is None or former.place < recorded.place):
+            former = recorded
+        version = relation_version(announced, commit_lsn, catalog=catalog, known=former, types=self._types)
+        if former is not None and same_shape(version, former):
             # The transaction's rows before the message had this shape as well, so the version begins at its
             # former place.
-            begins: int = known.after_lsn if known.from_lsn == commit_lsn else ZERO
+            begins: int = former.after_lsn if former.from_lsn == commit_lsn else ZERO
         else:
             # The message has no LSN, so the version begins after the last change before the message.
-            begins = earlier.last_if_any_of(one)
-        follows_old = bool(begins) and earlier.may_hold_old_tuples(one)
+            begins = earlier.last_if_any_of(relation_id)
+        follows_old = bool(begins) and earlier.may_hold_old_tuples(relation_id)
         version = replace(version, after_lsn=Lsn(begins), follows_old=follows_old)
-        self._newest[one] = version
+        self._newest[relation_id] = version
         return version

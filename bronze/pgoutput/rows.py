@@ -148,8 +148,8 @@ def _tuples(frames: Frames, rows: SliceRows) -> dict[str, pa.Array]:
     old = _walk(frames, rows, old_rows, position[old_rows])
     position[old_rows] = old.after + 1
     has_new = changed & (type_ != DELETE)
-    both = has_old & has_new
-    for row in np.flatnonzero(both & (frames.data[position - 1] != _NEW))[:1].tolist():
+    with_both = has_old & has_new
+    for row in np.flatnonzero(with_both & (frames.data[position - 1] != _NEW))[:1].tolist():
         frames.malformed(int(rows.message[row]), "no new tuple follows the old one")
     new_rows = np.flatnonzero(has_new)
     new = _walk(frames, rows, new_rows, position[new_rows])

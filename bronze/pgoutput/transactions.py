@@ -112,8 +112,8 @@ class Transactions:
     ) -> None:
         inside = self.number - begins - ended_before + (before is not None)
         anywhere = (self._frames.types == TYPE) | (self._frames.types == ORIGIN)
-        wrong = (inside != np.where(begins, 0, 1)) & ~anywhere
-        for message in np.flatnonzero(wrong)[:1].tolist():
+        misplaced = (inside != np.where(begins, 0, 1)) & ~anywhere
+        for message in np.flatnonzero(misplaced)[:1].tolist():
             place = "inside of another transaction" if inside[message] else "outside of a transaction"
             self._frames.malformed(message, f"a {chr(self._frames.types[message])!r} message {place}")
 

@@ -84,16 +84,16 @@ def texts(frames: Frames, tuples: Tuples) -> pa.StringArray:
         DefiniteError: a value is not UTF-8, despite the session's client_encoding.
     """
     # The cells of all tuples lie in the buffer in ascending order, as `cells_between` requires.
-    found = cells_between(tuples.bounds, frames.buffer(), tuples.absent)
-    if len(found) == 0:
-        return found
-    values = np.frombuffer(found.buffers()[2] or b"", np.uint8)
+    cells = cells_between(tuples.bounds, frames.buffer(), tuples.absent)
+    if len(cells) == 0:
+        return cells
+    values = np.frombuffer(cells.buffers()[2] or b"", np.uint8)
     if values.max(initial=0) >= 0x80:
         try:
-            found.validate(full=True)
+            cells.validate(full=True)
         except pa.ArrowInvalid:
             frames.malformed(0, "a value is not valid UTF-8 (is client_encoding UTF8?)")
-    return found
+    return cells
 
 
 class _Steps:
