@@ -109,15 +109,15 @@ class ConvertingDecoder(StreamDecoder):
         spans = [_spans(message) for message in messages]
         foreign = {
             text
-            for message, found in zip(messages, spans, strict=True)
-            for span in found
+            for message, in_message in zip(messages, spans, strict=True)
+            for span in in_message
             if not (text := message[span.start : span.end]).isascii()
         }
-        wanted = list(foreign)
-        texts = dict(zip(wanted, self._convert(wanted), strict=True))
-        kept = []
-        for message, found in zip(messages, spans, strict=True):
-            new = _rewritten(message, found, texts)
+        originals = list(foreign)
+        texts = dict(zip(originals, self._convert(originals), strict=True))
+        remaining = []
+        for message, places in zip(messages, spans, strict=True):
+            new = _rewritten(message, places, texts)
             if new is None:
                 self._leave_out(message)
             else:
@@ -125,8 +125,8 @@ class ConvertingDecoder(StreamDecoder):
                 if self._unnamed:
                     new = self._without_unnamed(new)
                 if new is not None:
-                    kept.append(new)
-        return Block.of(kept)
+                    remaining.append(new)
+        return Block.of(remaining)
 
     def _without_unnamed(self, message: bytes) -> bytes | None:
         """Return the message without tables whose names are unconvertible; None if no table is left."""
@@ -135,9 +135,11 @@ class ConvertingDecoder(StreamDecoder):
                 return None if _number(message, HEADER + 1, 4) in self._unnamed else message
             case kind if kind == TRUNCATE:
                 oids = [message[at : at + 4] for at in range(HEADER + 6, len(message), 4)]
-                left = [oid for oid in oids if int.from_bytes(oid, "big") not in self._unnamed]
-                head = message[: HEADER + 1] + len(left).to_bytes(4, "big") + message[HEADER + 5 : HEADER + 6]
-                return head + b"".join(left) if left else None
+                named = [oid for oid in oids if int.from_bytes(oid, "big") not in self._unnamed]
+                head = (
+                    message[: HEADER + 1] + len(named).to_bytes(4, "big") + message[HEADER + 5 : HEADER + 6]
+                )
+                return head + b"".join(named) if named else None
         return message
 
     def _note(self, message: bytes) -> None:

@@ -69,14 +69,14 @@ def counting_relations(
     """
     tables = {relation.relation_id: relation.table for relation in relations}
     carried = fingerprints(connection, publication, set(tables.values()))
-    found = {}
+    snapshots = {}
     for relation_id, table in tables.items():
-        taken = snapshot_of(changes, table)
-        if taken is None or taken > sent.lsn or needs_snapshot(changes, table):
+        snapshot = snapshot_of(changes, table)
+        if snapshot is None or snapshot > sent.lsn or needs_snapshot(changes, table):
             continue
         if transaction_version(changes, fingerprint_app(table)) == carried[table] != NOT_CARRIED:
-            found[relation_id] = taken
-    return found
+            snapshots[relation_id] = snapshot
+    return snapshots
 
 
 def newest_counting(
@@ -90,10 +90,10 @@ def newest_counting(
         sent: bronze's newest transaction; a message, if bronze keeps no row of the transaction.
         confirmed: the slot's place; the log before needs no proof.
     """
-    newest, kept = SentTransaction(Lsn(confirmed - 1), 0), sent.lsn < confirmed
+    newest, has_sent = SentTransaction(Lsn(confirmed - 1), 0), sent.lsn < confirmed
     for batch in delta.batches(changes, _COLUMNS, after=("commit_lsn", confirmed - 1)):
         rows = _streamed(batch)
-        kept = kept or bool(pc.any(pc.equal(rows["commit_lsn"], int(sent.lsn))).as_py())
+        has_sent = has_sent or bool(pc.any(pc.equal(rows["commit_lsn"], int(sent.lsn))).as_py())
         relied = pc.or_(
             pc.equal(rows["op"], OP_MESSAGE),
             pc.is_in(rows["relation_id"], pa.array(sorted(counts), pa.int64())),
@@ -103,8 +103,8 @@ def newest_counting(
             last = rows.take(pc.select_k_unstable(rows, 1, sort_keys=[("commit_lsn", "descending")]))
             lsn, time = Lsn(last["commit_lsn"][0].as_py()), last["commit_ts"][0].as_py()
             newest = max(newest, SentTransaction.of(lsn, time), key=lambda one: one.lsn)
-    unproved = any(taken > newest.lsn for taken in counts.values())
-    return newest if kept and not unproved else sent
+    unproved = any(snapshot > newest.lsn for snapshot in counts.values())
+    return newest if has_sent and not unproved else sent
 
 
 def _streamed(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -244,9 +244,9 @@ class Receiver:
         if silent < self._silence_seconds:
             self._looked = 0
             return silent >= self._silence_seconds / 3
-        found = self._line()
-        self._looked = self._looked + 1 if found is Liveness.OVER else 0
-        unknown = found is Liveness.UNKNOWN and silent >= self._unknown_seconds
+        liveness = self._line()
+        self._looked = self._looked + 1 if liveness is Liveness.OVER else 0
+        unknown = liveness is Liveness.UNKNOWN and silent >= self._unknown_seconds
         if self._looked > 1 or unknown:
             idle = "although the server is idle and was asked for an answer"
             raise TransientError(

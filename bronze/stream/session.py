@@ -289,7 +289,7 @@ class Stream:
             before = shapes.before(relation)
             if _breaks(before, relation):
                 self._resnapshot(relation.table, relation.from_lsn)
-            former = {each.table for each in before} - {relation.table}
+            former = {version.table for version in before} - {relation.table}
             self._miss(former, relation.relation_id, relation.from_lsn)
             copied = self._landing.sink.tables.looked(relation.table)
             if copied is not None and copied.storage.relation_id != relation.relation_id:
@@ -325,8 +325,8 @@ class Stream:
         frontier = int(self._start.frontier)
         if changes.num_rows == 0 or changes["commit_lsn"][0].as_py() > frontier:
             return changes, complete
-        known = int(np.searchsorted(changes["commit_lsn"].to_numpy(), frontier, side="right"))
-        return changes.slice(known), max(complete - known, 0)
+        durable = int(np.searchsorted(changes["commit_lsn"].to_numpy(), frontier, side="right"))
+        return changes.slice(durable), max(complete - durable, 0)
 
     def _end_transactions(self, rows: pa.Table) -> None:
         """Add the rows that end the open transaction, if any, and the whole transactions after them."""

@@ -51,11 +51,11 @@ def check_timeline(
         DefiniteError: ``server-behind``: the histories parted before bronze's end.
         DeltaError, OSError: the lake cannot be read.
     """
-    known = transaction_version(delta.open_existing(uri), TIMELINE_APP)
-    if known is not None and known != timeline:
-        parted = parting(_history(source, timeline, application_name), known)
+    recorded = transaction_version(delta.open_existing(uri), TIMELINE_APP)
+    if recorded is not None and recorded != timeline:
+        parted = parting(_history(source, timeline, application_name), recorded)
         if parted is None or parted < position.confirm:
-            raise _parted(source, known, timeline, parted, position)
+            raise _parted(source, recorded, timeline, parted, position)
 
 
 def is_followed(uri: str, server: ServerIdentity) -> bool:
@@ -101,10 +101,10 @@ def _history(source: SourceSettings, timeline: int, application_name: str) -> st
 def _parted(
     source: SourceSettings, known: int, timeline: int, parted: Lsn | None, position: Position
 ) -> DefiniteError:
-    where = "has never been on" if parted is None else f"left at {parted}"
+    status = "has never been on" if parted is None else f"left at {parted}"
     lacking = "" if parted is None else f"; it lacks what bronze holds from {parted} to {position.confirm}"
     return DefiniteError(
-        f"the server is on timeline {timeline}, which {where} bronze's timeline {known}{lacking}: a standby "
+        f"the server is on timeline {timeline}, which {status} bronze's timeline {known}{lacking}: a standby "
         "that lagged behind was promoted, or the server was restored to an older state",
         code="server-behind",
         where=address_of(source),
