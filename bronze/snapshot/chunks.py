@@ -44,8 +44,8 @@ class Chunk:
             conditions.append(f"ctid >= '({self.first},0)'::tid")
         if self.end is not None:
             conditions.append(f"ctid < '({self.end},0)'::tid")
-        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        return f"SELECT {columns} FROM ONLY {self.source.quoted}{where}"
+        clause = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        return f"SELECT {columns} FROM ONLY {self.source.quoted}{clause}"
 
 
 def chunks_of(leaves: Sequence[tuple[TableName, int]], rows: int, chunk_rows: int) -> list[Chunk]:

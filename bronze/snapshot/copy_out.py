@@ -60,8 +60,8 @@ def cells_of(block: bytearray) -> pa.StringArray:
     """
     # Values end at ASCII bytes and lose only ASCII bytes, so one check of the block proves all values valid
     # UTF-8.
-    whole = pa.array([0, len(block)], pa.int32()).buffers()[1]
-    pa.StringArray.from_buffers(1, whole, pa.py_buffer(block)).validate(full=True)
+    offsets = pa.array([0, len(block)], pa.int32()).buffers()[1]
+    pa.StringArray.from_buffers(1, offsets, pa.py_buffer(block)).validate(full=True)
     text = np.frombuffer(block, np.uint8)
     ends, backslashes = _places(text)
     bounds = np.empty((len(ends), 2), np.int32)
@@ -177,7 +177,7 @@ def copy_blocks(
         CopyCancelledError: `cancelled` returned True; the connection is unusable afterwards.
     """
     pgconn = connection.pgconn
-    where = str(pgconn.backend_pid)
+    backend = str(pgconn.backend_pid)
     result = connection.command(copy_statement(query), Effect.COPY_OUT)
     if result.status != pq.ExecStatus.COPY_OUT:
         raise psycopg.errors.error_from_result(result)
@@ -197,7 +197,7 @@ def copy_blocks(
             if cancelled():
                 raise CopyCancelledError
             ready.poll(1000 * poll_seconds)
-            perform(Effect.COPY_OUT, where, pgconn.consume_input)
+            perform(Effect.COPY_OUT, backend, pgconn.consume_input)
         else:
             break
     if block:

@@ -185,8 +185,8 @@ class Elsewhere:
         if time.monotonic() - self._heard < silence:
             return
         with translated(self._source), closing(connect(self._source)) as connection:
-            found = connection.execute(_WORKING, [f"{TASK_NAME} {self._round}"]).fetchone()
-        if found is None:
+            working = connection.execute(_WORKING, [f"{TASK_NAME} {self._round}"]).fetchone()
+        if working is None:
             raise TransientError(
                 f"no executor has copied anything for {silence:g} s",
                 code="snapshot-task-failed",
@@ -217,9 +217,9 @@ class Elsewhere:
     ) -> list[RangeResult]:
         """Run a task and return its results; empty after a failed task, which ends the copy of the table."""
         try:
-            said = run_fit(self._executors, partial(copy_ranges, self._task(copy, ranges)))
+            texts = run_fit(self._executors, partial(copy_ranges, self._task(copy, ranges)))
             self._heard = time.monotonic()
-            return results_of(said)
+            return results_of(texts)
         except DefiniteError as error:
             copy.error = copy.error or without_executors(copy.table, error)
         except TransientError as error:
@@ -302,13 +302,13 @@ class Elsewhere:
         """Remove files of attempts without a result."""
         prefixes = tuple(prefix_of(copy.relation.relation_id, self._round) for copy in copies)
         try:
-            found = perform(
+            files = perform(
                 Effect.LIST_FILES, self._uri, lambda: file_system(self._uri).get_file_info(FileSelector(""))
             )
         except (OSError, pa.ArrowException) as error:  # leftover files only cost space
             _LOGGER.warning("files of lost tasks may still be in %s: %s", self._uri, error)
             return
-        names = {file.base_name for file in found if file.base_name.startswith(prefixes)}
+        names = {file.base_name for file in files if file.base_name.startswith(prefixes)}
         self._remove(sorted(names - self._named))
 
     def _remove(self, names: Sequence[str]) -> None:

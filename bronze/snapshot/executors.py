@@ -111,7 +111,7 @@ def _look(packages: tuple[str, ...]) -> Callable[[], str]:
         import socket  # noqa: PLC0415
         from importlib import import_module, metadata  # noqa: PLC0415
 
-        found: dict[str, str | None] = {}
+        package_versions: dict[str, str | None] = {}
         failed: dict[str, str] = {}
         for package in packages:
             try:
@@ -120,11 +120,11 @@ def _look(packages: tuple[str, ...]) -> Callable[[], str]:
                 failed[package] = f"{type(error).__name__}: {error}"
                 continue
             try:
-                found[package] = metadata.version(package)
+                package_versions[package] = metadata.version(package)
             except metadata.PackageNotFoundError:  # the package is a folder on the path
-                found[package] = None
+                package_versions[package] = None
         host, python = socket.gethostname(), platform.python_version()
-        return json.dumps({"host": host, "python": python, "found": found, "failed": failed})
+        return json.dumps({"host": host, "python": python, "found": package_versions, "failed": failed})
 
     return look
 
@@ -132,8 +132,8 @@ def _look(packages: tuple[str, ...]) -> Callable[[], str]:
 def _require_packages(told: dict[str, Any]) -> None:
     host, failed = told["host"], told["failed"]
     if failed:
-        said = "; ".join(f"{package}: {error}" for package, error in sorted(failed.items()))
-        raise unfit(f"the executor {host} lacks packages ({said}); its Python is {told['python']}")
+        reasons = "; ".join(f"{package}: {error}" for package, error in sorted(failed.items()))
+        raise unfit(f"the executor {host} lacks packages ({reasons}); its Python is {told['python']}")
     require_same(host, told["found"], versions())
 
 

@@ -56,8 +56,8 @@ def silent(seconds: float) -> DefiniteError:
 
 def without_executors(table: TableName, error: SmeltError) -> TableError:
     """Return the error of a table that executors cannot copy, with one code for all reasons."""
-    where = "" if error.where in {None, _SETTING} else f"{error.where}: "
-    return TableError(table, f"{where}{error.message}", code=CODE, remedy=error.remedy)
+    place = "" if error.where in {None, _SETTING} else f"{error.where}: "
+    return TableError(table, f"{place}{error.message}", code=CODE, remedy=error.remedy)
 
 
 @cache
@@ -77,9 +77,9 @@ def require_same(host: str, theirs: Mapping[str, str | None], readers: Mapping[s
     Raises:
         DefiniteError: ``executors-unfit``.
     """
-    for package, ours in readers.items():
-        if theirs[package] != ours:
-            raise unfit(f"the executor {host} has {package} {theirs[package]}, the reader {ours}")
+    for package, expected in readers.items():
+        if theirs[package] != expected:
+            raise unfit(f"the executor {host} has {package} {theirs[package]}, the reader {expected}")
 
 
 def _version(package: str) -> str | None:

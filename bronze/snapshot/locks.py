@@ -180,10 +180,10 @@ class Worker:
         Raises:
             psycopg.Error: among others, the lock was unavailable in time.
         """
-        only = "" if whole and table.kind == "p" else "ONLY "
+        scope = "" if whole and table.kind == "p" else "ONLY "
         with within(seconds + self.timing.copy_command, self.connection), self.connection.transaction():
             self.connection.execute(lock_timeout(seconds).encode())
-            self.connection.execute(f"LOCK TABLE {only}{table.table.quoted} IN ACCESS SHARE MODE".encode())
+            self.connection.execute(f"LOCK TABLE {scope}{table.table.quoted} IN ACCESS SHARE MODE".encode())
             # This limit outlives the savepoint: a COPY waits so long for an index being recreated.
             self.connection.execute(lock_timeout(self.timing.partition_lock).encode())
 
@@ -216,21 +216,21 @@ class Worker:
         self.close()
         if leaf.oid in self.held:
             return True
-        known = leaf.oid in self.shared
-        how = " NOWAIT" if known else ""
+        is_shared = leaf.oid in self.shared
+        nowait = " NOWAIT" if is_shared else ""
         with within(self.timing.partition_lock + self.timing.copy_command, self.connection):
             self.connection.execute("SAVEPOINT leaf")
             try:
                 self.connection.execute(
                     f"{lock_timeout(self.timing.partition_lock)}; "
-                    f"LOCK TABLE ONLY {leaf.table.quoted} IN ACCESS SHARE MODE{how}".encode()
+                    f"LOCK TABLE ONLY {leaf.table.quoted} IN ACCESS SHARE MODE{nowait}".encode()
                 )
-                if not known:
+                if not is_shared:
                     self._compare(leaf)
             except (psycopg.Error, LeafLostError) as error:
                 if not self.connection.closed:
                     self._let_go()
-                if known and isinstance(error, psycopg.errors.LockNotAvailable):
+                if is_shared and isinstance(error, psycopg.errors.LockNotAvailable):
                     return False
                 raise
         self._open = leaf
@@ -261,12 +261,12 @@ class Worker:
 def held_by(connection: SourceConnection, workers: Sequence[Worker]) -> None:
     """Read from the server all relations that each worker has locked, also partitions locked implicitly."""
     pids = [worker.pid for worker in workers]
-    held: dict[int, set[int]] = {pid: set() for pid in pids}
+    locked: dict[int, set[int]] = {pid: set() for pid in pids}
     for pid, relation in connection.execute(_HELD_QUERY, [pids]):
-        held[pid].add(relation)
-    every = frozenset().union(*held.values())
+        locked[pid].add(relation)
+    shared = frozenset().union(*locked.values())
     for worker in workers:
-        worker.held, worker.shared = frozenset(held[worker.pid]), every
+        worker.held, worker.shared = frozenset(locked[worker.pid]), shared
 
 
 def leaves_of(worker: Worker, oids: Sequence[int]) -> dict[int, list[Leaf]]:
@@ -276,13 +276,13 @@ def leaves_of(worker: Worker, oids: Sequence[int]) -> dict[int, list[Leaf]]:
         worker: the worker that has locked the tables; partitions are those of its snapshot.
         oids: OIDs of the tables to read.
     """
-    found: dict[int, list[Leaf]] = {oid: [] for oid in oids}
+    leaves: dict[int, list[Leaf]] = {oid: [] for oid in oids}
     rows = worker.connection.execute(_LEAVES_QUERY, {"oids": list(oids), "held": list(worker.held)})
     for root, oid, schema, name, file, toast, attached, pages in rows:
         table = TableName(schema, name)
         part = Part(str(table), file, attached, toast=toast)
-        found[root].append(Leaf(root, oid, table, part, int(pages or 0)))
-    return found
+        leaves[root].append(Leaf(root, oid, table, part, int(pages or 0)))
+    return leaves
 
 
 class ChunkQueue:
@@ -304,13 +304,13 @@ class ChunkQueue:
         self._chunks: dict[TableName, deque[tuple[TableCopy, Chunk]]] = {}
         for copy, chunk in chunks:
             self._chunks.setdefault(chunk.source, deque()).append((copy, chunk))
-        known = [leaf for leaf in leaves if leaf.table in self._chunks]
+        readable = [leaf for leaf in leaves if leaf.table in self._chunks]
         for number, worker in enumerate(workers):
-            own = [leaf for leaf in known if leaf.oid in worker.held]
-            others = [leaf for leaf in known if leaf.oid not in worker.held]
+            own_leaves = [leaf for leaf in readable if leaf.oid in worker.held]
+            shared_leaves = [leaf for leaf in readable if leaf.oid not in worker.held]
             # Spread the workers over the leaves, so that few of them meet at one leaf.
-            turn = number * len(others) // len(workers)
-            worker.order = deque([*own, *others[turn:], *others[:turn]])
+            turn = number * len(shared_leaves) // len(workers)
+            worker.order = deque([*own_leaves, *shared_leaves[turn:], *shared_leaves[:turn]])
 
     def first(self, worker: Worker) -> tuple[Leaf, TableCopy] | None:
         """Return the next leaf for a worker to open, and its table's copy; None if no chunk is left."""

@@ -157,7 +157,7 @@ class RangeResult:
 
 def results_of(text: str) -> list[RangeResult]:
     """Parse the text returned by `copy_ranges`."""
-    return [RangeResult(**one) for one in json.loads(text)]
+    return [RangeResult(**fields) for fields in json.loads(text)]
 
 
 def copy_ranges(task: RangeTask) -> str:
@@ -185,9 +185,9 @@ def _copy_all(task: RangeTask, results: list[RangeResult]) -> None:
     require_files(task.source)
     name = f"{TASK_NAME} {task.round}"
     with translated(task.source), closing(connect(task.source, application_name=name)) as connection:
-        gone = _enter_snapshot(connection, task)
-        if gone is not None:
-            results.append(gone)
+        failure = _enter_snapshot(connection, task)
+        if failure is not None:
+            results.append(failure)
             return
         enlarge_buffer(connection)
         worker = Worker(connection, task.source.timing, shared=task.shared)
@@ -222,23 +222,23 @@ def reach(source: SourceSettings, place: Place, name: str) -> str:
     Returns:
         JSON: the host, and either the file's size or the error.
     """
-    told: dict[str, Any] = {"host": socket.gethostname()}
+    report: dict[str, Any] = {"host": socket.gethostname()}
     try:
         place.enter()
         require_files(source)
         with closing(connect(source, application_name=TASK_NAME)) as connection, translated(source):
             connection.execute("SELECT")
         with lake_failures(place.uri), file_system(place.uri).open_output_stream(name) as stream:
-            told["size"] = stream.write(_PROBE)
+            report["size"] = stream.write(_PROBE)
     except SmeltError as error:
-        told["error"] = {
+        report["error"] = {
             "message": error.message,
             "code": error.code,
             "where": error.where,
             "remedy": error.remedy,
             "transient": isinstance(error, TransientError),
         }
-    return json.dumps(told)
+    return json.dumps(report)
 
 
 def require_files(source: SourceSettings) -> None:
@@ -247,9 +247,9 @@ def require_files(source: SourceSettings) -> None:
     Raises:
         DefiniteError: ``executors-unfit``, with file and host in the message.
     """
-    given = {} if source.dsn is None else psycopg.conninfo.conninfo_to_dict(source.dsn.get_secret_value())
+    conninfo = {} if source.dsn is None else psycopg.conninfo.conninfo_to_dict(source.dsn.get_secret_value())
     for key in _FILES:
-        name = str(given.get(key) or "")
+        name = str(conninfo.get(key) or "")
         if name and name != "system" and not Path(name).is_file():
             raise unfit(
                 f"{name} (source.{key}) is not on the executor {socket.gethostname()}",
@@ -291,12 +291,12 @@ def _written(worker: Worker, task: RangeTask, chunk: Chunk) -> RangeResult:
     writer = snapshot_writer(task.place.uri, f"{task.prefix}{chunk.number}")
     count = size = 0
     try:
-        for table, came in rows_of_range(
+        for table, read_bytes in rows_of_range(
             worker.connection, task.source, relation, chunk, rows, condition=task.condition
         ):
             writer.write(table)
             count += table.num_rows
-            size += came
+            size += read_bytes
         parts = writer.finish()
     except BaseException:
         writer.discard()
@@ -316,5 +316,5 @@ def _fields(part: AddAction) -> dict[str, Any]:
 
 
 def _failed(number: int, error: TableError) -> RangeResult:
-    told = {"message": error.message, "code": error.code, "remedy": error.remedy}
-    return RangeResult(number, "failed", error=told)
+    fields = {"message": error.message, "code": error.code, "remedy": error.remedy}
+    return RangeResult(number, "failed", error=fields)

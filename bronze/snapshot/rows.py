@@ -49,8 +49,8 @@ class SnapshotRows:
             ValueError: the cells do not fill whole rows of the relation.
         """
         width = len(self._names)
-        count, rest = divmod(len(cells), width or 1)
-        if rest:
+        count, remainder = divmod(len(cells), width or 1)
+        if remainder:
             raise ValueError(f"{len(cells)} values are no rows of {width} columns")
         return self._table(OP_SNAPSHOT, list_array(np.arange(count + 1) * width, cells), first_seq)
 

@@ -239,11 +239,11 @@ class Snapshot:
             outcome.trace = write_heartbeat(watcher, "snapshot")
             copies, leaves = [], []
             for worker in workers:
-                own = [table for table in locked if table.relation.relation_id in worker.held]
+                own_tables = [table for table in locked if table.relation.relation_id in worker.held]
                 with within(self._timing.copy_plan, worker.connection), worker.locks_let_go():
-                    found = leaves_of(worker, [table.relation.relation_id for table in own])
-                    copies += self._plan(worker, own, found, lsn, outcome)
-                leaves += [leaf for each in found.values() for leaf in each]
+                    table_leaves = leaves_of(worker, [table.relation.relation_id for table in own_tables])
+                    copies += self._plan(worker, own_tables, table_leaves, lsn, outcome)
+                leaves += [leaf for of_table in table_leaves.values() for leaf in of_table]
             now = _clock(watcher)
             self._landing.reached("snapshot-exported")
             copying = SnapshotCopy(self._source, self._landing, lsn, now, stop)
@@ -282,8 +282,8 @@ class Snapshot:
     def _count(self, tables: Sequence[SourceTable]) -> int:
         """Return the number of workers that have work, by estimates of the tables."""
         rows = self._settings.chunk_rows
-        chunks = (len(chunks_of([(one.table, one.pages)], one.rows_estimate, rows)) for one in tables)
-        pieces = sum(max(count, len(one.partitions)) for count, one in zip(chunks, tables, strict=True))
+        chunks = (len(chunks_of([(table.table, table.pages)], table.rows_estimate, rows)) for table in tables)
+        pieces = sum(max(count, len(table.partitions)) for count, table in zip(chunks, tables, strict=True))
         return min(self._settings.workers, pieces)
 
     def start_empty(self, tables: Sequence[SourceTable], lsn: Lsn) -> None:
@@ -322,19 +322,19 @@ class Snapshot:
         pending = list(zip(tables, cycle(workers), strict=False))
         deadline = time.monotonic() + self._timing.group_locks
         for last in (False, True):
-            again = []
+            postponed = []
             for table, worker in pending:
                 seconds = max(deadline - time.monotonic(), 0.0) if last else self._timing.brief_lock
                 try:
                     worker.lock(table, seconds, whole=weight(table) <= budget)
                     locked.add(table.table)
                 except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
-                    again.append((table, worker))
+                    postponed.append((table, worker))
                     if last:
                         outcome.fail(locked_by(table.table, said_of_holder(watcher, table.table, _REWRITING)))
                 except psycopg.Error as error:
                     outcome.fail(table_error(table.table, error, self._source))
-            pending = again
+            pending = postponed
         return [table for table in tables if table.table in locked]
 
     def _say(self, watcher: SourceConnection, tables: Sequence[SourceTable], pids: Sequence[int]) -> None:

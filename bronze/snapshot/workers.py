@@ -92,8 +92,8 @@ class SnapshotCopy:
                 self.commit_empty(copy.relation, copy.storage)
                 copy.done = True
         away = [copy for copy in copies if elsewhere is not None and len(copy.chunks) > 1]
-        here = [copy for copy in copies if elsewhere is None or len(copy.chunks) <= 1]
-        chunks = ChunkQueue(((copy, chunk) for copy in here for chunk in copy.chunks), leaves, workers)
+        local = [copy for copy in copies if elsewhere is None or len(copy.chunks) <= 1]
+        chunks = ChunkQueue(((copy, chunk) for copy in local for chunk in copy.chunks), leaves, workers)
         threads = [
             threading.Thread(
                 target=self._work, args=(worker, chunks), name=f"smelt-snapshot-{number}", daemon=True
@@ -102,11 +102,13 @@ class SnapshotCopy:
         ]
         for thread in threads:
             thread.start()
-        left = [] if elsewhere is None else self._run_elsewhere(elsewhere, away, leaves, workers[0], threads)
+        unread = (
+            [] if elsewhere is None else self._run_elsewhere(elsewhere, away, leaves, workers[0], threads)
+        )
         for thread in threads:
             thread.join()
-        if left:
-            self._work(workers[0], ChunkQueue(left, leaves, workers))
+        if unread:
+            self._work(workers[0], ChunkQueue(unread, leaves, workers))
         # Each writer removes its own files, and the sink removes the files of a tried commit, which may have
         # succeeded. The files left here belong to uncommitted tables.
         for copy in copies:
@@ -166,14 +168,14 @@ class SnapshotCopy:
 
     def _work(self, worker: Worker, chunks: ChunkQueue) -> None:
         try:
-            while not self._cancelled() and (found := chunks.first(worker)) is not None:
-                leaf, copy = found
+            while not self._cancelled() and (next_leaf := chunks.first(worker)) is not None:
+                leaf, copy = next_leaf
                 if not copy.is_over and not self._opened(worker, copy, leaf):
                     worker.order.popleft()  # the holding worker reads the leaf
                     continue
-                taken = chunks.take(leaf)
-                if taken is not None and not copy.is_over:
-                    self._copy(worker.connection, *taken)
+                piece = chunks.take(leaf)
+                if piece is not None and not copy.is_over:
+                    self._copy(worker.connection, *piece)
             if not self._cancelled():
                 worker.close()
         except CopyCancelledError:
