@@ -153,8 +153,8 @@ class CarriedTables:
         A table that fails anyway keeps its pauses, because the same text would fail each of its copies. A
         person ends the pauses with a new mark, set after the poll that processed this request.
         """
-        seen, times = self._newest.asked, self._asked.times + 1
-        open_ = {table: time for table, time in self._asked.last.items() if time > seen}
+        answered, times = self._newest.asked, self._asked.times + 1
+        open_ = {table: time for table, time in self._asked.last.items() if time > answered}
         self._asked = _Asked(times, open_ | dict.fromkeys(tables, times))
 
     def leave_out(self, table: TableName, lsn: Lsn, error: Exception) -> bool:
@@ -184,11 +184,11 @@ class CarriedTables:
         so is a table outside the patterns. If bronze knew the table by another name, this name gets a gap
         (`bronze.stream.session`).
         """
-        known = self._newest.carried.get(table)
-        if known is not None:
-            return known
-        wanted = any(table.matches(pattern) for pattern in self._source.tables)
-        return wanted and not any(table.matches(pattern) for pattern in self._source.exclude)
+        carried = self._newest.carried.get(table)
+        if carried is not None:
+            return carried
+        is_selected = any(table.matches(pattern) for pattern in self._source.tables)
+        return is_selected and not any(table.matches(pattern) for pattern in self._source.exclude)
 
     @property
     def wants_new_stream(self) -> bool:
@@ -235,12 +235,12 @@ class CarriedTables:
             OSError, DeltaError: the lake cannot be read or written.
         """
         with self._looking:
-            asked, started = self._asked, time.monotonic()
+            requests, started = self._asked, time.monotonic()
             try:
-                catalog = self._ask_server(stop, asked)
+                catalog = self._ask_server(stop, requests)
             finally:
                 self.next_at = time.monotonic() + (time.monotonic() - started) / _LOOK_SHARE
-            look = self._compare(catalog, asked, stop)
+            look = self._compare(catalog, requests, stop)
             # Keep this after `_compare`: a table whose error is closed must already be carried, or its next
             # change is dropped without an error.
             self._errors.looked({table.table: table.problems for table in catalog.tables}, look.uncopied)
@@ -254,8 +254,8 @@ class CarriedTables:
         Polls meanwhile request such a table again only for new reasons.
         """
         self._under_way = {
-            one.table: UnderWay(one.storage, look.unknown.get(one.relation.relation_id, ZERO))
-            for one in tables
+            table.table: UnderWay(table.storage, look.unknown.get(table.relation.relation_id, ZERO))
+            for table in tables
         }
         try:
             yield
@@ -307,16 +307,16 @@ class CarriedTables:
         }
         members = {table.table for table in tables if table.problem is None} - waiting.keys()
         locked: list[TableError] = []
-        out = [table.table for table in tables if table.blocked]
-        changed = ensure_publication(connection, self._source, sorted(members), locked, without=out)
+        blocked = [table.table for table in tables if table.blocked]
+        changed = ensure_publication(connection, self._source, sorted(members), locked, without=blocked)
         for error in locked:
             self._errors.cannot_join(error, before.requests.get(error.table))
         self._locked = waiting | {error.table: error for error in locked}
         if changed:
             # Select again, because the tables are members now; the next poll finds tables created since.
-            seen = {table.table for table in tables}
+            selected = {table.table for table in tables}
             tables = select_tables(connection, self._source, storage=True)
-            tables = [table for table in tables if table.table in seen]
+            tables = [table for table in tables if table.table in selected]
         self._unreadable.release({table.table for table in tables}, before.carried)
         left_out = {**self._locked, **self._unreadable.errors()}
         tables = [
@@ -335,7 +335,7 @@ class CarriedTables:
         again.
         """
         tables, sink = catalog.tables, self._landing.sink
-        healthy = [one for one in tables if one.problem is None and one.table in catalog.members]
+        healthy = [table for table in tables if table.problem is None and table.table in catalog.members]
         names = tuple(table.table for table in healthy)
         selected = [table.table for table in tables]
         ways, end, frontier = catalog.fingerprints, catalog.end, catalog.frontier
@@ -371,9 +371,9 @@ class CarriedTables:
         types = frozenset(oid for table in tables for oid in table.relation.redefinable())
         with self._lock:
             before = self._newest.carried
-            self._rejoin |= {name for name, kept in carried.items() if kept and before.get(name) is False}
+            self._rejoin |= {name for name, flag in carried.items() if flag and before.get(name) is False}
             now = [table for table in tried if table.table not in self._rejoin]
-            waiting = frozenset(one.table for one in now if not self._joining.may_copy(one.table))
+            waiting = frozenset(table.table for table in now if not self._joining.may_copy(table.table))
             due = tuple(table for table in now if table.table not in waiting)
             self._newest = CatalogPoll(
                 carried,

@@ -78,8 +78,8 @@ def resnapshot_unpublished(
         frontier: bronze's frontier before the first query.
     """
     left_out = sorted(landing.shapes.tables() - set(selected))
-    every = {table: seen.get(table, NOT_CARRIED) for table in selected}
-    for table in landing.sink.tables.note_membership(every, left_out, lsn):
+    fingerprints = {table: seen.get(table, NOT_CARRIED) for table in selected}
+    for table in landing.sink.tables.note_membership(fingerprints, left_out, lsn):
         _LOGGER.warning(
             "%s is resnapshotted: publication %s did not carry all of it, or its changes were "
             "left out, for a while before %s",
@@ -133,7 +133,7 @@ def resnapshot_rewritten(
     harmless: dict[TableName, ObservedStorage] = {}
     quiet: dict[TableName, Relation] = {}
     for table in tables:
-        known = sink.tables.looked(table.table)
+        stored = sink.tables.looked(table.table)
         doubtful = unknown.get(table.relation.relation_id, ZERO)
         copied = under_way.get(table.table)
         if table.storage is None or (
@@ -141,39 +141,39 @@ def resnapshot_rewritten(
         ):
             continue
         waits = table.table in needing
-        carried = () if known is None or waits else _carried_defaults(landing, table, known.storage)
-        why = None if known is None else known.why_again(table.storage, carried)
+        carried = () if stored is None or waits else _carried_defaults(landing, table, stored.storage)
+        reason = None if stored is None else stored.why_again(table.storage, carried)
         named = streamed.get(table.table, StreamedParts())
-        why = why or named.why_again(table.storage, snapshots.get(table.table, LAST))
+        reason = reason or named.why_again(table.storage, snapshots.get(table.table, LAST))
         if doubtful > snapshots.get(table.table, LAST):
-            why = "a column was renamed or dropped before its changes were read"
-        if why is not None and landing.resnapshots:
+            reason = "a column was renamed or dropped before its changes were read"
+        if reason is not None and landing.resnapshots:
             changed.append(table.table)
             if not waits:
-                _LOGGER.warning("%s is resnapshotted: %s, of which the log says nothing", table.table, why)
-                landing.progress.set(said=f"{table.table} is resnapshotted: {why}")
+                _LOGGER.warning("%s is resnapshotted: %s, of which the log says nothing", table.table, reason)
+                landing.progress.set(said=f"{table.table} is resnapshotted: {reason}")
         elif not waits:
             now, relation = table.storage, table.relation
-            looked = ObservedStorage(now, lsn) if known is None else known.then(now, lsn, frontier)
+            observed = ObservedStorage(now, lsn) if stored is None else stored.then(now, lsn, frontier)
             # The catalog does not distinguish a column renamed and back from a column with a GRANT. So a
             # GRANT, too, adds an equal version while the stream is behind.
-            if _is_unrecorded(landing, relation, lsn) or (known or looked).may_have_versions(
+            if _is_unrecorded(landing, relation, lsn) or (stored or observed).may_have_versions(
                 now, lsn, frontier
             ):
                 quiet[table.table] = relation
-            harmless[table.table] = looked
+            harmless[table.table] = observed
     if changed:
         sink.tables.open_gaps(changed, lsn)
     recorded = record(list(quiet.values()))
-    left = {name for name, one in quiet.items() if one.relation_id not in recorded.relations}
-    sink.tables.record_looks({name: looked for name, looked in harmless.items() if name not in left})
+    unrecorded = {name for name, version in quiet.items() if version.relation_id not in recorded.relations}
+    sink.tables.record_looks({name: storage for name, storage in harmless.items() if name not in unrecorded})
     return recorded
 
 
 def record_comments(landing: Landing, tables: Sequence[SourceTable]) -> None:
     """Record the tables' current comments (`bronze.store.comments`)."""
-    seen = {table.table: table.comments for table in tables if table.comments is not None}
-    landing.sink.tables.record_comments(seen)
+    comments = {table.table: table.comments for table in tables if table.comments is not None}
+    landing.sink.tables.record_comments(comments)
 
 
 def _carried_defaults(landing: Landing, table: SourceTable, known: Storage) -> set[int]:
@@ -195,5 +195,5 @@ def _carried_defaults(landing: Landing, table: SourceTable, known: Storage) -> s
 
 
 def _is_unrecorded(landing: Landing, relation: Relation, lsn: Lsn) -> bool:
-    known = landing.shapes.at(relation.relation_id, lsn)
-    return known is None or not same_shape(known, as_recorded(relation, known))
+    recorded = landing.shapes.at(relation.relation_id, lsn)
+    return recorded is None or not same_shape(recorded, as_recorded(relation, recorded))

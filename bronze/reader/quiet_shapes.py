@@ -167,24 +167,26 @@ class _Recorder:
                         f"SET LOCAL idle_in_transaction_session_timeout = {milliseconds}; "
                         f"SET LOCAL statement_timeout = {milliseconds}; {lock_timeout(wait or 0)}".encode()
                     )
-                    locked = [one for one in group if self._is_locked(one, busy, nowait=wait is None)]
-                    ids = [one.relation_id for one in locked]
+                    locked = [
+                        relation for relation in group if self._is_locked(relation, busy, nowait=wait is None)
+                    ]
+                    ids = [relation.relation_id for relation in locked]
                     now = self._described(ids)
                     place = Lsn(log_end(self.connection) - 1)
             except psycopg.errors.QueryCanceled:
                 if self.stop.is_set():
                     raise
                 return set(), ZERO, list(group)
-            same = [
-                replace(one, from_lsn=place)
-                for one in locked
-                if one.relation_id in now and same_shape(now[one.relation_id], one)
+            unchanged = [
+                replace(relation, from_lsn=place)
+                for relation in locked
+                if relation.relation_id in now and same_shape(now[relation.relation_id], relation)
             ]
-            if not same:
+            if not unchanged:
                 return set(), ZERO, busy
             after = write_heartbeat(self.connection, "shape")
-            self.shapes.record(same, ahead=True)
-        return {one.relation_id for one in same}, after, busy
+            self.shapes.record(unchanged, ahead=True)
+        return {relation.relation_id for relation in unchanged}, after, busy
 
     def _described(self, ids: Sequence[int]) -> dict[int, Relation]:
         return describe_relations(self.connection, ids, self.source.keys, self.source.publication)

@@ -259,9 +259,9 @@ class Reader:
                 return False
             with translated(self._source):
                 landing, copies, position = self._open(connection)
-                again = copies.tables.rejoining
-                if again:
-                    landing.sink.tables.open_gaps(sorted(again), position.frontier, beyond=True)
+                rejoining = copies.tables.rejoining
+                if rejoining:
+                    landing.sink.tables.open_gaps(sorted(rejoining), position.frontier, beyond=True)
                 self._converting = self._converts(position)
                 encoding = server_encoding(connection) if self._converting else None
                 receiver = self._begin.stream(
@@ -272,7 +272,7 @@ class Reader:
                 # listing of the lake; meanwhile the receiver sends feedback to the server.
                 landing.sink.claim(position)
                 tables = copies.tables
-                tables.new_stream(position.confirm, again)
+                tables.new_stream(position.confirm, rejoining)
                 decoder = session_decoder(
                     connection, self._source, landing, tables, position=position, encoding=encoding
                 )
@@ -329,10 +329,10 @@ class Reader:
 
     def _line(self, connection: psycopg.Connection[Any], backend_pid: int) -> Liveness:
         """Return the walsender's state, on the receiver's thread; abort a decoder's query on a dead line."""
-        found = walsender_liveness(self._source, backend_pid)
-        if found is Liveness.OVER:
+        liveness = walsender_liveness(self._source, backend_pid)
+        if liveness is Liveness.OVER:
             abandon(connection)
-        return found
+        return liveness
 
     def _follow(
         self,
@@ -345,10 +345,10 @@ class Reader:
     ) -> bool:
         """Step until stopped or done; return whether the target was reached. False requests a new session."""
         nudge, tables = Nudge(self._source, receiver), copies.tables
-        begun, works = stream.durable.frontier, False
+        start, works = stream.durable.frontier, False
         while not stop.is_set():
             copies.raise_failure()
-            if not works and stream.durable.frontier > begun:
+            if not works and stream.durable.frontier > start:
                 works = True
                 self._trouble.worked()
             if tables.wants_new_stream:
@@ -362,25 +362,25 @@ class Reader:
             if done:
                 self._trouble.worked()
                 return True
-            wanted, ahead = tables.wants_stream_from, stream.durable.frontier < shapes_at
-            if wanted is not None and stream.durable.frontier >= wanted:
+            restart_at, ahead = tables.wants_stream_from, stream.durable.frontier < shapes_at
+            if restart_at is not None and stream.durable.frontier >= restart_at:
                 return False
-            proof = Lsn(begun + 1) if self._trouble.is_open() else None
-            goals = [target, wanted, shapes_at if ahead else None, proof]
+            proof = Lsn(start + 1) if self._trouble.is_open() else None
+            goals = [target, restart_at, shapes_at if ahead else None, proof]
             target = max((goal for goal in goals if goal is not None), default=None)
             patience = self._timing.report if target is None else nudge.patience
-            came = stream.step(target=target, patience=patience)
-            if target is not None and not came and stream.newest.frontier < target:
+            received = stream.step(target=target, patience=patience)
+            if target is not None and not received and stream.newest.frontier < target:
                 nudge.push()
             self._report()
         return True
 
     def _give_up_copies(self, copies: SnapshotThread) -> None:
         """Raise the error of copies refused or held up for too long; called for jobs with a target."""
-        for found in (copies.trouble.refused(), copies.held_up):
-            if found is not None and found[1] > self._timing.refused:
+        for failure in (copies.trouble.refused(), copies.held_up):
+            if failure is not None and failure[1] > self._timing.refused:
                 self._gave_up = True
-                raise found[0]
+                raise failure[0]
 
     def _say(self, said: str) -> None:
         """Report the current wait; give up the wait if the reader must stop."""

@@ -139,7 +139,7 @@ def start_over(
     codes = {UNDECODABLE.code, TOO_LARGE.code}
     undecodable = [error for error in control.open_errors() if error.code in codes]
     anew = anew or bool(undecodable)
-    say = partial(_say, stop, progress)
+    report = partial(_say, stop, progress)
     with connect(source) as connection, translated(source), until_stopped(stop, connection):
         require_own(connection, source, lake, pipeline)
         identity = identify(connection)
@@ -155,7 +155,7 @@ def start_over(
             raise problem
         if slot is not None and slot.confirmed_flush > position.confirm and _is_given_up(changes, position):
             anew = False  # a new slot: bronze confirms none beyond its place
-        begin = SessionStart(pipeline, source, lake, STARTING_OVER, say, reached)
+        begin = SessionStart(pipeline, source, lake, STARTING_OVER, report, reached)
         if not anew and _goes_on(connection, begin, position, identity.timeline):
             return None
         slot = read_slot(connection, source.slot)
@@ -173,7 +173,7 @@ def start_over(
         if slot is not None and (anew or problem is not None or slot.confirmed_flush <= newest):
             _drop(connection, slot, source)
         reached("slot-dropped")
-        slot = ensure_slot(connection, source, progress=say)
+        slot = ensure_slot(connection, source, progress=report)
         reached("slot-made")
         lsn = Lsn(slot.confirmed_flush - 1)
         refuse_behind(lsn, newest, where=address_of(source))

@@ -72,12 +72,12 @@ def session_decoder(
             landing.sink.tables.leave_out({table: lsn})
 
     shapes = landing.shapes
-    known = shapes.until(position.frontier)
+    versions = shapes.until(position.frontier)
     if encoding is None:
         return StreamDecoder(
             describe,
             tables.carries,
-            known,
+            versions,
             knows=shapes.knows,
             recorded=shapes.at,
             unreadable=unreadable,
@@ -85,7 +85,7 @@ def session_decoder(
     return ConvertingDecoder(
         describe,
         tables.carries,
-        known,
+        versions,
         knows=shapes.knows,
         recorded=shapes.at,
         unreadable=unreadable,

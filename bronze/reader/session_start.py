@@ -160,14 +160,14 @@ class SessionStart:
         Raises:
             DefiniteError, SmeltError: as `known_place`.
         """
-        where = address_of(self.source)
+        address = address_of(self.source)
         check_timeline(self.source, self._changes, timeline, position, application_name=self.application_name)
         check_start(
-            position, replace(slot, active_pid=0), 0, log_end(connection), name=slot.name, where=where
+            position, replace(slot, active_pid=0), 0, log_end(connection), name=slot.name, where=address
         )
         if position.sent is None or slot.confirmed_flush == position.confirm:
             return
-        comparison = LogComparison(position, position.sent, slot.confirmed_flush, where=where)
+        comparison = LogComparison(position, position.sent, slot.confirmed_flush, where=address)
         try:
             self._compare(connection, comparison, slot, position, confirm=confirm)
         except DefiniteError as error:
@@ -247,11 +247,11 @@ class SessionStart:
         """
         newest = sink.tables.newest(sink.relations())
         proved = position.frontier if position.sent is None else position.sent.lsn
-        taken = sink.tables.snapshots(list(newest))
+        snapshots = sink.tables.snapshots(list(newest))
         ahead = {
             table: lsn
             for table, lsn in newest.items()
-            if lsn > position.frontier or taken.get(table, ZERO) > proved
+            if lsn > position.frontier or snapshots.get(table, ZERO) > proved
         }
         if ahead:
             end = log_end(connection)
@@ -293,8 +293,8 @@ class SessionStart:
         changes, relations = delta.open_existing(self._changes), read_relations(self.lake)
         counts = counting_relations(connection, self.source.publication, changes, relations, sent)
         newest = newest_counting(changes, counts, sent, confirmed)
-        where = address_of(self.source)
-        return LogComparison(position, newest, confirmed, where=where, counts=frozenset(counts))
+        address = address_of(self.source)
+        return LogComparison(position, newest, confirmed, where=address, counts=frozenset(counts))
 
     def _compare(
         self,

@@ -196,22 +196,22 @@ class TableErrors:
         Raises:
             OSError, DeltaError: the lake cannot be read or written.
         """
-        found = [_recorded(problem) for each in problems.values() for problem in each]
-        keys = {error.key for error in found}
-        not_copied = {str(table) for table in uncopied} | {error.name for error in found}
+        errors = [_recorded(problem) for of_table in problems.values() for problem in of_table]
+        keys = {error.key for error in errors}
+        not_copied = {str(table) for table in uncopied} | {error.name for error in errors}
         with self._lock:
             failed = {str(table) for table in self._failed if not problems.get(table)}
-            known = self._control.open_errors()
-            before = {error.key for error in known}
+            open_errors = self._control.open_errors()
+            before = {error.key for error in open_errors}
             healed = [
                 error
-                for error in known
+                for error in open_errors
                 if error.scope == "table" and error.code in SOURCE_CODES and error.key not in keys
                 if error.name not in not_copied or (error.code not in _OF_COPIES and error.name not in failed)
             ]
             self._control.restate_errors(
-                [error for error in found if error.code in _RESTATED or error.key not in before],
-                healed=[*healed, *self._strays(known)],
+                [error for error in errors if error.code in _RESTATED or error.key not in before],
+                healed=[*healed, *self._strays(open_errors)],
             )
 
     def cannot_join(self, error: TableError, mark: Lsn | None) -> None:
@@ -240,8 +240,8 @@ class TableErrors:
         failed = replace(_recorded(error), commit_lsn=mark)
         with self._lock:
             self._note(error.table, mark)
-            before = [one for one in self._control.open_errors() if one.key == failed.key]
-            self._control.close_all([one for one in before if one.commit_lsn != mark])
+            before = [entry for entry in self._control.open_errors() if entry.key == failed.key]
+            self._control.close_all([entry for entry in before if entry.commit_lsn != mark])
             self._control.record_errors([failed])
 
     def copied(self, tables: Collection[TableName]) -> None:
@@ -256,9 +256,9 @@ class TableErrors:
                 self._failed.passed(table)
                 self._tried_at.pop(table, None)
             if names:
-                known = [one for one in self._control.open_errors() if one.scope == "table"]
+                open_errors = [error for error in self._control.open_errors() if error.scope == "table"]
                 self._control.close_all(
-                    [one for one in known if one.name in names and one.code in SOURCE_CODES]
+                    [error for error in open_errors if error.name in names and error.code in SOURCE_CODES]
                 )
 
     def may_be_tried(self, table: TableName, mark: Lsn | None, *, by_stream: bool) -> bool:
@@ -273,8 +273,8 @@ class TableErrors:
         with self._lock:
             if by_stream:  # also during a copy, which may fail later
                 self._of_stream[table] = mark
-            known = self._tried_at.get(table), self._of_stream.get(table)
-            return not self._failed.rests(table) or mark not in known
+            processed_marks = self._tried_at.get(table), self._of_stream.get(table)
+            return not self._failed.rests(table) or mark not in processed_marks
 
     def _note(self, table: TableName, mark: Lsn | None) -> None:
         self._failed.failed(table)

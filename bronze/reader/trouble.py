@@ -92,12 +92,12 @@ class PipelineErrors:
     def close(self, line: Trouble) -> None:
         """Close the errors that a line met and no other line has open; raise as `any_open`."""
         with self._lock, lake_failures("the lake"):
-            left = self._met_by_others(line)
-            ours = self._met.keys() - left.keys()
-            known = self._control.open_errors()
-            closed = [one for one in known if one.scope == "pipeline" and one.code in ours]
-            self._control.close_all([*closed, *self._strays(known)])
-            self._met = left
+            met_by_others = self._met_by_others(line)
+            own_codes = self._met.keys() - met_by_others.keys()
+            open_errors = self._control.open_errors()
+            closed = [error for error in open_errors if error.scope == "pipeline" and error.code in own_codes]
+            self._control.close_all([*closed, *self._strays(open_errors)])
+            self._met = met_by_others
 
     def give_up(self, line: Trouble) -> None:
         """Count the errors of a line as another process's: the line has ended and never works again."""
@@ -134,8 +134,8 @@ class PipelineErrors:
         """Check whether the lake is this pipeline's: opened by a sink, or created by an earlier reader."""
         if not self.of_this_pipeline:
             changes = delta.open_table(delta.location(self._lake, "bronze", CHANGES))
-            found = {} if changes is None else changes.metadata().configuration
-            self.of_this_pipeline = found.get(PIPELINE_PROPERTY) == self._pipeline
+            properties = {} if changes is None else changes.metadata().configuration
+            self.of_this_pipeline = properties.get(PIPELINE_PROPERTY) == self._pipeline
         return self.of_this_pipeline
 
 
@@ -216,7 +216,9 @@ class Trouble:
         The duration restarts when the stream succeeds.
         """
         with self._lock:
-            found = self._refused
+            refusal = self._refused
         return (
-            None if found is None else (found[0], time.monotonic() - max(found[1], self._errors.admitted_at))
+            None
+            if refusal is None
+            else (refusal[0], time.monotonic() - max(refusal[1], self._errors.admitted_at))
         )

@@ -102,10 +102,10 @@ class ColumnsFingerprint:
         if connection.info.server_version < 150000:
             return ""
         updates = connection.execute(_UPDATES).fetchone()
-        of = (0 if updates is None else int(updates[0]), oids)
-        if of != self._of:
+        fingerprint = (0 if updates is None else int(updates[0]), oids)
+        if fingerprint != self._of:
             row = connection.execute(_COLUMNS.encode(), {"oids": list(oids)}).fetchone()
-            self._of, self._read = of, "" if row is None else str(row[0])
+            self._of, self._read = fingerprint, "" if row is None else str(row[0])
         return self._read
 
 
@@ -122,8 +122,8 @@ def catalog_fingerprint(
     """
     schemas = _SCHEMAS if connection.info.server_version >= 150000 else ""
     query = _QUERY.format(schemas=schemas, types=_TYPES if types else "")
-    wanted = {"oids": list(oids), "types": list(types), "publication": publication}
-    row = connection.execute(query.encode(), wanted).fetchone()
+    parameters = {"oids": list(oids), "types": list(types), "publication": publication}
+    row = connection.execute(query.encode(), parameters).fetchone()
     return tuple(row or ())
 
 
@@ -216,20 +216,20 @@ class Watch:
             with translated(self._source), within(self._timing.watch_answer, connection):
                 self._look(connection, started)
             # Measure before `_meanwhile`: the catalog poll that it may make has a separate time share.
-            asked = time.monotonic() - started
+            elapsed = time.monotonic() - started
             self._pending = (self._pending or self._wanted()) and not self._meanwhile()
             self._trouble.worked()
-            if self._stop.wait(max(self._timing.watch, asked / _SHARE)):
+            if self._stop.wait(max(self._timing.watch, elapsed / _SHARE)):
                 return
 
     def _look(self, connection: psycopg.Connection[Any], now: float) -> None:
         oids = self._oids()
-        seen = (
+        fingerprint = (
             *catalog_fingerprint(connection, self._source.publication, oids, self._types()),
             self._columns.read(connection, oids),
         )
-        if seen != self._seen:
-            self._seen = seen
+        if fingerprint != self._seen:
+            self._seen = fingerprint
             self._news.set()
             self._pending = True
         if now - self._slot_at < self._timing.watch_slot:
@@ -277,14 +277,14 @@ class SlotWatch:
         """
         before, safe = self._before, slot.safe_wal_size
         self._before = None if safe is None else (now, safe)
-        left = None
+        seconds_left = None
         if before is not None and safe is not None and before[1] > safe and now > before[0]:
-            left = max(safe, 0) * (now - before[0]) / (before[1] - safe)
-        danger = slot_risk(slot, left, copies_left, budget)
+            seconds_left = max(safe, 0) * (now - before[0]) / (before[1] - safe)
+        danger = slot_risk(slot, seconds_left, copies_left, budget)
         settled = budget is None or not budget.tiny or now - self._told_at >= _TINY_SECONDS
         if settled and (safe is None or self._room is None or safe > self._room):
-            still = RiskLevel.MUCH if stays_high(budget) else RiskLevel.NONE
-            self._level = min(self._level, max(danger.level, still))
+            lowest_level = RiskLevel.MUCH if stays_high(budget) else RiskLevel.NONE
+            self._level = min(self._level, max(danger.level, lowest_level))
         if danger.level <= self._level:
             return None
         self._level, self._room, self._told_at = danger.level, safe, now
