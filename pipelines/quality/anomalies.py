@@ -121,13 +121,13 @@ def days_of_tables(log: DataFrame, until: datetime | None) -> dict[str, Days]:
     if micros is None:
         return {}
     rows = spark.sql(_COUNTS.format(until=f"timestamp_micros({micros})"), log=log).collect()
-    found: dict[str, dict[int, int]] = {}
+    changes: dict[str, dict[int, int]] = {}
     for row in rows:
         name = TableName(row.table_schema, row.table_name).silver_name
-        found.setdefault(name, {})[row.day] = row.changes
+        changes.setdefault(name, {})[row.day] = row.changes
     return {
         name: Days(tuple(by_day.get(day, 0) for day in range(max(by_day) + 1)))
-        for name, by_day in found.items()
+        for name, by_day in changes.items()
     }
 
 
@@ -139,13 +139,13 @@ def check_volume(days: Mapping[str, Days], tables: Collection[str]) -> list[Resu
         tables: names of the cut's tables (``silver.orders``).
     """
     results: list[Result] = []
-    for name, counted in sorted(days.items()):
+    for name, table_days in sorted(days.items()):
         if f"silver.{name}" not in tables:
             continue
-        if counted.steady:
-            results.append(_result(name, CHANGING, counted, holds=not counted.silent))
-        if counted.known:
-            results.append(_result(name, USUAL, counted, holds=not counted.flooded))
+        if table_days.steady:
+            results.append(_result(name, CHANGING, table_days, holds=not table_days.silent))
+        if table_days.known:
+            results.append(_result(name, USUAL, table_days, holds=not table_days.flooded))
     return results
 
 
@@ -155,10 +155,10 @@ def _result(name: str, kind: str, days: Days, *, holds: bool) -> Result:
     if kind == CHANGING and days.quiet > 1:
         now = f"no change for {days.quiet} days"
     note = f"{now}; {_range(past)} a day in the {len(past)} days before"
-    about = Expectation(
+    expectation = Expectation(
         "silver", name, VOLUME_SUITE, kind, {}, severity="warning", note=note, where="the log of recent days"
     )
-    return Result(about, success=holds, observed=days.today)
+    return Result(expectation, success=holds, observed=days.today)
 
 
 def _range(counts: Sequence[int]) -> str:

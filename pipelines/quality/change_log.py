@@ -73,7 +73,7 @@ def check_log(expectations: Sequence[Expectation], log: DataFrame, limit: int) -
         f"FROM ({_TRANSACTIONS})",
         log=log,
     ).collect()
-    found: dict[str, tuple[int, int, str, str]] = {
+    measures: dict[str, tuple[int, int, str, str]] = {
         CHANGES_ONCE: (
             line.repeated,
             line.changes,
@@ -88,18 +88,18 @@ def check_log(expectations: Sequence[Expectation], log: DataFrame, limit: int) -
         ),
     }
     results = []
-    for about in expectations:
-        count, total, counted, query = found[about.kind]
+    for expectation in expectations:
+        count, total, unit, query = measures[expectation.kind]
         rows = spark.sql(f"{query} ORDER BY commit_lsn LIMIT {limit}", log=log).collect() if count else []
         results.append(
             Result(
-                about,
+                expectation,
                 success=count == 0,
                 element_count=total,
                 unexpected_count=count,
                 unexpected_percent=100 * count / total if total else 0.0,
                 values=tuple(_readable(row.asDict()) for row in rows),
-                counted=counted,
+                counted=unit,
             )
         )
     return results

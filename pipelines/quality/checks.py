@@ -67,26 +67,26 @@ def check_query(
 
     for name in about.kwargs:
         if name not in _ARGUMENTS:
-            said = f"{about.kind}: unknown argument {name!r}{suggestion(name, _ARGUMENTS)}"
-            return Result(about, None, element_count=rows, error=said)
+            message = f"{about.kind}: unknown argument {name!r}{suggestion(name, _ARGUMENTS)}"
+            return Result(about, None, element_count=rows, error=message)
     query = _composed(about.kwargs.get(QUERY), views)
     if query is None:
-        said = f"{about.kind}: {QUERY}: expected a SELECT with paired braces; double a literal one"
-        return Result(about, None, element_count=rows, error=said)
+        message = f"{about.kind}: {QUERY}: expected a SELECT with paired braces; double a literal one"
+        return Result(about, None, element_count=rows, error=message)
     spark = frame.sparkSession
     condition = about.kwargs.get("row_condition")
     try:
         (frame if condition is None else frame.where(str(condition))).createOrReplaceTempView(_BATCH_VIEW)
         try:
             # On a line of its own, the bracket is not part of a comment that ends the query.
-            found = spark.sql(f"SELECT * FROM (\n{query}\n)")
-            count = found.count()
-            taken = found.limit(limit).collect() if count else []
+            violations = spark.sql(f"SELECT * FROM (\n{query}\n)")
+            count = violations.count()
+            examples = violations.limit(limit).collect() if count else []
         finally:
             spark.catalog.dropTempView(_BATCH_VIEW)
     except SPARK_ERRORS as error:
         return failed_with(about, error, rows)
-    values: tuple[dict[str, Any], ...] = tuple(row.asDict(recursive=True) for row in taken)
+    values: tuple[dict[str, Any], ...] = tuple(row.asDict(recursive=True) for row in examples)
     return Result(
         about,
         success=count == 0,
@@ -148,24 +148,26 @@ class Checks:
         columns = {name: frame.columns for name, frame in frames.items()}
         results: dict[int, Result] = {}
         groups: dict[str, dict[bool, list[int]]] = defaultdict(lambda: defaultdict(list))
-        own: dict[str, list[int]] = defaultdict(list)
-        for index, about in enumerate(expectations):
-            wrong = None if about.derived else misnamed(about, columns)
+        indexes_of_kind: dict[str, list[int]] = defaultdict(list)
+        for index, expectation in enumerate(expectations):
+            wrong = None if expectation.derived else misnamed(expectation, columns)
             if wrong is not None:
-                results[index] = Result(about, None, error=wrong)
-            elif about.kind == FOREIGN_KEY:
-                own[FOREIGN_KEY].append(index)
-            elif about.derived and about.kind in _OF_OWN:
-                own["document" if about.kind in _DOCUMENT_ROWS else LOG_SUITE].append(index)
+                results[index] = Result(expectation, None, error=wrong)
+            elif expectation.kind == FOREIGN_KEY:
+                indexes_of_kind[FOREIGN_KEY].append(index)
+            elif expectation.derived and expectation.kind in _OF_OWN:
+                indexes_of_kind["document" if expectation.kind in _DOCUMENT_ROWS else LOG_SUITE].append(index)
             else:
-                groups[about.qualified][about.derived].append(index)
+                groups[expectation.qualified][expectation.derived].append(index)
         evaluated: dict[int, Result] = {}
         rows: dict[str, int] = {}
         with self._in_memory(frames), self._views(frames, expectations) as views:
-            if own[LOG_SUITE]:
+            if indexes_of_kind[LOG_SUITE]:
                 self.say("checking the log of changes")
-                asked = [expectations[index] for index in own[LOG_SUITE]]
-                evaluated |= zip(own[LOG_SUITE], self._log(asked, frames["bronze.changes"]), strict=True)
+                chosen = [expectations[index] for index in indexes_of_kind[LOG_SUITE]]
+                evaluated |= zip(
+                    indexes_of_kind[LOG_SUITE], self._log(chosen, frames["bronze.changes"]), strict=True
+                )
             for number, (name, suites) in enumerate(sorted(groups.items()), 1):
                 self.say(f"checking {name} ({number} of {len(groups)})")
                 asked_of = {
@@ -173,14 +175,17 @@ class Checks:
                     for derived, indexes in suites.items()
                 }
                 evaluated |= self._table(asked_of, frames[name], views, rows)
-            if own[FOREIGN_KEY]:
-                self.say(f"checking {len(own[FOREIGN_KEY])} foreign keys")
-                asked = [expectations[index] for index in own[FOREIGN_KEY]]
-                found = check_references(asked, frames.__getitem__, rows)
-                evaluated |= zip(own[FOREIGN_KEY], found, strict=True)
-            if own["document"]:
+            if indexes_of_kind[FOREIGN_KEY]:
+                self.say(f"checking {len(indexes_of_kind[FOREIGN_KEY])} foreign keys")
+                chosen = [expectations[index] for index in indexes_of_kind[FOREIGN_KEY]]
+                verdicts = check_references(chosen, frames.__getitem__, rows)
+                evaluated |= zip(indexes_of_kind[FOREIGN_KEY], verdicts, strict=True)
+            if indexes_of_kind["document"]:
                 self.say("checking documents beside their rows")
-                evaluated |= {index: self._document(expectations[index], frames) for index in own["document"]}
+                evaluated |= {
+                    index: self._document(expectations[index], frames)
+                    for index in indexes_of_kind["document"]
+                }
             for index, result in evaluated.items():
                 results[index] = self.examples.of(result, _rows(result, frames))
             volume, left_out = self._volume(frames)
@@ -196,10 +201,10 @@ class Checks:
         try:
             days = days_of_tables(frames["bronze.changes"], self.cut.commit_ts)
         except SPARK_ERRORS as error:
-            why = short_cause(str(error))
+            reason = short_cause(str(error))
             if self.examples.masks.masked:
-                why = without_values(why)
-            return [], [LeftOut("freshness and volume", f"the changes could not be counted: {why}")]
+                reason = without_values(reason)
+            return [], [LeftOut("freshness and volume", f"the changes could not be counted: {reason}")]
         return check_volume(days, frames), []
 
     def _document(self, about: Expectation, frames: dict[str, DataFrame]) -> Result:
@@ -217,7 +222,7 @@ class Checks:
         try:
             return check_log(expectations, log, max(self.examples.rows, SAMPLES))
         except SPARK_ERRORS as error:
-            return [failed_with(about, error) for about in expectations]
+            return [failed_with(expectation, error) for expectation in expectations]
 
     def _table(
         self,
@@ -229,17 +234,20 @@ class Checks:
         """Return the results of a table's expectations, derived and others; add its row count to `rows`."""
         from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
 
-        every = {index: about for suite in asked.values() for index, about in suite.items()}
+        every = {index: expectation for suite in asked.values() for index, expectation in suite.items()}
         try:
             count = frame.count()
         except SPARK_ERRORS as error:  # a file that is gone, say: the other tables are looked at
-            return {index: failed_with(about, error) for index, about in every.items()}
+            return {index: failed_with(expectation, error) for index, expectation in every.items()}
         rows[next(iter(every.values())).qualified] = count
-        queries = {index: about for index, about in every.items() if about.kind == OF_QUERY}
+        queries = {index: expectation for index, expectation in every.items() if expectation.kind == OF_QUERY}
         limit = max(self.examples.rows, LOOKED_AT)
-        results = {index: check_query(about, frame, count, views, limit) for index, about in queries.items()}
+        results = {
+            index: check_query(expectation, frame, count, views, limit)
+            for index, expectation in queries.items()
+        }
         for derived, suite in asked.items():
-            of_columns = {index: about for index, about in suite.items() if index not in queries}
+            of_columns = {index: expectation for index, expectation in suite.items() if index not in queries}
             expected = list(of_columns.values())
             if expected:
                 of_rows = catalog_frame(frame, expected) if derived else frame
@@ -251,7 +259,11 @@ class Checks:
         self, frames: dict[str, DataFrame], expectations: Sequence[Expectation]
     ) -> Iterator[dict[str, str]]:
         """Make temporary views of the tables in queries, at the cut."""
-        named = {name for about in expectations for name in placeholders(str(about.kwargs.get(QUERY, "")))}
+        named = {
+            name
+            for expectation in expectations
+            for name in placeholders(str(expectation.kwargs.get(QUERY, "")))
+        }
         views = {name: f"deltasmelt_quality_{n}" for n, name in enumerate(sorted(named & frames.keys()))}
         for name, view in views.items():
             frames[name].createOrReplaceTempView(view)
@@ -264,7 +276,7 @@ class Checks:
     @contextmanager
     def _in_memory(self, frames: dict[str, DataFrame]) -> Iterator[None]:
         """Cache small tables, so that not every query plans and reads their files again."""
-        kept: list[DataFrame] = []
+        cached: list[DataFrame] = []
         sizes = self.cut.sizes(self.lake) if self.in_memory else {}
         room = _IN_MEMORY_BYTES
         for size, table in sorted((size, name) for name, size in sizes.items()):
@@ -274,17 +286,17 @@ class Checks:
             in_memory = kept_or_not(frames[table].persist)
             if in_memory is None:
                 break
-            kept.append(in_memory)
+            cached.append(in_memory)
         try:
             yield
         finally:
-            for frame in kept:
+            for frame in cached:
                 frame.unpersist()
 
 
 def _rows(result: Result, frames: dict[str, DataFrame]) -> DataFrame | None:
     """Return the rows of a result; None for a result with its rows in the values, or without rows."""
-    about = result.expectation
-    if result.success is not False or (about.derived and about.kind in _OF_OWN):
+    expectation = result.expectation
+    if result.success is not False or (expectation.derived and expectation.kind in _OF_OWN):
         return None
-    return frames[about.qualified]
+    return frames[expectation.qualified]

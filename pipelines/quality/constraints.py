@@ -191,9 +191,9 @@ def read_constraints(connection: Connection[TupleRow]) -> Constraints:
 
 def record_constraints(lake: Lake, constraints: Constraints) -> None:
     """Write the catalog's answer to the lake, unless the lake already has the same answer."""
-    known = recorded_constraints(lake)
+    recorded = recorded_constraints(lake)
     text = constraints.to_json()
-    if known is not None and known.to_json() == text:
+    if recorded is not None and recorded.to_json() == text:
         return
     row = pa.Table.from_pylist(
         [{"read_at": constraints.read_at, "constraints": text}], schema=CONSTRAINTS_SCHEMA

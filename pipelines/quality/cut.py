@@ -53,14 +53,16 @@ class QualityCut:
 
     def sizes(self, lake: Lake) -> dict[str, int]:
         """Return the bytes of each table's files at the cut; for a catalog's table, the present bytes."""
-        found = {}
+        bytes_of_tables = {}
         for table in self.tables:
             try:
                 at_cut = delta.open_at(lake.uri(table.layer, table.name), table.version)
-                found[table.qualified] = sum(at_cut.get_add_actions().column("size_bytes").to_pylist())
+                bytes_of_tables[table.qualified] = sum(
+                    at_cut.get_add_actions().column("size_bytes").to_pylist()
+                )
             except DeltaError:
                 continue
-        return found
+        return bytes_of_tables
 
 
 def held_columns(lake: Lake, tables: Iterable[SilverTable]) -> dict[str, list[str]]:
@@ -70,13 +72,13 @@ def held_columns(lake: Lake, tables: Iterable[SilverTable]) -> dict[str, list[st
         lake: the lake.
         tables: tables, with their histories if any.
     """
-    found: dict[str, list[str]] = {}
+    columns: dict[str, list[str]] = {}
     for name in (name for table in tables for name in (table.name, f"{table.name}{HISTORY_SUFFIX}")):
         table = delta.open_table(delta.location(lake, "silver", name))
         if table is not None:
             fields = json.loads(table.schema().to_json())["fields"]
-            found[f"silver.{name}"] = [field["name"] for field in fields]
-    return found
+            columns[f"silver.{name}"] = [field["name"] for field in fields]
+    return columns
 
 
 def quality_cut(lake: Lake, control: ControlTables, *, with_gold: bool, where: str) -> QualityCut:

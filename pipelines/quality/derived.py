@@ -84,24 +84,26 @@ def differently_built(
     from deltasmelt.silver.spark.semantics import unpinned  # noqa: PLC0415
 
     built = {table.name: _recorded(lake, table) for table in tables if table.layer == "gold"}
-    asked = [document for document in documents if document.name in built]
-    if not asked:
+    candidates = [document for document in documents if document.name in built]
+    if not candidates:
         return frozenset()
 
     def digests(session: SparkSession, document: Document) -> Iterator[str]:
         settings = unpinned(session)
-        seen = set()
+        descriptions = set()
         for catalog in catalogs:
             tree, _ = resolve(document, catalog)
-            if tree is None or (description := described(document, tree, settings)) in seen:
+            if tree is None or (description := described(document, tree, settings)) in descriptions:
                 continue
-            seen.add(description)
+            descriptions.add(description)
             with suppress(*SPARK_ERRORS, SmeltError):  # it could not be built by it now
                 yield digest_of(description, schema_of(session, tree).simpleString())
 
     with beside(spark) as session:
         return frozenset(
-            document.name for document in asked if built[document.name] not in set(digests(session, document))
+            document.name
+            for document in candidates
+            if built[document.name] not in set(digests(session, document))
         )
 
 
@@ -142,27 +144,27 @@ def from_catalog(
             the stream.
     """
     expectations: list[Expectation] = []
-    known: set[str] = set()
+    checked: set[str] = set()
     for table in catalog:
         silver = f"silver.{table.name}"
         if silver in tables:
-            known.add(silver)
+            checked.add(silver)
             expectations += _of_table(table, constraints, tables[silver])
     left_out = [
         LeftOut(table, "bronze.relations has no shape of it: only its own suites were run")
         for table in tables
-        if table.startswith("silver.") and table not in known and not table.endswith("__history")
+        if table.startswith("silver.") and table not in checked and not table.endswith("__history")
     ]
     keys = constraints.foreign_keys if constraints else ()
     if not whole and any(f"silver.{key.child.silver_name}" in tables for key in keys):
-        why = "snapshot.mode is never: silver has no rows from before the stream"
-        left_out.append(LeftOut("foreign keys", why))
+        reason = "snapshot.mode is never: silver has no rows from before the stream"
+        left_out.append(LeftOut("foreign keys", reason))
         return expectations, left_out
     for key in keys:
-        of_key, said = _of_foreign_key(key, tables)
+        of_key, problem = _of_foreign_key(key, tables)
         expectations += of_key
-        if said is not None:
-            left_out.append(LeftOut(f"foreign key {key.name} of {key.child}", said))
+        if problem is not None:
+            left_out.append(LeftOut(f"foreign key {key.name} of {key.child}", problem))
     return expectations, left_out
 
 
@@ -172,8 +174,8 @@ def _of_table(
     relation = table.relation
 
     def expect(kind: str, note: str, **kwargs: Any) -> Expectation:
-        where = f"catalog of {table.table}"
-        return Expectation("silver", table.name, CATALOG_SUITE, kind, kwargs, note=note, where=where)
+        origin = f"catalog of {table.table}"
+        return Expectation("silver", table.name, CATALOG_SUITE, kind, kwargs, note=note, where=origin)
 
     if table.key and set(table.key) <= set(columns):
         if len(table.key) == 1:
@@ -222,14 +224,14 @@ def from_documents(
             left_out.append(LeftOut(f"document {document.name}", problems[0].message))
             continue
         if document.name in different:
-            why = "gold was built by another definition than the one of now: only its own suites were run"
-            left_out.append(LeftOut(f"document {document.name}", why))
+            reason = "gold was built by another definition than the one of now: only its own suites were run"
+            left_out.append(LeftOut(f"document {document.name}", reason))
             continue
-        where = f"{document.file.path.name}: {document.name}"
-        of_keys = list(_of_document(tree, where, tables[name]))
+        origin = f"{document.file.path.name}: {document.name}"
+        of_keys = list(_of_document(tree, origin, tables[name]))
         expectations += of_keys
         if of_keys:
-            expectations += of_tree(tree, where, tables)
+            expectations += of_tree(tree, origin, tables)
     return expectations, left_out
 
 
@@ -257,27 +259,27 @@ def catalog_frame(frame: DataFrame, expectations: Iterable[Expectation]) -> Data
     Soft-deleted rows are left out. A column checked for NOT NULL alone becomes a presence flag: true, or
     NULL. Values outside their types appear as the names of their columns.
     """
-    used: dict[str, bool] = {}
-    for about in expectations:
-        columns = about.kwargs.get("column_list") or [about.kwargs["column"]]
+    presence_only: dict[str, bool] = {}
+    for expectation in expectations:
+        columns = expectation.kwargs.get("column_list") or [expectation.kwargs["column"]]
         for column in columns:
-            used[column] = used.get(column, True) and about.kind == NOT_NULL
-    known = set(frame.columns)
+            presence_only[column] = presence_only.get(column, True) and expectation.kind == NOT_NULL
+    existing = set(frame.columns)
     return live_rows(frame).selectExpr(
         *(
             f"{_present(column)} AS {quote(column)}"
-            if presence and UNREPRESENTABLE in known
+            if presence and UNREPRESENTABLE in existing
             else f"array_join(array_sort(map_keys({quote(column)})), ', ') AS {quote(column)}"
             if column == UNREPRESENTABLE
             else quote(column)
-            for column, presence in used.items()
+            for column, presence in presence_only.items()
         )
     )
 
 
 def _present(column: str) -> str:
-    kept = f"map_contains_key({quote(UNREPRESENTABLE)}, {literal(column)})"
-    return f"CASE WHEN {quote(column)} IS NOT NULL OR {kept} THEN true END"
+    unrepresentable = f"map_contains_key({quote(UNREPRESENTABLE)}, {literal(column)})"
+    return f"CASE WHEN {quote(column)} IS NOT NULL OR {unrepresentable} THEN true END"
 
 
 def _enum(type_: PgType) -> PgType | None:
@@ -325,9 +327,9 @@ def _of_foreign_key(
     if set(compare) != {"exact"}:
         kwargs["compare"] = compare
     note = f"foreign key {key.name}"
-    where = f"catalog of {key.child}"
+    origin = f"catalog of {key.child}"
     return [
         Expectation(
-            "silver", key.child.silver_name, CATALOG_SUITE, FOREIGN_KEY, kwargs, note=note, where=where
+            "silver", key.child.silver_name, CATALOG_SUITE, FOREIGN_KEY, kwargs, note=note, where=origin
         )
     ], None

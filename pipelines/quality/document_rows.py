@@ -74,16 +74,16 @@ def of_tree(tree: Tree, where: str, tables: Collection[str]) -> list[Expectation
     def expect(kind: str, note: str, **kwargs: Any) -> Expectation:
         return Expectation("gold", tree.name, DOCUMENT_SUITE, kind, kwargs, note=note, where=where)
 
-    found: list[Expectation] = []
+    expectations: list[Expectation] = []
     root = f"silver.{tree.root.table.name}"
     if root in tables:
         condition = {} if tree.root.where is None else {"where": str(tree.root.where)}
-        found.append(expect(EACH_ROOT, "its root rows", references=root, **condition))
+        expectations.append(expect(EACH_ROOT, "its root rows", references=root, **condition))
     for elements in elements_of(tree):
         table = f"silver.{elements.table}"
         if table in tables:
-            found.append(expect(ELEMENTS, "its elements", elements=elements.label, references=table))
-    return found
+            expectations.append(expect(ELEMENTS, "its elements", elements=elements.label, references=table))
+    return expectations
 
 
 def elements_of(tree: Tree) -> list[Elements]:
@@ -101,11 +101,11 @@ def _elements(fields: Sequence[TreeField], path: tuple[Step, ...]) -> Iterator[E
             node = field.node
             if node.cap is not None or node.plain:
                 continue
-            here = (*path, Step(field.name, "array" if node.map_by is None else "map"))
+            place = (*path, Step(field.name, "array" if node.map_by is None else "map"))
             key = _key(node.fields, node.scope)
             if key is not None:
-                yield Elements(here, node.scope.table.name, key)
-            yield from _elements(node.fields, here)
+                yield Elements(place, node.scope.table.name, key)
+            yield from _elements(node.fields, place)
 
 
 def _key(fields: Sequence[TreeField], scope: Scope) -> tuple[tuple[str, str], ...] | None:
@@ -128,7 +128,9 @@ def check_document(about: Expectation, tree: Tree, frame: Callable[[str], DataFr
     """
     documents = frame(about.qualified)
     if about.kind == ELEMENTS:
-        (elements,) = [one for one in elements_of(tree) if one.label == about.kwargs["elements"]]
+        (elements,) = [
+            candidate for candidate in elements_of(tree) if candidate.label == about.kwargs["elements"]
+        ]
         return _orphans(about, elements, documents, live_rows(frame(about.kwargs["references"])), limit)
     return _each_root(about, tree, documents, live_rows(frame(about.kwargs["references"])), limit)
 
@@ -140,21 +142,23 @@ def _each_root(about: Expectation, tree: Tree, documents: DataFrame, rows: DataF
     if tree.root.where is not None:
         roots = roots.where(tree.root.where.sql("r"))
     if not tree.key_fields:
-        counted, wanted = documents.count(), roots.count()
+        document_count, root_count = documents.count(), roots.count()
         return Result(
             about,
-            success=counted == wanted,
-            element_count=wanted,
-            unexpected_count=abs(counted - wanted),
-            observed=counted,
+            success=document_count == root_count,
+            element_count=root_count,
+            unexpected_count=abs(document_count - root_count),
+            observed=document_count,
             counted="root rows",
         )
     names = [f"k{n}" for n in range(len(tree.key))]
-    have = documents.select(
-        *(F.col(quote(one)).alias(n) for one, n in zip(tree.key_fields, names, strict=True))
+    document_keys = documents.select(
+        *(F.col(quote(field)).alias(n) for field, n in zip(tree.key_fields, names, strict=True))
     )
-    want = roots.select(*(F.col(f"r.{quote(one)}").alias(n) for one, n in zip(tree.key, names, strict=True)))
-    sides = have.withColumn("d", F.lit(1)).unionAll(want.withColumn("d", F.lit(0)))
+    root_keys = roots.select(
+        *(F.col(f"r.{quote(field)}").alias(n) for field, n in zip(tree.key, names, strict=True))
+    )
+    sides = document_keys.withColumn("d", F.lit(1)).unionAll(root_keys.withColumn("d", F.lit(0)))
     keys = sides.groupBy(*names).agg(F.max("d").alias("document"), F.min("d").alias("only"))
     # `only` is 1 where no root row has the key; `document` is 0 where no document has it.
     wrong = keys.where("document = 0 OR only = 1")
@@ -165,7 +169,7 @@ def _each_root(about: Expectation, tree: Tree, documents: DataFrame, rows: DataF
     values: list[dict[str, Any]] = []
     if line.wrong:
         for row in wrong.orderBy(*names).limit(limit).collect():
-            key = {one: row[n] for one, n in zip(tree.key_fields, names, strict=True)}
+            key = {field: row[n] for field, n in zip(tree.key_fields, names, strict=True)}
             values.append({**key, "document": "missing" if row.document == 0 else "without a root row"})
     return Result(
         about,
@@ -196,18 +200,18 @@ def _orphans(
         *(F.col("at").getField(field).alias(f"k{n}") for n, (_, field) in enumerate(elements.key))
     )
     names = keys.columns
-    known = rows.select(
+    parents = rows.select(
         *(F.col(quote(name)).alias(n) for (name, _), n in zip(elements.key, names, strict=True))
     )
-    tagged = keys.groupBy(*names).count().join(known.withColumn("known", F.lit(1)), names, "left")
+    tagged = keys.groupBy(*names).count().join(parents.withColumn("known", F.lit(1)), names, "left")
     (line,) = tagged.agg(
         F.coalesce(F.sum("count"), F.lit(0)).alias("elements"),
         F.coalesce(F.sum(F.when(F.col("known").isNull(), F.col("count"))), F.lit(0)).alias("orphans"),
     ).collect()
     values: list[dict[str, Any]] = []
     if line.orphans:
-        found = tagged.where("known IS NULL").orderBy(*names).limit(limit).collect()
-        values = [{name: row[n] for (name, _), n in zip(elements.key, names, strict=True)} for row in found]
+        orphans = tagged.where("known IS NULL").orderBy(*names).limit(limit).collect()
+        values = [{name: row[n] for (name, _), n in zip(elements.key, names, strict=True)} for row in orphans]
     return Result(
         about,
         success=line.orphans == 0,

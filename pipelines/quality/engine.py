@@ -103,25 +103,27 @@ class Engine:
         results: dict[int, Result] = {}
         built: dict[int, Any] = {}
         with _quiet():
-            for index, about in enumerate(expectations):
-                made = self._build(index, about, names)
-                if isinstance(made, str):
-                    results[index] = Result(about, None, error=made)
+            for index, expectation in enumerate(expectations):
+                rule = self._build(index, expectation, names)
+                if isinstance(rule, str):
+                    results[index] = Result(expectation, None, error=rule)
                 else:
-                    built[index] = made
+                    built[index] = rule
             if built:
                 results |= self._validate(plain, expectations, rows, built)
-        own = {new: name for name, new in names.items()}
-        return [_named(results[index], own) for index in range(len(expectations))]
+        original_names = {new: name for name, new in names.items()}
+        return [_named(results[index], original_names) for index in range(len(expectations))]
 
     def _build(self, index: int, about: Expectation, names: Mapping[str, str]) -> Any | str:
         """Return Great Expectations' object, or the fault of the expectation."""
         registry = self._gx.expectations.registry
-        known = registry.list_registered_expectation_implementations()
+        implementations = registry.list_registered_expectation_implementations()
         if about.kind in _OF_SOURCES:
             return f"{about.kind} reads no table of the cut; write a rule with sql"
-        if about.kind not in known:
-            return f"unknown expectation {about.kind!r}{suggestion(about.kind, [*known, FOREIGN_KEY])}"
+        if about.kind not in implementations:
+            return (
+                f"unknown expectation {about.kind!r}{suggestion(about.kind, [*implementations, FOREIGN_KEY])}"
+            )
         kind = registry.get_expectation_impl(about.kind)
         arguments = [name for name in kind.__fields__ if name not in _NOT_ARGUMENTS]
         for name in about.kwargs:
@@ -140,7 +142,7 @@ class Engine:
         asset = self._source.add_dataframe_asset(f"table {self._count}")
         batch = asset.add_batch_definition_whole_dataframe("whole").get_batch({"dataframe": frame})
         results: dict[int, Result] = {}
-        of_rows = {index: made for index, made in built.items() if self._verdict_suffices(made)}
+        of_rows = {index: rule for index, rule in built.items() if self._verdict_suffices(rule)}
         for index, outcome in self._run(batch, of_rows, "BOOLEAN_ONLY"):
             if not isinstance(outcome, Exception) and outcome.success:
                 results[index] = Result(
@@ -150,16 +152,16 @@ class Engine:
                     unexpected_count=0,
                     unexpected_percent=0.0,
                 )
-        others = {index: made for index, made in built.items() if index not in results}
+        remaining = {index: rule for index, rule in built.items() if index not in results}
         details = {"result_format": "SUMMARY", "partial_unexpected_count": self._looked_at}
         raised: dict[int, Any] = {}
-        for index, outcome in self._run(batch, others, details):
+        for index, outcome in self._run(batch, remaining, details):
             results[index] = _result(expectations[index], outcome, rows)
             if results[index].success is None:
                 raised[index] = built[index]
-        if len(raised) > 1:  # one may have spoiled the aggregation that they were asked in together
-            for index, made in raised.items():
-                for _, outcome in self._run(batch, {index: made}, details):
+        if len(raised) > 1:  # one failing rule may fail the query that it shares with others
+            for index, rule in raised.items():
+                for _, outcome in self._run(batch, {index: rule}, details):
                     results[index] = _result(expectations[index], outcome, rows)
         return results
 
@@ -175,8 +177,8 @@ class Engine:
             if len(built) == 1:
                 yield next(iter(built)), error
                 return
-            for index, made in built.items():
-                yield from self._run(batch, {index: made}, result_format)
+            for index, rule in built.items():
+                yield from self._run(batch, {index: rule}, result_format)
             return
         for outcome in outcomes:
             yield outcome.expectation_config.meta["index"], outcome
@@ -268,15 +270,15 @@ def _quiet() -> Iterator[None]:
 
 def _plain_names(columns: Sequence[str]) -> dict[str, str]:
     """Return each column's name for the run: its own plain name, or else a free name."""
-    taken = {name.lower() for name in columns}
+    lower_names = {name.lower() for name in columns}
     names: dict[str, str] = {}
     for name in columns:
         new = name
         if not _PLAIN_NAME.fullmatch(name):
             new = re.sub(r"\W", "_", name, flags=re.ASCII)
-            while new.lower() in taken:
+            while new.lower() in lower_names:
                 new += "_"
-            taken.add(new.lower())
+            lower_names.add(new.lower())
         names[name] = new
     return names
 
@@ -297,7 +299,7 @@ def _named(result: Result, own: Mapping[str, str]) -> Result:
     """Return a result with the values of several columns under the columns' own names."""
     if not any(isinstance(value, dict) for value in result.values):
         return result
-    named = ({own.get(name, name): one for name, one in value.items()} for value in result.values)
+    named = ({own.get(name, name): part for name, part in value.items()} for value in result.values)
     return replace(result, values=tuple(named))
 
 
@@ -321,15 +323,15 @@ def _result(about: Expectation, outcome: Any, rows: int) -> Result:
     error = _raised(outcome)
     if error is not None:
         return Result(about, None, element_count=rows, error=error, error_of_data=True)
-    found: dict[str, Any] = outcome.result
+    measures: dict[str, Any] = outcome.result
     return Result(
         about,
         success=bool(outcome.success),
-        element_count=found.get("element_count", rows),
-        unexpected_count=found.get("unexpected_count"),
-        unexpected_percent=found.get("unexpected_percent"),
-        observed=found.get("observed_value"),
-        values=tuple(found.get("partial_unexpected_list") or ()),
+        element_count=measures.get("element_count", rows),
+        unexpected_count=measures.get("unexpected_count"),
+        unexpected_percent=measures.get("unexpected_percent"),
+        observed=measures.get("observed_value"),
+        values=tuple(measures.get("partial_unexpected_list") or ()),
     )
 
 
@@ -341,18 +343,18 @@ def failed_with(about: Expectation, error: Exception, rows: int | None = None) -
         error: the exception.
         rows: number of rows of the table, if known.
     """
-    said = short_cause(str(error))
-    if not said.startswith("[") and not str(error).startswith("An error occurred while calling"):
-        said = f"{type(error).__name__}: {said}"[:_ERROR_LENGTH]
-    return Result(about, None, element_count=rows, error=said, error_of_data=True)
+    message = short_cause(str(error))
+    if not message.startswith("[") and not str(error).startswith("An error occurred while calling"):
+        message = f"{type(error).__name__}: {message}"[:_ERROR_LENGTH]
+    return Result(about, None, element_count=rows, error=message, error_of_data=True)
 
 
 def _raised(outcome: Any) -> str | None:
     """Return the exception caught by Great Expectations during the evaluation, in a line."""
     info: dict[str, Any] = outcome.exception_info or {}
-    for found in (info, *(value for value in info.values() if isinstance(value, dict))):
-        if found.get("raised_exception"):
-            return short_cause(str(found.get("exception_message") or "unknown error"))
+    for details in (info, *(value for value in info.values() if isinstance(value, dict))):
+        if details.get("raised_exception"):
+            return short_cause(str(details.get("exception_message") or "unknown error"))
     return None
 
 

@@ -63,32 +63,32 @@ class Examples:
 
     def of(self, result: Result, frame: DataFrame | None) -> Result:
         """Return a result with examples; `frame` has the result's rows, None: the values are the rows."""
-        made = replace(shown(result, self.masks), values=())
+        masked = replace(shown(result, self.masks), values=())
         if result.success is not False or not self.rows:
-            return made
+            return masked
         key = self.keys.get(result.expectation.qualified, ())
-        return replace(made, failing_rows=failing_rows(result, frame, key, self.rows, self.masks))
+        return replace(masked, failing_rows=failing_rows(result, frame, key, self.rows, self.masks))
 
 
 def shown(result: Result, masks: Masks) -> Result:
     """Return a result in its visible form: samples of its values, without masked values."""
-    about = result.expectation
-    samples = dict.fromkeys(_sample(about, value, masks) for value in result.values)
+    expectation = result.expectation
+    samples = dict.fromkeys(_sample(expectation, value, masks) for value in result.values)
     changes: dict[str, Any] = {"samples": tuple(samples)[:SAMPLES]}
-    hidden = any(masks.hides(about, column) for column in about.columns)
-    if hidden and result.observed is not None and not _OF_NUMBERS.search(about.kind):
+    hidden = any(masks.hides(expectation, column) for column in expectation.columns)
+    if hidden and result.observed is not None and not _OF_NUMBERS.search(expectation.kind):
         changes["observed"] = MASK
     else:
         changes["observed"] = _first(result.observed)
-    if result.error is not None and result.error_of_data and masks.touches(about):
+    if result.error is not None and result.error_of_data and masks.touches(expectation):
         changes["error"] = without_values(result.error)
     return replace(result, **changes)
 
 
 def without_values(error: str) -> str:
     """Return only the class of an error raised over the data: its text may quote a value, in any form."""
-    found = _ERROR_NAME.match(error)
-    name = next((one for one in found.groups() if one), "error") if found else "error"
+    match = _ERROR_NAME.match(error)
+    name = next((group for group in match.groups() if group), "error") if match else "error"
     return f"{name} (text left out: masked columns)"
 
 
@@ -104,12 +104,12 @@ def failing_rows(
         limit: largest number of rows.
         masks: the masked columns.
     """
-    about = result.expectation
-    if frame is None or QUERY in about.kwargs:
+    expectation = result.expectation
+    if frame is None or QUERY in expectation.kwargs:
         rows = [value for value in result.values if isinstance(value, dict)][:limit]
     else:
-        rows = _found_again(about, frame, result.values, limit)
-    return tuple(_row(about, row, key, masks) for row in rows)
+        rows = _found_again(expectation, frame, result.values, limit)
+    return tuple(_row(expectation, row, key, masks) for row in rows)
 
 
 def _found_again(
@@ -128,8 +128,8 @@ def _found_again(
             condition = functools.reduce(operator.or_, (_has(about, value) for value in values))
         if about.kind == _NOT_NULL and about.derived and UNREPRESENTABLE in frame.columns:
             (column,) = about.columns
-            kept = f"map_contains_key({quote(UNREPRESENTABLE)}, {literal(column)})"
-            condition &= F.expr(f"NOT coalesce({kept}, false)")
+            unrepresentable = f"map_contains_key({quote(UNREPRESENTABLE)}, {literal(column)})"
+            condition &= F.expr(f"NOT coalesce({unrepresentable}, false)")
         if about.kwargs.get("row_condition"):
             condition &= F.expr(str(about.kwargs["row_condition"]))
         return [row.asDict(recursive=True) for row in frame.where(condition).limit(limit).collect()]
@@ -144,8 +144,8 @@ def _has(about: Expectation, value: Any) -> Column:
     parts = _parts(about, value)
     if parts is None:
         raise TypeError(f"{value!r} is no value of {about.columns}")
-    same = (F.col(quote(column)).eqNullSafe(F.lit(one)) for column, one in parts.items())
-    return functools.reduce(operator.and_, same)
+    equalities = (F.col(quote(column)).eqNullSafe(F.lit(part)) for column, part in parts.items())
+    return functools.reduce(operator.and_, equalities)
 
 
 def _parts(about: Expectation, value: Any) -> dict[str, Any] | None:
@@ -164,8 +164,8 @@ def _sample(about: Expectation, value: Any, masks: Masks) -> str:
     if isinstance(value, dict):
         return _text(
             {
-                name: MASK if one is not None and masks.hides(about, name) else one
-                for name, one in value.items()
+                name: MASK if part is not None and masks.hides(about, name) else part
+                for name, part in value.items()
                 if name not in _LEFT_OUT
             }
         )
@@ -196,16 +196,16 @@ def _first(observed: Any) -> Any:
         return _text(observed)
     if isinstance(observed, dict):
         items = list(observed.items())
-        rest = {"…": f"{len(items) - _OBSERVED} more"} if len(items) > _OBSERVED else {}
-        return {name: _first(one) for name, one in items[:_OBSERVED]} | rest
+        omitted = {"…": f"{len(items) - _OBSERVED} more"} if len(items) > _OBSERVED else {}
+        return {name: _first(item) for name, item in items[:_OBSERVED]} | omitted
     if isinstance(observed, list | tuple):
-        more = [f"… {len(observed) - _OBSERVED} more"] if len(observed) > _OBSERVED else []
-        return [_first(one) for one in observed[:_OBSERVED]] + more
+        omission = [f"… {len(observed) - _OBSERVED} more"] if len(observed) > _OBSERVED else []
+        return [_first(item) for item in observed[:_OBSERVED]] + omission
     return observed
 
 
 def _with_text_keys(value: object) -> object:
     """Return a value for JSON: keys of maps, such as dates or decimals, become texts."""
     if isinstance(value, dict):
-        return {str(name): _with_text_keys(one) for name, one in value.items()}
-    return [_with_text_keys(one) for one in value] if isinstance(value, list | tuple) else value
+        return {str(name): _with_text_keys(item) for name, item in value.items()}
+    return [_with_text_keys(item) for item in value] if isinstance(value, list | tuple) else value

@@ -266,23 +266,23 @@ def finite(value: Any) -> Any:
     if isinstance(value, float | Decimal):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(name): finite(one) for name, one in value.items()}
-    return [finite(one) for one in value] if isinstance(value, list | tuple) else value
+        return {str(name): finite(item) for name, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _plain(row: Result) -> dict[str, object]:
-    about, observed = row.expectation, finite(row.observed)
+    expectation, observed = row.expectation, finite(row.observed)
     return {
-        "table": about.qualified,
-        "suite": about.suite,
-        "expectation": about.kind,
-        "column": about.column,
-        "kwargs": json.loads(about.kwargs_json()),
-        "severity": about.severity,
+        "table": expectation.qualified,
+        "suite": expectation.suite,
+        "expectation": expectation.kind,
+        "column": expectation.column,
+        "kwargs": json.loads(expectation.kwargs_json()),
+        "severity": expectation.severity,
         "unexpected_count": row.unexpected_count,
         "unexpected_percent": finite(row.unexpected_percent),
         "observed": observed if isinstance(observed, int | float | str | bool | None) else str(observed),
         "samples": list(row.samples),
         "failing_rows": list(row.failing_rows),
-        "where": about.where,
+        "where": expectation.where,
     }

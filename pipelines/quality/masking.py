@@ -92,29 +92,29 @@ def parse_masked(
     Raises:
         ConfigurationError: no table has a column of the name.
     """
-    known = {
+    existing = {
         f"{table}.{column}": (table, column)
         for table, shape in catalog.items()
         for column in (*(column.name for column in shape.columns), *_kept(shape, columns))
     }
-    found: dict[TableName, set[str]] = {}
+    masked: dict[TableName, set[str]] = {}
     for name in names:
-        if name not in known:
+        if name not in existing:
             raise ConfigurationError(
-                f"quality.masked names {name!r}, which is no column of a table{suggestion(name, known)}",
+                f"quality.masked names {name!r}, which is no column of a table{suggestion(name, existing)}",
                 code="mask-unknown",
                 remedy="correct it (schema.table.column), or remove it",
             )
-        table, column = known[name]
-        found.setdefault(table, set()).add(column)
-    return found
+        table, column = existing[name]
+        masked.setdefault(table, set()).add(column)
+    return masked
 
 
 def _kept(shape: SilverTable, columns: Mapping[str, Sequence[str]]) -> set[str]:
     """Return columns of a silver table and its history unknown to the source and not added by silver."""
     name = f"silver.{shape.name}"
-    there = {*columns.get(name, ()), *columns.get(f"{name}{HISTORY_SUFFIX}", ())}
-    return there - {column.name for column in shape.columns} - _SILVERS
+    stored = {*columns.get(name, ()), *columns.get(f"{name}{HISTORY_SUFFIX}", ())}
+    return stored - {column.name for column in shape.columns} - _SILVERS
 
 
 def masks_of(
@@ -137,23 +137,25 @@ def masks_of(
         ConfigurationError: no table has a column of the name.
     """
     masked = parse_masked(names, catalog, columns)
-    found: dict[str, Iterable[str]] = {}
+    hidden: dict[str, Iterable[str]] = {}
     if masked:
         shapes = {shape.name: table for table, shape in catalog.items()}
-        for qualified, everything in columns.items():
+        for qualified, table_columns in columns.items():
             layer, _, name = qualified.partition(".")
             if layer == "bronze":
-                found[qualified] = _BRONZE & set(everything)
+                hidden[qualified] = _BRONZE & set(table_columns)
             elif layer == "silver":
                 table = shapes.get(name) or shapes.get(name.removesuffix(HISTORY_SUFFIX))
                 if table is None:
-                    found[qualified] = everything
+                    hidden[qualified] = table_columns
                 elif table in masked:  # our own column holds texts that others could not
-                    found[qualified] = {*masked[table], UNREPRESENTABLE, *_kept(catalog[table], columns)}
+                    hidden[qualified] = {*masked[table], UNREPRESENTABLE, *_kept(catalog[table], columns)}
             else:
                 tree = None if name in different else trees.get(name)
-                found[qualified] = everything if tree is None else _of_document(tree, everything, masked)
-    lower = {name: frozenset(map(str.casefold, some)) for name, some in found.items() if some}
+                hidden[qualified] = (
+                    table_columns if tree is None else _of_document(tree, table_columns, masked)
+                )
+    lower = {name: frozenset(map(str.casefold, some)) for name, some in hidden.items() if some}
     return Masks(lower)
 
 
@@ -162,8 +164,8 @@ def _of_document(tree: Tree, columns: Sequence[str], masked: Mapping[TableName, 
     ours = {LSN, HASH}
     if not set(tree.key) & masked.get(tree.root.table.table, set()):
         ours.add(KEY)  # it holds the root's key, where no field does
-    others = set(columns) - {field.name for field in tree.fields} - ours
-    return _fields(tree.fields, tree.root, masked) | others
+    unknown = set(columns) - {field.name for field in tree.fields} - ours
+    return _fields(tree.fields, tree.root, masked) | unknown
 
 
 def _fields(fields: Iterable[TreeField], scope: Scope, masked: Mapping[TableName, set[str]]) -> set[str]:
@@ -175,7 +177,7 @@ def _takes(field: TreeField, scope: Scope, masked: Mapping[TableName, set[str]])
     if isinstance(field, Value):
         return bool(field.expression.columns & masked.get(scope.table.table, set()))
     if isinstance(field, Nested):
-        return any(_takes(one, scope, masked) for one in field.fields)
+        return any(_takes(nested, scope, masked) for nested in field.fields)
     if isinstance(field, Flattened):
         return _takes(field.field, field.node.scope, masked)
     return _of_child(field, masked)
@@ -188,6 +190,6 @@ def _of_child(child: Child, masked: Mapping[TableName, set[str]]) -> bool:
         return True
     if isinstance(node, Many) and node.map_by in of_node:
         return True
-    return any(_takes(one, node.scope, masked) for one in node.fields) or any(
-        _takes(one, link.scope, masked) for link in node.links for one in link.fields
+    return any(_takes(field, node.scope, masked) for field in node.fields) or any(
+        _takes(field, link.scope, masked) for link in node.links for field in link.fields
     )

@@ -52,7 +52,7 @@ def check_references(
         try:
             results += _check(together, frame, counts)
         except SPARK_ERRORS:
-            results += [_alone(about, frame, counts) for about in together]
+            results += [_alone(expectation, frame, counts) for expectation in together]
     return results
 
 
@@ -71,19 +71,19 @@ def _check(
 ) -> list[Result]:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
-    for about in expectations:
-        if about.qualified not in rows:
-            rows[about.qualified] = frame(about.qualified).count()
-    orphans = [_orphans(about, frame) for about in expectations]
+    for expectation in expectations:
+        if expectation.qualified not in rows:
+            rows[expectation.qualified] = frame(expectation.qualified).count()
+    orphans = [_orphans(expectation, frame) for expectation in expectations]
     counts = [
-        found.agg(F.count(F.lit(1)).alias("orphans")).select(F.lit(index).alias("index"), "orphans")
-        for index, found in enumerate(orphans)
+        orphan_rows.agg(F.count(F.lit(1)).alias("orphans")).select(F.lit(index).alias("index"), "orphans")
+        for index, orphan_rows in enumerate(orphans)
     ]
     lines = functools.reduce(lambda left, right: left.unionAll(right), counts).collect()
-    found = {line["index"]: int(line["orphans"]) for line in lines}
+    orphan_counts = {line["index"]: int(line["orphans"]) for line in lines}
     return [
-        _result(about, keys, found[index], rows[about.qualified])
-        for index, (about, keys) in enumerate(zip(expectations, orphans, strict=True))
+        _result(expectation, keys, orphan_counts[index], rows[expectation.qualified])
+        for index, (expectation, keys) in enumerate(zip(expectations, orphans, strict=True))
     ]
 
 
@@ -123,9 +123,9 @@ def _compared(column: str, way: str) -> Column:
 def _result(about: Expectation, orphans: DataFrame, count: int, rows: int) -> Result:
     values: tuple[Any, ...] = ()
     if count:
-        taken = [row.asDict() for row in orphans.distinct().limit(ORPHANS).collect()]
+        examples = [row.asDict() for row in orphans.distinct().limit(ORPHANS).collect()]
         single = len(about.kwargs["columns"]) == 1
-        values = tuple(sorted((next(iter(row.values())) if single else row for row in taken), key=str))
+        values = tuple(sorted((next(iter(row.values())) if single else row for row in examples), key=str))
     return Result(
         about,
         success=count == 0,

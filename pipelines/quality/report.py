@@ -62,8 +62,8 @@ def sparkline(points: Sequence[Point]) -> Sparkline | None:
     """Return the picture of a trend; None for fewer than two runs."""
     if len(points) < _LEAST_RUNS:
         return None
-    known = [point.value for point in points if point.value is not None]
-    low, high = (min(known), max(known)) if known else (0.0, 0.0)
+    values = [point.value for point in points if point.value is not None]
+    low, high = (min(values), max(values)) if values else (0.0, 0.0)
     step = (WIDTH - 2 * _MARGIN) / (len(points) - 1)
     places: list[tuple[float, float] | None] = []
     for index, point in enumerate(points):
@@ -79,7 +79,7 @@ def sparkline(points: Sequence[Point]) -> Sparkline | None:
         if point.success is not True or index == len(points) - 1:
             x, y = place or (round(_MARGIN + index * step, 1), HEIGHT / 2)
             dots.append(Dot(x, y, _status(point)))
-    return Sparkline(_stretches(places), tuple(dots), _label(points, known))
+    return Sparkline(_stretches(places), tuple(dots), _label(points, values))
 
 
 def _status(point: Point) -> str:
@@ -97,8 +97,8 @@ def _stretches(places: Sequence[tuple[float, float] | None]) -> tuple[str, ...]:
 
 
 def _label(points: Sequence[Point], known: Sequence[float]) -> str:
-    held = sum(point.success is True for point in points)
-    text = f"held in {held} of the last {len(points)} runs"
+    successes = sum(point.success is True for point in points)
+    text = f"held in {successes} of the last {len(points)} runs"
     if known and min(known) < max(known):
         text += f"; between {min(known):.6g} and {max(known):.6g}, last {known[-1]:.6g}"
     return text
@@ -216,14 +216,14 @@ def _sections(result: QualityResult, lines: dict[int, Line]) -> list[TableSectio
     of_table: dict[str, list[Line]] = {table.qualified: [] for table in result.tables}
     for row in result.rows:
         of_table.setdefault(row.expectation.qualified, []).append(lines[id(row)])
-    known = {table.qualified: table for table in result.tables}
+    tables = {table.qualified: table for table in result.tables}
     sections = []
-    for name, found in of_table.items():
-        table = known.get(name)
-        found.sort(key=lambda line: order[line.status])
+    for name, table_lines in of_table.items():
+        table = tables.get(name)
+        table_lines.sort(key=lambda line: order[line.status])
         layer = name.partition(".")[0]
         version, rows = (table.version, table.rows) if table else (None, None)
-        sections.append(TableSection(name, layer, version, rows, tuple(found)))
+        sections.append(TableSection(name, layer, version, rows, tuple(table_lines)))
     return sections
 
 

@@ -134,10 +134,10 @@ def append_results(lake: Lake, result: QualityResult) -> None:
         for row in result.rows
     ]
     rows += [{**common, "error": error} for error in result.file_errors]
-    where = delta.location(lake, "quality", RESULTS_TABLE)
-    table = ControlTable(where, RESULTS_SCHEMA, "One row per expectation and run")
+    place = delta.location(lake, "quality", RESULTS_TABLE)
+    table = ControlTable(place, RESULTS_SCHEMA, "One row per expectation and run")
     table.append(rows)
-    if delta.open_existing(where).version() % _TIDY_EVERY == 0:
+    if delta.open_existing(place).version() % _TIDY_EVERY == 0:
         table.prune(_since(result.run_at - KEPT))
         table.tidy()
 
@@ -152,15 +152,15 @@ def history(lake: Lake, limit: int) -> History:
     table = delta.open_table(delta.location(lake, "quality", RESULTS_TABLE))
     if table is None:
         return History((), {})
-    seen: set[datetime] = set()
+    run_times: set[datetime] = set()
     for batch in delta.batches(table, ["run_at"]):
-        seen = set(sorted(seen.union(pc.unique(batch["run_at"]).to_pylist()), reverse=True)[:limit])
-    if not seen:
+        run_times = set(sorted(run_times.union(pc.unique(batch["run_at"]).to_pylist()), reverse=True)[:limit])
+    if not run_times:
         return History((), {})
     # Batch by batch: deltalake's dataset takes a column without statistics for one that equals nothing.
     columns = ["run_id", "run_at", "severity", "success", *_NAMED, *_MEASURED]
     near = [
-        batch.filter(pc.is_in(batch["run_at"], value_set=pa.array(sorted(seen), batch["run_at"].type)))
+        batch.filter(pc.is_in(batch["run_at"], value_set=pa.array(sorted(run_times), batch["run_at"].type)))
         for batch in delta.batches(table, columns)
     ]
     rows = pa.Table.from_batches(near)
@@ -180,8 +180,8 @@ def newest_run(lake: Lake) -> datetime | None:
     table = delta.open_table(delta.location(lake, "quality", RESULTS_TABLE))
     if table is None:
         return None
-    found = (pc.max(batch["run_at"]).as_py() for batch in delta.batches(table, ["run_at"]))
-    return max((moment for moment in found if moment is not None), default=None)
+    moments = (pc.max(batch["run_at"]).as_py() for batch in delta.batches(table, ["run_at"]))
+    return max((moment for moment in moments if moment is not None), default=None)
 
 
 def identity(about: Expectation) -> Identity:
@@ -217,21 +217,21 @@ def _measured(row: dict[str, Any]) -> float | None:
 
 
 def _row(row: Result) -> dict[str, Any]:
-    about, observed = row.expectation, finite(row.observed)
+    expectation, observed = row.expectation, finite(row.observed)
     return {
-        "layer": about.layer,
-        "table_name": about.table,
-        "suite": about.suite,
-        "expectation": about.kind,
-        "column": about.column,
-        "kwargs": about.kwargs_json(),
-        "severity": about.severity,
+        "layer": expectation.layer,
+        "table_name": expectation.table,
+        "suite": expectation.suite,
+        "expectation": expectation.kind,
+        "column": expectation.column,
+        "kwargs": expectation.kwargs_json(),
+        "severity": expectation.severity,
         "success": row.success,
         "element_count": row.element_count,
         "unexpected_count": row.unexpected_count,
         "unexpected_percent": finite(row.unexpected_percent),
         "observed": None if observed is None else json.dumps(observed, default=str, ensure_ascii=False),
         "partial_unexpected": list(row.samples),
-        "source": about.where,
+        "source": expectation.where,
         "error": row.error,
     }

@@ -112,10 +112,10 @@ def run_quality(
     resolved = {document.name: resolve(document, catalog)[0] for document in documents}
     trees = {name: tree for name, tree in resolved.items() if tree is not None}
     different = differently_built(spark, lake, cut.tables, documents, (catalog, newest))
-    unlike = different  # names of columns are those of the cut's catalog: for masks no other one counts
+    differing = different  # masks use column names of the cut's catalog alone
     if pipeline.quality.masked and catalog != newest:
-        unlike = differently_built(spark, lake, cut.tables, documents, (catalog,))
-    masks = masks_of(pipeline.quality.masked, catalog, trees, columns, unlike)
+        differing = differently_built(spark, lake, cut.tables, documents, (catalog,))
+    masks = masks_of(pipeline.quality.masked, catalog, trees, columns, differing)
     expectations, not_derived = _derived(pipeline, lake, catalog, columns)
     of_documents, no_document = from_documents(documents, catalog, columns, different)
     expectations += of_documents
@@ -125,11 +125,11 @@ def run_quality(
     left_out = [*cut.left_out, *_stopped(control, masked=bool(pipeline.quality.masked)), *left_out]
 
     say("loading Great Expectations")
-    wanted = pipeline.quality.failing_rows
+    row_limit = pipeline.quality.failing_rows
     load()
     go_on()
-    engine = Engine(wanted)
-    examples = Examples(masks, _keys(catalog, trees), wanted)
+    engine = Engine(row_limit)
+    examples = Examples(masks, _keys(catalog, trees), row_limit)
     checks = Checks(spark, lake, cut, engine, examples, trees, say, in_memory)
     rows, not_checked = checks.run(expectations, frames)
     left_out += not_checked
@@ -209,11 +209,11 @@ def _constraints(pipeline: Pipeline, lake: Lake) -> tuple[Constraints | None, li
         if error.code in FOREIGN_CODES:
             raise
         recorded = recorded_constraints(lake)
-        why = f"the source could not be asked ({error.message})"
+        reason = f"the source could not be asked ({error.message})"
         if recorded is None:
-            return None, [LeftOut("foreign keys", why)]
+            return None, [LeftOut("foreign keys", reason)]
         as_of = f"{recorded.read_at:%Y-%m-%d %H:%M:%S} UTC"
-        return recorded, [LeftOut("newer constraints", f"{why}; using its catalog as of {as_of}")]
+        return recorded, [LeftOut("newer constraints", f"{reason}; using its catalog as of {as_of}")]
     record_constraints(lake, constraints)
     return constraints, []
 

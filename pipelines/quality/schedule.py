@@ -115,9 +115,9 @@ class QualityBeside:
             if self._ended.is_set():
                 _LOGGER.info("data quality was cut short by the end of the run")
                 return
-            said = str(error) if isinstance(error, SmeltError) else short_cause(str(error))
-            _LOGGER.warning("data quality could not be checked: %s", said)
-            self._say(f"data quality could not be checked: {said}")
+            reason = str(error) if isinstance(error, SmeltError) else short_cause(str(error))
+            _LOGGER.warning("data quality could not be checked: %s", reason)
+            self._say(f"data quality could not be checked: {reason}")
             return
         line = f"data quality: {result.summary()} as of {result.commit_lsn}; report: {report}"
         _LOGGER.log(logging.INFO if result.success else logging.WARNING, "%s", line)

@@ -135,7 +135,7 @@ def _of_document(kwargs: Mapping[str, Any]) -> Sentence:
 
 def _from_name(about: Expectation) -> Sentence:
     words = about.kind.removeprefix("expect_").removeprefix("column_").replace("_", " ")
-    shown = {
+    worded = {
         "column",
         "column_list",
         "column_set",
@@ -145,8 +145,8 @@ def _from_name(about: Expectation) -> Sentence:
         "row_condition",
         "condition_parser",
     }
-    others = {name: value for name, value in about.kwargs.items() if name not in shown}
-    return [*_subject(about), (words, False), *([(": ", False), (str(others), True)] if others else [])]
+    arguments = {name: value for name, value in about.kwargs.items() if name not in worded}
+    return [*_subject(about), (words, False), *([(": ", False), (str(arguments), True)] if arguments else [])]
 
 
 def _subject(about: Expectation) -> Sentence:

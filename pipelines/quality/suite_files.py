@@ -75,8 +75,8 @@ class _Item(Section):
             raise ValueError(f"sql stands alone, without {' and '.join(beside)}")
         if not isinstance(given["sql"], str) or not given["sql"].strip():
             raise ValueError("sql: expected a SELECT that returns the rows that break the rule")
-        others = {name: value for name, value in given.items() if name != "sql"}
-        return {**others, "expectation": OF_QUERY, "kwargs": {QUERY: given["sql"]}}
+        settings = {name: value for name, value in given.items() if name != "sql"}
+        return {**settings, "expectation": OF_QUERY, "kwargs": {QUERY: given["sql"]}}
 
     @field_validator("kwargs")
     @classmethod
@@ -120,7 +120,7 @@ class ForeignKeyArguments(Section):
     @model_validator(mode="after")
     def _as_many(self) -> ForeignKeyArguments:
         lists = [self.referenced_columns, self.columns if self.compare is None else self.compare]
-        if any(len(other) != len(self.columns) for other in lists):
+        if any(len(names) != len(self.columns) for names in lists):
             raise ValueError("columns, referenced_columns and compare name as many columns each")
         return self
 
@@ -184,11 +184,11 @@ def load_suites(paths: Sequence[Path], folder: Path) -> tuple[list[Expectation],
     expectations: list[Expectation] = []
     errors: list[str] = []
     for path in paths:
-        shown = str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+        label = str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
         try:
-            expectations += load_suite(path, shown)
+            expectations += load_suite(path, label)
         except ConfigurationError as error:
-            errors.append(str(error).replace(str(path), shown))
+            errors.append(str(error).replace(str(path), label))
     return expectations, errors
 
 
@@ -246,10 +246,10 @@ def _misnamed_reference(about: Expectation, tables: Mapping[str, Sequence[str]])
     if reference.references not in tables:
         named = reference.references
         return f"references: no table {named!r} in the cut{suggestion(named, tables)}"
-    known = tables[reference.references]
+    columns = tables[reference.references]
     for column in reference.referenced_columns:
-        if column not in known:
-            return f"no column {column!r} in {reference.references}{suggestion(column, known)}"
+        if column not in columns:
+            return f"no column {column!r} in {reference.references}{suggestion(column, columns)}"
     return None
 
 
@@ -265,6 +265,6 @@ def check_suites(
     """
     expectations, errors = load_suites(paths, folder)
     if tables is not None:
-        wrong = ((about, misnamed(about, tables)) for about in expectations)
-        errors += [f"{about.where}: {message}" for about, message in wrong if message is not None]
+        wrong = ((expectation, misnamed(expectation, tables)) for expectation in expectations)
+        errors += [f"{expectation.where}: {message}" for expectation, message in wrong if message is not None]
     return errors
