@@ -83,17 +83,19 @@ class Access:
         """Check whether a request has the required token."""
         if self.token is None:
             return True
-        kind, _, given = headers.get("Authorization", "").partition(" ")
-        offered = [given.strip()] if kind.lower() == "bearer" else []
+        kind, _, bearer = headers.get("Authorization", "").partition(" ")
+        offered = [bearer.strip()] if kind.lower() == "bearer" else []
         try:
             offered += parse_qs(query, max_num_fields=20).get("token", [])
         except ValueError:
             return False
         offered += _cookies(headers, self._cookie_name())
-        # each of them is compared, in the same time wherever it differs
-        wanted = (self.token.encode(), self._mark().encode())
-        found = [hmac.compare_digest(one.encode(), each) for one in offered for each in wanted]
-        return any(found)
+        # Comparing every pair in constant time reveals no prefix of a secret.
+        accepted = (self.token.encode(), self._mark().encode())
+        matches = [
+            hmac.compare_digest(credential.encode(), secret) for credential in offered for secret in accepted
+        ]
+        return any(matches)
 
     def cookie(self, query: str) -> str | None:
         """Return the cookie for a browser with ``?token=…``, so that links need no token; otherwise None."""
@@ -161,23 +163,23 @@ def access_to(address: Address, *, token_file: Path | None, variable: str | None
     Raises:
         ConfigurationError: a required token is missing, or a token is unusable.
     """
-    where, token = f"--http {address}", (variable or "").strip()
+    source, token = f"--http {address}", (variable or "").strip()
     if token_file is not None:
-        where, token = str(token_file), _read(token_file)
+        source, token = str(token_file), _read(token_file)
     if not token:
         if address.local and token_file is None:
             return Access()
-        said = (
+        message = (
             "the file holds no token"
             if token_file
             else "other machines reach this address; a token is needed"
         )
-        raise ConfigurationError(said, code="http-token", where=where, remedy=_REMEDY)
+        raise ConfigurationError(message, code="http-token", where=source, remedy=_REMEDY)
     if len(token) < _LEAST or not token.isascii() or not token.isprintable() or " " in token:
         raise ConfigurationError(
             f"the token must be at least {_LEAST} letters, digits and signs, without spaces",
             code="http-token",
-            where=where if token_file else TOKEN_VARIABLE,
+            where=source if token_file else TOKEN_VARIABLE,
             remedy=_REMEDY,
         )
     return Access(token)
@@ -187,9 +189,9 @@ def _read(file: Path) -> str:
     try:
         return file.expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        said = error.strerror if isinstance(error, OSError) else "it is not text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigurationError(
-            f"the file with the token cannot be read: {said}",
+            f"the file with the token cannot be read: {reason}",
             code="http-token",
             where=str(file),
             remedy=_REMEDY,

@@ -150,18 +150,18 @@ class Alerts:
         """
         now = time.monotonic() if now is None else now
         self._fire_again(now)
-        found = self.errors(status.errors) if status.lake_read else []
-        found += self._unseen("status", None, now)
-        found += self._unseen("lake", status.unseen.get("lake"), now)
+        alerts = self.errors(status.errors) if status.lake_read else []
+        alerts += self._unseen("status", None, now)
+        alerts += self._unseen("lake", status.unseen.get("lake"), now)
         if "bronze" in self._layers:  # the other layers go on without the server
-            found += self._unseen("source", status.unseen.get("source"), now)
+            alerts += self._unseen("source", status.unseen.get("source"), now)
         if "lag" in self._kinds:
             for rung in status.ladder:
                 if rung.name in self._layers:
-                    found += self._lag(rung)
+                    alerts += self._lag(rung)
         if "slot" in self._kinds and status.source_error is None:
-            found += self._slot(status, now)
-        return found
+            alerts += self._slot(status, now)
+        return alerts
 
     def dropped(self, alert: Alert, now: float | None = None) -> None:
         """Record an undelivered alert; any thread may call.
@@ -225,20 +225,20 @@ class Alerts:
         if "error" not in self._kinds:
             return []
         now = {("error", error.scope, error.name, error.code): error for error in errors}
-        gone = [key for key in self._firing if key[0] == "error" and key not in now]
-        found = [self._resolved(key, f"{key[1]} {key[2]}: resolved [{key[3]}]") for key in gone]
+        closed = [key for key in self._firing if key[0] == "error" and key not in now]
+        alerts = [self._resolved(key, f"{key[1]} {key[2]}: resolved [{key[3]}]") for key in closed]
         for key, error in now.items():
             if key not in self._firing:
                 message = shown_text(error.message)
                 text = f"{self._pipeline}: {error.scope} {error.name}: {message} [{error.code}]"
-                found.append(
+                alerts.append(
                     self._fires(
                         self._alert(
                             "error", "firing", key, error.name, text, error.code, message, error.remedy
                         )
                     )
                 )
-        return found
+        return alerts
 
     def _lag(self, rung: Rung) -> list[Alert]:
         key, seconds = ("lag", rung.name), rung.seconds

@@ -60,18 +60,18 @@ class Chart:
 def lag_chart(points: Sequence[LadderPoint], names: Iterable[str], now: datetime) -> Chart:
     """Return the chart of these steps' lag over the last hour."""
     series = {name: _series(points, name, "seconds", now) for name in names}
-    top = max([_LEAST_SECONDS, *(value for found in series.values() for _, value in found)])
+    top = max([_LEAST_SECONDS, *(value for step_values in series.values() for _, value in step_values)])
     step = next((step for step in _STEPS if step * 4 >= top), math.ceil(top / 4))
     top = step * 4.0
     lines = tuple(
         Line(
             name,
-            _paths(found, top, width=WIDTH, height=HEIGHT, span=span_of(points, now)),
-            seconds_text(found[-1][1]),
-            seconds_text(max(value for _, value in found)),
+            _paths(step_values, top, width=WIDTH, height=HEIGHT, span=span_of(points, now)),
+            seconds_text(step_values[-1][1]),
+            seconds_text(max(value for _, value in step_values)),
         )
-        for name, found in series.items()
-        if found
+        for name, step_values in series.items()
+        if step_values
     )
     ticks = tuple(Tick(round(HEIGHT * (1 - part / 4), 1), _tick(step * part)) for part in (0, 2, 4))
     return Chart(lines, ticks)
@@ -87,15 +87,15 @@ def bytes_line(
     points: Sequence[LadderPoint], name: str, now: datetime, *, width: float, height: float
 ) -> Line | None:
     """Return one step's lag in bytes as a small line on its own scale; None without known values."""
-    found = _series(points, name, "bytes", now)
-    if not found:
+    values = _series(points, name, "bytes", now)
+    if not values:
         return None
-    most = max(value for _, value in found)
+    largest = max(value for _, value in values)
     return Line(
         name,
-        _paths(found, max(most, 1.0), width=width, height=height, span=span_of(points, now)),
-        bytes_text(int(found[-1][1])),
-        bytes_text(int(most)),
+        _paths(values, max(largest, 1.0), width=width, height=height, span=span_of(points, now)),
+        bytes_text(int(values[-1][1])),
+        bytes_text(int(largest)),
     )
 
 
@@ -105,18 +105,18 @@ def _series(points: Sequence[LadderPoint], name: str, what: str, now: datetime) 
     Of samples at one point of the line, the largest value counts; the newest value stays exact.
     """
     span = span_of(points, now)
-    known = [
+    ages = [
         ((now - point.at).total_seconds(), max(0.0, float(value)))
         for point in points
         if (value := _value(point, name, what)) is not None
     ]
-    known = [(ago, value) for ago, value in known if 0 <= ago <= span]
-    found: dict[int, tuple[float, float]] = {}
-    for ago, value in known:
+    ages = [(ago, value) for ago, value in ages if 0 <= ago <= span]
+    newest: dict[int, tuple[float, float]] = {}
+    for ago, value in ages:
         slot = int(ago / span * _POINTS)
-        if slot not in found or value >= found[slot][1]:
-            found[slot] = (ago, value)
-    return [*sorted(found.values(), reverse=True)[:-1], *known[-1:]]
+        if slot not in newest or value >= newest[slot][1]:
+            newest[slot] = (ago, value)
+    return [*sorted(newest.values(), reverse=True)[:-1], *ages[-1:]]
 
 
 def _value(point: LadderPoint, name: str, what: str) -> float | None:

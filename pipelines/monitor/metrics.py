@@ -156,11 +156,11 @@ def _of_command(
     failures.add_metric([pipeline], view.failures)
     yield failures
     if restarts is not None:
-        again = CounterMetricFamily(
+        restarted = CounterMetricFamily(
             "deltasmelt_reader_restarts", "Readers that died and were started again.", labels=["pipeline"]
         )
-        again.add_metric([pipeline], restarts)
-        yield again
+        restarted.add_metric([pipeline], restarts)
+        yield restarted
     alerts = CounterMetricFamily(
         "deltasmelt_alerts", "Alerts by outcome: sent, retried, dropped.", labels=["pipeline", "outcome"]
     )
@@ -219,13 +219,19 @@ def _of_lake(status: Status, gauge: _Gauges) -> Iterator[Metric]:
     yield gauge(
         "cycle_changes",
         "Changes in the newest cycle of each table or document, all together.",
-        [((layer,), _total(each.changes for each in found)) for layer, found in layers.items()],
+        [
+            ((layer,), _total(table_status.changes for table_status in statuses))
+            for layer, statuses in layers.items()
+        ],
         "layer",
     )
     yield gauge(
         "cycle_duration_seconds",
         "Time of the newest cycle of a table or document, of the longest.",
-        [((layer,), _longest(each.seconds for each in found)) for layer, found in layers.items()],
+        [
+            ((layer,), _longest(table_status.seconds for table_status in statuses))
+            for layer, statuses in layers.items()
+        ],
         "layer",
     )
     yield gauge(
@@ -235,8 +241,8 @@ def _of_lake(status: Status, gauge: _Gauges) -> Iterator[Metric]:
 
 def _of_slot(status: Status, gauge: _Gauges) -> Iterator[Metric]:
     slot = status.slot
-    there = None if status.source_error else float(slot is not None)
-    yield gauge("slot_exists", "1: the slot is there.", [((), there)])
+    exists = None if status.source_error else float(slot is not None)
+    yield gauge("slot_exists", "1: the slot is there.", [((), exists)])
     if slot is None:
         return
     yield gauge("slot_active", "1: a reader reads the slot.", [((), float(slot.active_pid is not None))])
@@ -303,15 +309,15 @@ def _states(tables: Collection[TableStatus]) -> list[_Sample]:
 
 
 def _counts(keys: Iterable[tuple[str, ...]]) -> list[_Sample]:
-    found: dict[tuple[str, ...], int] = {}
+    counts: dict[tuple[str, ...], int] = {}
     for key in keys:
-        found[key] = found.get(key, 0) + 1
-    return list(found.items())
+        counts[key] = counts.get(key, 0) + 1
+    return list(counts.items())
 
 
 def _total(values: Iterable[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if numbers else None
 
 
 def _longest(values: Iterable[float | None]) -> float | None:

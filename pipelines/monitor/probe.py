@@ -41,15 +41,15 @@ def _address(text: str) -> Address:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the probe's arguments."""
-    made = argparse.ArgumentParser(
+    options = argparse.ArgumentParser(
         prog="python -m deltasmelt.pipelines.monitor.probe",
         description="Exit code 0 if a running command is well.",
     )
-    made.add_argument("path", nargs="?", default="/healthz", choices=("/healthz", "/readyz"))
-    made.add_argument("--http", type=_address, default=address_of(":8080"), metavar="HOST:PORT")
-    made.add_argument("--http-token-file", type=Path, metavar="FILE")
-    made.add_argument("--seconds", type=float, default=4.0, help="for the answer")
-    return made
+    options.add_argument("path", nargs="?", default="/healthz", choices=("/healthz", "/readyz"))
+    options.add_argument("--http", type=_address, default=address_of(":8080"), metavar="HOST:PORT")
+    options.add_argument("--http-token-file", type=Path, metavar="FILE")
+    options.add_argument("--seconds", type=float, default=4.0, help="for the answer")
+    return options
 
 
 def ask(address: Address, path: str, token: str, seconds: float) -> tuple[bool, str]:
@@ -67,31 +67,31 @@ def ask(address: Address, path: str, token: str, seconds: float) -> tuple[bool, 
     try:
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
-        said = answer.read(_MOST).decode(errors="replace").strip()
+        text = answer.read(_MOST).decode(errors="replace").strip()
     except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a token of several lines
-        said = type(error).__name__ if isinstance(error, ValueError) else str(error) or type(error).__name__
-        return False, f"no answer from {address}: {said}"
+        text = type(error).__name__ if isinstance(error, ValueError) else str(error) or type(error).__name__
+        return False, f"no answer from {address}: {text}"
     else:
-        return answer.status == http.HTTPStatus.OK or (path == "/healthz" and said == BUSY), said
+        return answer.status == http.HTTPStatus.OK or (path == "/healthz" and text == BUSY), text
     finally:
         connection.close()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit code: 0 for an answer of 200, 1 for any other or none, 2 for wrong arguments."""
-    asked = parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     try:
         token = (
             os.environ.get(TOKEN_VARIABLE, "")
-            if asked.http_token_file is None
-            else asked.http_token_file.read_text(encoding="utf-8")
+            if options.http_token_file is None
+            else options.http_token_file.read_text(encoding="utf-8")
         )
     except (OSError, UnicodeDecodeError) as error:
-        said = getattr(error, "strerror", None) or "it is not text"
-        sys.stdout.write(visible(f"{asked.http_token_file} cannot be read: {said}\n"))
+        message = getattr(error, "strerror", None) or "it is not text"
+        sys.stdout.write(visible(f"{options.http_token_file} cannot be read: {message}\n"))
         return 1
-    well, said = ask(asked.http, asked.path, token.strip(), asked.seconds)
-    sys.stdout.write(visible(f"{said}\n"))
+    well, message = ask(options.http, options.path, token.strip(), options.seconds)
+    sys.stdout.write(visible(f"{message}\n"))
     return 0 if well else 1
 
 

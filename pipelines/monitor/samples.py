@@ -194,10 +194,10 @@ class Sampler:
 
     def _work(self) -> None:
         while not self._stop.is_set():
-            begun = time.monotonic()
-            self._look(begun)
-            took = time.monotonic() - begun
-            self._stop.wait(rest(took, self._every))
+            start = time.monotonic()
+            self._look(start)
+            duration = time.monotonic() - start
+            self._stop.wait(rest(duration, self._every))
 
     def _look(self, begun: float) -> None:
         at = datetime.now(UTC)
@@ -210,19 +210,21 @@ class Sampler:
             if self._told is not None:
                 self._told(status)
         except BaseException as error:  # noqa: BLE001 - looks go on whatever one meets, also a panic of deltalake
-            why = in_a_line(shown_text(f"{type(error).__name__}: {error}"))
-            self._samples.fail(why)
+            reason = in_a_line(shown_text(f"{type(error).__name__}: {error}"))
+            self._samples.fail(reason)
             if self._stop.is_set():
                 return
-            self._log({"status": why})
+            self._log({"status": reason})
             if self._failed is not None:
-                self._failed(why)
+                self._failed(reason)
 
     def _log(self, unseen: dict[str, str]) -> None:
         """Log an invisible part, once for each reason."""
-        for what, why in unseen.items():
-            if self._said.get(what) != why:
-                _LOGGER.warning("the pipeline's %s could not be read: %s", what, in_a_line(shown_text(why)))
+        for part, reason in unseen.items():
+            if self._said.get(part) != reason:
+                _LOGGER.warning(
+                    "the pipeline's %s could not be read: %s", part, in_a_line(shown_text(reason))
+                )
         self._said = unseen
 
 

@@ -144,10 +144,10 @@ class _InTime(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        left = self._end - time.monotonic()
-        if left <= 0:
+        remaining = self._end - time.monotonic()
+        if remaining <= 0:
             raise TimeoutError
-        self._connection.settimeout(left)
+        self._connection.settimeout(remaining)
         return self._connection.recv_into(buffer)
 
 
@@ -235,10 +235,10 @@ def _handler(
             self.server.asked(self.connection)
             path, _, query = self.path.partition("?")
             if not access.knows_host(self.headers):
-                said = (
+                message = (
                     b"this page is for names of this machine alone; with --http-token-file for others too\n"
                 )
-                self._send(Answer(said, status=HTTPStatus.FORBIDDEN))
+                self._send(Answer(message, status=HTTPStatus.FORBIDDEN))
             elif not access.allows(self.headers, query):
                 self._send(
                     Answer(

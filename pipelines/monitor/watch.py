@@ -66,8 +66,8 @@ def why_not_ready(view: View, layers: Collection[str], limit: float) -> list[str
     if "bronze" in layers and status.source_error:
         reasons.append(f"the source does not answer: {status.source_error.splitlines()[0]}")
     if not status.lake_read:
-        why = (status.lake_error or "").partition("\n")[0]
-        return [*reasons, f"the lake cannot be read: {why}"]
+        lake_error = (status.lake_error or "").partition("\n")[0]
+        return [*reasons, f"the lake cannot be read: {lake_error}"]
     rungs = {rung.name: rung for rung in status.ladder}
     for layer in layers:
         rung = rungs.get(layer)
@@ -136,7 +136,7 @@ class Watched:
         self.webhook = None if url is None else Webhook(url, dropped=self._alerts.dropped)
         self._alerting = threading.Lock()
         self._trend = SlotTrend()
-        more = {} if every is None else {"every": every}
+        extra = {} if every is None else {"every": every}
         reader = StatusReader(pipeline, rate=False)
         read = read or (lambda: without_login(reader.read()))
         self.sampler = Sampler(
@@ -144,7 +144,7 @@ class Watched:
             self._samples,
             told=self._after,
             failed=self._failed,
-            **more,
+            **extra,
         )
 
     def runs(
@@ -220,8 +220,8 @@ class Watched:
     def _status(self) -> Answer:
         view = self._view()
         if view.status is None:
-            why = {"error": self._reasons(view)[0]}
-            return Answer(_json(why), "application/json", HTTPStatus.SERVICE_UNAVAILABLE)
+            body = {"error": self._reasons(view)[0]}
+            return Answer(_json(body), "application/json", HTTPStatus.SERVICE_UNAVAILABLE)
         return Answer(_json(plain_status(view.status)), "application/json")
 
     def _quality(self) -> Answer:
@@ -234,8 +234,8 @@ class Watched:
         """Return the newest report: beside the pipeline file, or at the default place of `smelt quality`."""
         folders = (self._pipeline.folder, log_folder(self._pipeline.pipeline))
         files = [folder / "quality.html" for folder in folders]
-        found = [(file.stat().st_mtime, file) for file in files if file.is_file()]
-        return max(found)[1] if found else None
+        reports = [(file.stat().st_mtime, file) for file in files if file.is_file()]
+        return max(reports)[1] if reports else None
 
     def _after(self, status: Status) -> None:
         with self._alerting:
@@ -279,15 +279,15 @@ def watched(
     """
     shown = shown or Shown()
     command = Watched(pipeline, layers)
-    with ExitStack() as held:
-        for server, said in _servers(command, shown):
-            held.callback(server.stop)
+    with ExitStack() as cleanups:
+        for server, template in _servers(command, shown):
+            cleanups.callback(server.stop)
             server.start()
-            output.say(said.format(server.address))
+            output.say(template.format(server.address))
         if command.webhook is not None:
             command.webhook.start()
-            held.callback(command.webhook.stop, _LAST_ALERTS_SECONDS)
-        held.callback(command.sampler.stop)
+            cleanups.callback(command.webhook.stop, _LAST_ALERTS_SECONDS)
+        cleanups.callback(command.sampler.stop)
         try:
             yield command
         except Exception as error:

@@ -121,38 +121,38 @@ class Webhook:
     def send(self, alert: Alert) -> None:
         """Queue an alert for posting; return at once."""
         with self._changed:
-            why = "too many alerts wait" if self._end is None else "the command has ended"
+            reason = "too many alerts wait" if self._end is None else "the command has ended"
             if self._end is None and len(self._waiting) < _MOST:
                 backoff = Backoff(self._patience.first, self._patience.longest)
                 self._waiting.append(_Waiting(alert, backoff, time.monotonic() + self._patience.total))
                 self._changed.notify()
                 return
-        self._drop(alert, why)
+        self._drop(alert, reason)
 
     def stop(self, seconds: float) -> None:
         """Post the waiting alerts for at most the given seconds; log each undelivered alert."""
         with self._changed:
             self._end = time.monotonic() + seconds
-            for one in self._waiting:
-                one.due = 0.0
-                one.backoff.worked()
+            for entry in self._waiting:
+                entry.due = 0.0
+                entry.backoff.worked()
             self._changed.notify_all()
         if self._thread.ident is not None:
             # What is being posted goes first, but the receiver may keep it waiting for longer than this.
             self._thread.join(seconds / 4)
-            rest = threading.Thread(target=self._work, name="last-alerts", daemon=True)
-            rest.start()
-            for thread in (rest, self._thread):
+            last_posts = threading.Thread(target=self._work, name="last-alerts", daemon=True)
+            last_posts.start()
+            for thread in (last_posts, self._thread):
                 thread.join(max(0.0, self._end - time.monotonic()))
         with self._changed:
-            left = list(self._waiting)
+            unsent = list(self._waiting)
             self._waiting.clear()
-        for one in left:
-            self._drop(one.alert, one.failed or "the command has ended")
+        for entry in unsent:
+            self._drop(entry.alert, entry.failed or "the command has ended")
 
     def _work(self) -> None:
-        while (found := self._next()) is not None:
-            self._attempt(*found)
+        while (due_alert := self._next()) is not None:
+            self._attempt(*due_alert)
 
     def _next(self) -> tuple[_Waiting, float] | None:
         """Return the oldest alert of a key once it is due, with the time for its post; None at the end."""
@@ -160,17 +160,17 @@ class Webhook:
             while True:
                 now = time.monotonic()
                 oldest: dict[tuple[str, ...], _Waiting] = {}
-                for one in self._waiting:
-                    oldest.setdefault(one.alert.key, one)
-                idle = [one for one in oldest.values() if not one.under_way]
+                for entry in self._waiting:
+                    oldest.setdefault(entry.alert.key, entry)
+                idle = [entry for entry in oldest.values() if not entry.under_way]
                 if self._end is not None and (now >= self._end or not idle):
                     return None
                 first = min(idle, key=lambda one: one.due, default=None)
                 if first is not None and first.due <= now:
                     first.under_way = True
-                    # at the end the time that is left is shared by all that wait
-                    left = _TIMEOUT if self._end is None else (self._end - now) / len(idle)
-                    return first, min(_TIMEOUT, left)
+                    # At the end, the waiting alerts share the remaining time.
+                    seconds = _TIMEOUT if self._end is None else (self._end - now) / len(idle)
+                    return first, min(_TIMEOUT, seconds)
                 pause = None if first is None else first.due - now
                 if self._end is not None:
                     pause = min(self._end - now, self._end - now if pause is None else pause)
