@@ -121,8 +121,8 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
             )
         )
     for fault in check_suites(suites, pipeline.folder, tables):
-        where, _, message = fault.partition(": ")
-        findings.append(Finding(level="error", code="suite-invalid", subject=where, message=message))
+        subject, _, message = fault.partition(": ")
+        findings.append(Finding(level="error", code="suite-invalid", subject=subject, message=message))
     return sorted(findings, key=lambda finding: _LEVELS[finding.level])
 
 
@@ -162,22 +162,26 @@ def _source(
     with connect(
         pipeline.source, application_name="deltasmelt check", patience=pipeline.source.timing.look_answer
     ) as connection:
-        found = inspect(connection, pipeline.source)
+        source_findings = inspect(connection, pipeline.source)
         with translated(pipeline.source):
             if lake is not None:
                 identity = identify(connection)
                 server = owner_properties(pipeline.pipeline, identity)
-                del server[PIPELINE_PROPERTY]  # which the caller has compared
-                others, broken = lake.foreign(server), list[Finding]()
-                if not others:
-                    _collect(others, lambda: require_own_slot(connection, pipeline.source, lake.changes))
-                if lake.position is not None and not others:
-                    sound = not any(finding.level == "error" for finding in found)
+                del server[PIPELINE_PROPERTY]  # the caller has compared this property
+                foreign_findings, broken = lake.foreign(server), list[Finding]()
+                if not foreign_findings:
+                    _collect(
+                        foreign_findings, lambda: require_own_slot(connection, pipeline.source, lake.changes)
+                    )
+                if lake.position is not None and not foreign_findings:
+                    sound = not any(finding.level == "error" for finding in source_findings)
                     broken = _broken(connection, pipeline, lake.position, identity.timeline, streams=sound)
-                if broken:  # a slot that is missing now is not one that has yet to be made
-                    found = [finding for finding in found if finding.code != "slot-missing"]
-                findings += [*others, *broken]
-            findings += found
+                if broken:  # a lost slot is no slot that the reader has yet to create
+                    source_findings = [
+                        finding for finding in source_findings if finding.code != "slot-missing"
+                    ]
+                findings += [*foreign_findings, *broken]
+            findings += source_findings
             tables = select_tables(connection, pipeline.source, sizes=False)
             findings += numeric_findings(connection, tables, pipeline.silver)
             orders = other_orders(connection, [table.relation.relation_id for table in tables])
@@ -195,14 +199,14 @@ def _unwritable(pipeline: Pipeline) -> list[Finding]:
     folder = local_folder(path)
     if folder is None:
         return probe_store(path)
-    if (why := why_unwritable(folder)) is None:
+    if (reason := why_unwritable(folder)) is None:
         return []
     return [
         Finding(
             level="error",
             code="lake-folder",
             subject=str(folder),
-            message=why,
+            message=reason,
             remedy="correct lake.path, or the folder's permissions",
         )
     ]
@@ -221,16 +225,16 @@ def _broken(
     The check compares LSNs alone where no stream can start, or where a reader holds the slot: that reader
     compared the log at its own start. The check leaves a comparison of a long stretch of log to the reader.
     """
-    source, name, where = pipeline.source, pipeline.source.slot, address_of(pipeline.source)
+    source, name, address = pipeline.source, pipeline.source.slot, address_of(pipeline.source)
     slot = read_slot(connection, name)
     end = primary_log_end(connection)
     if end is None:
         return []
     try:
         if slot is None:
-            raise slot_gone(position, name=name, where=where)
+            raise slot_gone(position, name=name, where=address)
         if slot.active_pid is not None or not streams:
-            check_start(position, replace(slot, active_pid=0), 0, end, name=name, where=where)
+            check_start(position, replace(slot, active_pid=0), 0, end, name=name, where=address)
         else:
             begin = SessionStart(
                 pipeline.pipeline,
@@ -295,17 +299,17 @@ def _tables(
 
 def _text_orders(tree: Tree, orders: Mapping[tuple[TableName, str], str]) -> Iterator[Finding]:
     """Return the places where a document orders text differently from the source's collation."""
-    found = {
+    places = {
         f"{label} by {table}.{column} ({orders[table, column]})": None
         for label, table, column in text_orders(tree)
         if (table, column) in orders
     }
-    if found:
+    if places:
         yield Finding(
             level="info",
             code="text-order",
             subject=tree.name,
-            message=f"text is ordered by code points, not by the source's collation: {', '.join(found)}",
+            message=f"text is ordered by code points, not by the source's collation: {', '.join(places)}",
         )
 
 
@@ -316,8 +320,8 @@ def _masked(pipeline: Pipeline, catalog: dict[TableName, SilverTable]) -> None:
         ConfigurationError: an entry names no such column.
     """
     if pipeline.quality.masked:
-        held = held_columns(pipeline.lake_address(), catalog.values())
-        parse_masked(pipeline.quality.masked, catalog, held)
+        columns = held_columns(pipeline.lake_address(), catalog.values())
+        parse_masked(pipeline.quality.masked, catalog, columns)
 
 
 def _names(pipeline: Pipeline, catalog: dict[TableName, SilverTable]) -> Iterator[Finding]:
@@ -330,7 +334,7 @@ def _names(pipeline: Pipeline, catalog: dict[TableName, SilverTable]) -> Iterato
         if name not in tables:
             yield _unused("history-unused", "silver.history", name, tables, "selected table")
     for text, names in pipeline.silver.cluster.items():
-        table = next((each for each in catalog if is_named(each, [text])), None)
+        table = next((candidate for candidate in catalog if is_named(candidate, [text])), None)
         if table is None:
             yield _unused("cluster-unused", "silver.cluster", text, tables, "selected table")
             continue

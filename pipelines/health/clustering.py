@@ -101,9 +101,9 @@ def files_per_value(files: pa.Table, column: str) -> float | None:
         return None
     starts, ends = (np.sort(files[name].to_numpy(zero_copy_only=False)) for name in (smallest, largest))
     values = np.concatenate([starts, ends])
-    begun = np.searchsorted(starts, values, side="right")
+    started = np.searchsorted(starts, values, side="right")
     ended = np.searchsorted(ends, values, side="left")
-    return float(np.mean(begun - ended))
+    return float(np.mean(started - ended))
 
 
 def _hint(lake: Lake, name: str, version: int, column: str) -> ClusteringHint | None:
@@ -113,7 +113,7 @@ def _hint(lake: Lake, name: str, version: int, column: str) -> ClusteringHint | 
         fields = json.loads(table.schema().to_json())["fields"]
     except (DeltaError, OSError):
         return None
-    field = next((one for one in fields if one["name"] == column), None)
+    field = next((candidate for candidate in fields if candidate["name"] == column), None)
     if field is None or files.num_rows < _LEAST_FILES:
         return None
     read = files_per_value(files, field["metadata"].get("delta.columnMapping.physicalName", column))

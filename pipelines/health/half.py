@@ -110,7 +110,7 @@ class Half(Generic[_T]):
         self._thread.start()
 
     def _work(self) -> None:
-        begun = time.monotonic()
+        start = time.monotonic()
         self._value = self._error = None
         try:
             self._value = self._read()
@@ -124,7 +124,7 @@ class Half(Generic[_T]):
                 self._error = RuntimeError(f"{type(error).__name__}: {error}")
             else:  # the caller is interrupted
                 raise
-        self._took = time.monotonic() - begun
+        self._took = time.monotonic() - start
 
 
 def words(error: Exception) -> str:

@@ -174,16 +174,16 @@ class Backlog:
         if not positions:
             return {}
         uri, columns = changes.table_uri, ["commit_lsn", "commit_ts"]
-        known: dict[str, _Count] = {}
+        counts: dict[str, _Count] = {}
         if is_named(uri):  # a catalog tells nothing of files
             later: dict[str, _Range] = {"": (None, None)}
         else:
             later = _files_after(changes, min(positions))
-            known = self._whole = {path: count for path, count in self._whole.items() if path in later}
+            counts = self._whole = {path: count for path, count in self._whole.items() if path in later}
         inside = {path: {lsn for lsn in positions if _within(lsn, span)} for path, span in later.items()}
         parts: dict[tuple[str, Lsn], _Count] = {}
         for path in later:
-            if path in known and not inside[path]:
+            if path in counts and not inside[path]:
                 continue
             read = (
                 parquet.file_batches(uri, path, columns, "end_of_tx")
@@ -196,12 +196,12 @@ class Backlog:
                 for lsn in inside[path]:
                     part = _count(batch.filter(pc.field("commit_lsn") > int(lsn)))
                     parts[path, lsn] = _sum([parts.get((path, lsn), _NONE), part])
-            known[path] = whole
+            counts[path] = whole
 
         def after(path: str, last: int | None, lsn: Lsn) -> _Count:
             if lsn in inside[path]:
                 return parts.get((path, lsn), _NONE)
-            return _NONE if last is not None and last <= lsn else known[path]
+            return _NONE if last is not None and last <= lsn else counts[path]
 
         return {lsn: _sum(after(path, last, lsn) for path, (_, last) in later.items()) for lsn in positions}
 
@@ -228,8 +228,8 @@ def _count(rows: pa.RecordBatch) -> _Count:
 
 
 def _sum(counts: Iterable[_Count]) -> _Count:
-    found = list(counts)
-    return sum(count for count, _ in found), min((at for _, at in found if at is not None), default=None)
+    pairs = list(counts)
+    return sum(count for count, _ in pairs), min((at for _, at in pairs if at is not None), default=None)
 
 
 def _tables(
@@ -242,19 +242,19 @@ def _tables(
     runs = control.newest_runs("silver")
     newest = {relation.table: relation for relation in relations}
     stopped = {error.name: error for error in errors if error.scope == "table" and stops(error)}
-    found = []
+    states = []
     for table in sorted(newest):
         names = (str(table), table.silver_name)  # the reader names the source's table, silver its own
         error = next((stopped.pop(name) for name in names if name in stopped), None)
         waiting = changes is not None and snapshot_of(changes, table) is not None
         before = "waiting" if waiting else "snapshot"
         run = runs.get(table.silver_name)
-        found.append(_state(str(table), table.silver_name, silver, run, error, before=before))
-    found += [
+        states.append(_state(str(table), table.silver_name, silver, run, error, before=before))
+    states += [
         TableStatus(name, "stopped", error.commit_lsn, None, None, None, error.message)
         for name, error in sorted(stopped.items())
     ]
-    return tuple(found)
+    return tuple(states)
 
 
 def _documents(

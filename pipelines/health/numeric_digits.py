@@ -39,10 +39,10 @@ def numeric_findings(
     connection: psycopg.Connection[Any], tables: Iterable[SourceTable], settings: SilverSettings
 ) -> Iterator[Finding]:
     """Return a finding for each table with numerics whose decimal may not hold every value."""
-    for shape, counted in counted_tables(connection, tables, settings):
+    for shape, counts in counted_tables(connection, tables, settings):
         decimals, inside = lossy_decimals(shape), lossy_inside(shape)
         if decimals or inside:
-            yield _finding(shape, decimals, inside, counted)
+            yield _finding(shape, decimals, inside, counts)
 
 
 def counted_tables(
@@ -58,8 +58,8 @@ def counted_tables(
         except ConfigurationError:
             continue  # reported with the other shapes
         decimals = lossy_decimals(shape)
-        asked = decimals and time.monotonic() < deadline
-        yield shape, count_values(connection, table, decimals) if asked else None
+        counting = decimals and time.monotonic() < deadline
+        yield shape, count_values(connection, table, decimals) if counting else None
 
 
 def better_type(values: NumericValues) -> str | None:
@@ -83,25 +83,25 @@ def _finding(
     inside: Sequence[str],
     counted: CountedTable | None,
 ) -> Finding:
-    said, remedies = [], []
+    sentences, remedies = [], []
     unfit = False
     for name, (precision, scale) in decimals.items():
         becomes = f"{name} becomes DECIMAL({precision},{scale})"
         if counted is None:
-            said.append(f"{becomes} (its values could not be counted within some seconds)")
+            sentences.append(f"{becomes} (its values could not be counted within some seconds)")
             continue
         values = counted.columns[name]
         if not values.unfit:
-            held = f", which holds all {values.values:,} values" if values.values else ""
-            said.append(f"{becomes}{held}")
+            fit = f", which holds all {values.values:,} values" if values.values else ""
+            sentences.append(f"{becomes}{fit}")
             continue
         unfit = True
-        said.append(f"{becomes}, which does not hold {values.unfit:,} of {values.values:,} values")
+        sentences.append(f"{becomes}, which does not hold {values.unfit:,} of {values.values:,} values")
         cure = None if values.unfit == values.special else better_type(values)
         remedies.append(f"{table.table}.{name}: {cure or 'string'}")
-    said += [f"{name} holds numerics that may have more digits than a decimal" for name in inside]
+    sentences += [f"{name} holds numerics that may have more digits than a decimal" for name in inside]
     if counted is not None and not counted.complete:
-        said.append(f"{counted.rows:,} rows were read")
+        sentences.append(f"{counted.rows:,} rows were read")
     in_key = any(counted.columns[name].unfit for name in decimals if name in table.key) if counted else False
     level: Level = "error" if in_key else "warning" if unfit else "info"
     lost = "such a key stops the table" if in_key else "NULL in silver, with the text in _unrepresentable"
@@ -109,6 +109,6 @@ def _finding(
         level=level,
         code="numeric-digits",
         subject=str(table.table),
-        message="; ".join([*said, *([lost] if unfit else [])]),
+        message="; ".join([*sentences, *([lost] if unfit else [])]),
         remedy=f"silver.types: {{{', '.join(remedies)}}}" if remedies else None,
     )

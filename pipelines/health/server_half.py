@@ -65,7 +65,7 @@ def read_server(source: SourceSettings, *, rate: bool) -> ServerHalf:
         translated(source),
     ):
         claims = read_claims(connection, source)
-        head, begun = written_end(connection), time.monotonic()
+        head, start = written_end(connection), time.monotonic()
         slot = read_slot(connection, source.slot)
         row = connection.execute(
             "SELECT coalesce(write_lsn, sent_lsn)::text, write_lsn::text, extract(epoch FROM flush_lag) "
@@ -78,7 +78,7 @@ def read_server(source: SourceSettings, *, rate: bool) -> ServerHalf:
             written = None
             if rate:
                 time.sleep(_RATE_SECONDS)
-                written = rate_of(head, written_end(connection), time.monotonic() - begun)
+                written = rate_of(head, written_end(connection), time.monotonic() - start)
             wal = read_budget(connection, slot, rate=written)
     received, acknowledged, flush_lag = row or (None, None, None)
     return ServerHalf(

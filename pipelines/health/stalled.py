@@ -71,15 +71,16 @@ def standing_still(
     stopped = set(stopped_names(errors, layers, documents))
     waiting: set[str] = set()
     if "silver" in layers:
-        carried, lacking = _tables(lake, settings, control.latest_cut("silver"))
-        fine = {name for table in carried for name in (str(table.table), table.name)}
-        known = {table.name: str(table.table) for table in lacking}  # its error may have its name in silver
+        carried, missing = _tables(lake, settings, control.latest_cut("silver"))
+        carried_names = {name for table in carried for name in (str(table.table), table.name)}
+        # An error may name a table by the table's name in silver.
+        source_names = {table.name: str(table.table) for table in missing}
         stopped |= {
-            known.get(error.name, error.name)
+            source_names.get(error.name, error.name)
             for error in errors
-            if error.scope == "table" and stops(error) and error.name not in fine
+            if error.scope == "table" and stops(error) and error.name not in carried_names
         }
-        waiting |= set(known.values()) - stopped
+        waiting |= set(source_names.values()) - stopped
     if "gold" in layers:
         built = control.latest_cut("gold")
         waiting |= set(documents) - (set() if built is None else set(built.tables)) - stopped
@@ -121,12 +122,14 @@ def _tables(
     """Return the tables that silver's newest cut names, and the source's tables that the cut lacks."""
     changes = open_table(location(lake, "bronze", CHANGES))
     named = set() if cut is None else set(cut.tables)
-    relations = [one for one in read_relations(lake) if cut is None or one.from_lsn <= cut.commit_lsn]
+    relations = [
+        relation for relation in read_relations(lake) if cut is None or relation.from_lsn <= cut.commit_lsn
+    ]
     tables = silver_catalog(relations, settings).values()
     carried = [table for table in tables if table.name in named]
     if changes is None:
         return carried, []
-    lacking = [
+    missing = [
         table
         for table in tables
         if table.name not in named
@@ -136,4 +139,4 @@ def _tables(
             or transaction_version(changes, fingerprint_app(table.table)) is not None
         )
     ]
-    return carried, lacking
+    return carried, missing

@@ -116,8 +116,8 @@ class Status:
     @property
     def unseen(self) -> dict[str, str]:
         """Halves without an answer, with the reason."""
-        found = {"source": self.source_error, "lake": None if self.lake_read else self.lake_error}
-        return {half: why for half, why in found.items() if why is not None}
+        errors = {"source": self.source_error, "lake": None if self.lake_read else self.lake_error}
+        return {half: reason for half, reason in errors.items() if reason is not None}
 
 
 class StatusReader:
