@@ -134,13 +134,15 @@ class Proof:
     @property
     def holds(self) -> bool:
         """True if silver and documents equal the source, within the requested scope."""
-        equal = all(one.equal for one in self.compared) and not any(one.wrong for one in self.documents)
+        equal = all(comparison.equal for comparison in self.compared) and not any(
+            comparison.wrong for comparison in self.documents
+        )
         return equal and not self.unproven
 
     def wrong_tables(self) -> list[TableName]:
         """The source's tables repairable by a resnapshot: more is wrong than ended versions."""
-        wrong = (one for one in self.compared if one.counts.keys() - {"versions"})
-        return sorted({self.sources[one.name] for one in wrong})
+        wrong = (comparison for comparison in self.compared if comparison.counts.keys() - {"versions"})
+        return sorted({self.sources[comparison.name] for comparison in wrong})
 
 
 def prove(
@@ -193,31 +195,31 @@ def prove(
         else not is_elsewhere(pipeline.spark) and is_local(pipeline.spark.get("spark.master", "local"))
     )
     with scratch_lake(lake, tasks_are_local=local) as scratch:
-        asked = ServerDocuments(pipeline, documents, tables)
-        copy, begun = SourceCopy(pipeline, tables, scratch, load, asked), time.monotonic()
+        server_documents = ServerDocuments(pipeline, documents, tables)
+        copy, start = SourceCopy(pipeline, tables, scratch, load, server_documents), time.monotonic()
         copy.start()
         bronze = CatchingUp(pipeline, copy, output, command)
         bronze.start()
         try:
             with spark_for() as spark:
                 _wait(copy, bronze, output)
-                taken = copy.result()
-                proof.seconds = time.monotonic() - begun
-                for failed in taken.failed:
+                rows_taken = copy.result()
+                proof.seconds = time.monotonic() - start
+                for failed in rows_taken.failed:
                     told(Unproven(failed.table.silver_name, failed.message))
-                wanted = taken.lsns
-                left = {table.table for table in tables} - wanted.keys()
-                left -= {failed.table for failed in taken.failed}
-                for name in sorted(left):
+                lsns = rows_taken.lsns
+                unread = {table.table for table in tables} - lsns.keys()
+                unread -= {failed.table for failed in rows_taken.failed}
+                for name in sorted(unread):
                     told(Unproven(name.silver_name, "its rows could not be read at the source"))
-                if wanted:
+                if lsns:
                     with output.waiting("waiting for bronze to reach the source's rows"):
                         bronze.wait()
-                        bronze.reach(max(wanted.values()))  # where tables were taken in several rounds
-                        proof.documents = asked.result()
+                        bronze.reach(max(lsns.values()))  # tables copied in several rounds differ in LSN
+                        proof.documents = server_documents.result()
                 sides = Sides(spark, pipeline, scratch, load.sample)
-                for lsn in sorted(set(wanted.values())):
-                    some = [table for table in wanted if wanted[table] == lsn]
+                for lsn in sorted(set(lsns.values())):
+                    some = [table for table in lsns if lsns[table] == lsn]
                     with output.waiting(f"comparing {counted(len(some), 'table')} as of {lsn}"):
                         sides.compare(some, lsn, told, proof.sources)
                 for document in proof.documents:
@@ -239,19 +241,21 @@ def _tables(pipeline: Pipeline, names: Sequence[str]) -> tuple[list[SourceTable]
         require_own(connection, source, pipeline.lake_address(), pipeline.pipeline)
         tables = select_tables(connection, source)
         skipped = skipped_relations(connection, source) if names else []
-        inherited = [one for one in inheritance_findings(connection, tables) if one.level == "warning"]
+        inherited = [
+            finding for finding in inheritance_findings(connection, tables) if finding.level == "warning"
+        ]
     if not tables:
         cut = ControlTables(pipeline.lake_address()).latest_cut("silver")
-        there = ", ".join(sorted(cut.tables)) if cut is not None else ""
+        silver_tables = ", ".join(sorted(cut.tables)) if cut is not None else ""
         raise ConfigurationError(
             f"there is nothing to compare: no table matches source.tables ({', '.join(source.tables)}); "
-            f"silver has {there or 'no table'}",
+            f"silver has {silver_tables or 'no table'}",
             code="pattern-matches-nothing",
             where=address_of(source),
             remedy="correct source.tables, or give the server and database of this lake",
         )
     chosen = named_tables(names, tables, skipped) if names else list(tables)
-    return chosen, {one.subject: one.message for one in inherited}
+    return chosen, {finding.subject: finding.message for finding in inherited}
 
 
 def _without_problems(tables: Sequence[SourceTable], told: Callable[[Unproven], None]) -> list[SourceTable]:
@@ -263,12 +267,12 @@ def _without_problems(tables: Sequence[SourceTable], told: Callable[[Unproven], 
 
 def _wait(copy: SourceCopy, bronze: CatchingUp, output: Output) -> None:
     """Wait for the source's rows, and report their progress now and then."""
-    said = time.monotonic()
+    said_at = time.monotonic()
     with output.waiting("reading the source's rows"):
         while not copy.wait(_LOOK_SECONDS):
             bronze.check()  # without it, the rows are read in vain
-            if time.monotonic() - said > _SAY_SECONDS:
-                said = time.monotonic()
+            if time.monotonic() - said_at > _SAY_SECONDS:
+                said_at = time.monotonic()
                 counters = copy.counters()
                 view = snapshot_view(counters["snapshots"], time.time())
                 text = counters["copies_wait"] or ("" if view is None else snapshot_text(view))

@@ -103,8 +103,8 @@ class ServerDocument:
             roots: keys of the documents with such values, as JSON.
         """
         self.lost = ", ".join(f"{name} ({times:,})" for name, times in lost.items())
-        held = [one for one in self.wrong if one.key not in roots]
-        self.withdrawn, self.wrong = len(self.wrong) - len(held), held
+        valid = [document for document in self.wrong if document.key not in roots]
+        self.withdrawn, self.wrong = len(self.wrong) - len(valid), valid
         if self.withdrawn == len(self.answers):
             self.reason = f"all that were asked for read values that silver's types cannot hold: {self.lost}"
 
@@ -152,16 +152,20 @@ class ServerDocuments:
             lsn: position of the snapshot's rows.
             held: tables locked against a rewrite by the workers.
         """
-        waiting = [one for one in self.found if one.tree is not None and one.lsn == ZERO]
-        some = [one for one in waiting if one.tree is not None and one.tree.tables().keys() <= set(held)]
-        tables = {name for one in some if one.tree is not None for name in one.tree.tables()}
+        waiting = [document for document in self.found if document.tree is not None and document.lsn == ZERO]
+        some = [
+            document
+            for document in waiting
+            if document.tree is not None and document.tree.tables().keys() <= set(held)
+        ]
+        tables = {name for document in some if document.tree is not None for name in document.tree.tables()}
         if sum(1 + len(self._tables[name].partitions) for name in tables) > _LOCKS:
             _not_compared(some, "its tables have too many partitions, each of which is a lock")
             return
         if not some or self._stop.is_set():
             return
-        for one in some:
-            one.lsn = lsn
+        for document in some:
+            document.lsn = lsn
         try:
             connection = connect(self._source, application_name="deltasmelt verify documents")
         except SmeltError as error:
@@ -181,32 +185,41 @@ class ServerDocuments:
 
     def result(self) -> list[ServerDocument]:
         """Wait for the answers, for a bounded time; return the documents."""
-        for asking in self._asking:
-            if not asking.ended(_ALL_SECONDS + _STATEMENT_SECONDS + 2 * _MARGIN_SECONDS):
+        for request in self._asking:
+            if not request.ended(_ALL_SECONDS + _STATEMENT_SECONDS + 2 * _MARGIN_SECONDS):
                 # The thread may still write to the documents that it has.
-                stuck = {one.name: ServerDocument(one.name, lsn=one.lsn) for one in asking.some}
+                stuck = {
+                    document.name: ServerDocument(document.name, lsn=document.lsn)
+                    for document in request.some
+                }
                 _not_compared(stuck.values(), "the server did not answer")
-                self.found = [stuck.get(one.name, one) for one in self.found]
+                self.found = [stuck.get(document.name, document) for document in self.found]
         _not_compared(
-            [one for one in self.found if one.lsn == ZERO], "its tables were not read in one snapshot"
+            [document for document in self.found if document.lsn == ZERO],
+            "its tables were not read in one snapshot",
         )
-        for one in self.found:
-            if one.empty:
-                _not_compared([one], "the root's table has no rows")
-            elif not one.answers:
-                _not_compared([one], "the server gave no document, so nothing was compared")
+        for document in self.found:
+            if document.empty:
+                _not_compared([document], "the root's table has no rows")
+            elif not document.answers:
+                _not_compared([document], "the server gave no document, so nothing was compared")
         return self.found
 
     def stop(self) -> None:
         """Cancel the queries, and wait for the threads, for a bounded time."""
         self._stop.set()
-        for asking in self._asking:
-            asking.ended(2 * _MARGIN_SECONDS)
+        for request in self._asking:
+            request.ended(2 * _MARGIN_SECONDS)
 
     def _take_over(
         self, connection: psycopg.Connection[TupleRow], snapshot: str, some: Sequence[ServerDocument]
     ) -> None:
-        tables = {name: table for one in some if one.tree for name, table in one.tree.tables().items()}
+        tables = {
+            name: table
+            for document in some
+            if document.tree
+            for name, table in document.tree.tables().items()
+        }
         names = ", ".join(rows_at_source(tables[name]) for name in sorted(tables))
         for statement in (
             "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
@@ -221,17 +234,17 @@ class ServerDocuments:
     def _ask(self, connection: psycopg.Connection[TupleRow], some: Sequence[ServerDocument]) -> None:
         over = time.monotonic() + _ALL_SECONDS
         with connection, until_stopped(self._stop, connection):
-            for one in some:
+            for document in some:
                 if self._stop.is_set() or time.monotonic() > over:
-                    one.reason = "the server had no time left for it"
+                    document.reason = "the server had no time left for it"
                     continue
                 try:
-                    self._answer(connection, one, min(over, time.monotonic() + _DOCUMENT_SECONDS))
+                    self._answer(connection, document, min(over, time.monotonic() + _DOCUMENT_SECONDS))
                 except psycopg.Error as error:
-                    if not one.answers:
-                        one.reason = _said(error)
+                    if not document.answers:
+                        document.reason = _said(error)
                 except Exception as error:  # noqa: BLE001 - the reason why this document is not compared
-                    one.reason = f"{type(error).__name__}: {error}"
+                    document.reason = f"{type(error).__name__}: {error}"
 
     def _answer(self, connection: psycopg.Connection[TupleRow], one: ServerDocument, over: float) -> None:
         """Fetch the answers for one document within the limits."""
@@ -239,15 +252,15 @@ class ServerDocuments:
             return
         sample = self._sample(one.tree)
         # The statistics may be of a larger table, and few pages may have no rows: then from all pages.
-        for taken in (sample, "") if sample else ("",):
+        for pages in (sample, "") if sample else ("",):
             _execute(connection, "SAVEPOINT document")
             try:
-                there = _fetch(connection, one, self._query(one.tree, taken), over)
+                has_roots = _fetch(connection, one, self._query(one.tree, pages), over)
             finally:
                 if not connection.closed:
                     with suppress(psycopg.Error):  # the next statement says what is wrong
                         _execute(connection, "ROLLBACK TO SAVEPOINT document")
-            if there:
+            if has_roots:
                 return
         one.empty = True
 
@@ -300,15 +313,15 @@ def _prepared(document: Document, catalog: Mapping[TableName, SilverTable]) -> S
         return ServerDocument(document.name, reason=problems[0].message)
     if problem := next((table.problem for table in tree.tables().values() if table.problem), None):
         return ServerDocument(document.name, reason=str(problem))
-    found = comparable(tree)
-    if found.tree is None:
-        return ServerDocument(document.name, reason="; ".join(found.left_out))
-    return ServerDocument(document.name, found.tree, found.left_out)
+    verifiable = comparable(tree)
+    if verifiable.tree is None:
+        return ServerDocument(document.name, reason="; ".join(verifiable.left_out))
+    return ServerDocument(document.name, verifiable.tree, verifiable.left_out)
 
 
 def _not_compared(some: Collection[ServerDocument], reason: str) -> None:
-    for one in some:
-        one.reason = one.reason or reason
+    for document in some:
+        document.reason = document.reason or reason
 
 
 def _said(error: psycopg.Error) -> str:

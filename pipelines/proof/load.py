@@ -77,11 +77,11 @@ class Load:
     sample: float | None = None
 
     def __post_init__(self) -> None:
-        given = (
+        limits = (
             ("max_connections", self.connections, CONNECTIONS),
             ("rate", self.rate, RATE),
             ("sample", self.sample, SAMPLE),
         )
-        for name, value, bounds in given:
+        for name, value, bounds in limits:
             if value is not None:
                 bounds.require(value, name)

@@ -74,11 +74,11 @@ class Sides:
         sources: dict[str, TableName],
     ) -> None:
         """Compare tables, and their histories, as of an LSN."""
-        known = silver_catalog(read_relations(self._scratch), self._plain)
-        asked = [(known[table], one) for table in tables for one in self._with_history(known[table])]
-        silver = self._silver.look([one.name for _, one in asked], at=lsn)
-        there = self._silver.catalog(silver)
-        sources |= {one.name: table.table for table, one in asked}
+        shapes = silver_catalog(read_relations(self._scratch), self._plain)
+        pairs = [(shapes[table], stored) for table in tables for stored in self._with_history(shapes[table])]
+        silver = self._silver.look([stored.name for _, stored in pairs], at=lsn)
+        in_silver = self._silver.catalog(silver)
+        sources |= {stored.name: table.table for table, stored in pairs}
         stopped = {
             error.name: error.message
             for error in self._control.open_errors()
@@ -87,12 +87,12 @@ class Sides:
         pool = ThreadPoolExecutor(_SIDE_BY_SIDE)
         try:
             futures = []
-            for source, one in asked:
-                table = there.get(source.table)
-                if why := self._left_out(one, table, silver, stopped):
-                    told(Unproven(one.name, why))
+            for source, stored in pairs:
+                table = in_silver.get(source.table)
+                if reason := self._left_out(stored, table, silver, stopped):
+                    told(Unproven(stored.name, reason))
                 elif table is not None:
-                    futures.append(pool.submit(self._one, source, one, table, silver))
+                    futures.append(pool.submit(self._one, source, stored, table, silver))
             for future in futures:
                 told(future.result())
         finally:  # an interrupt waits for nothing that runs
@@ -151,18 +151,18 @@ class Sides:
             except Exception as error:
                 if outage(error) is not None or not answers(session):
                     raise
-                found = table_error(table.table, str(error)) or failure(table.table, error)
-                return Unproven(asked.name, found.message)
+                failed = table_error(table.table, str(error)) or failure(table.table, error)
+                return Unproven(asked.name, failed.message)
 
     def _compared(
         self, session: SparkSession, source: SilverTable, asked: SilverTable, table: SilverTable, silver: Head
     ) -> TableComparison | Unproven:
         name = asked.name
-        if why := source.problem or _differs(source, table):
-            return Unproven(name, str(why))
+        if reason := source.problem or _differs(source, table):
+            return Unproven(name, str(reason))
         rows, stored = source_rows(session, self._scratch, source, silver.lsn), silver.view(name)
-        if why := _other_types(source, rows, session.table(stored)):
-            return Unproven(name, why)
+        if reason := _other_types(source, rows, session.table(stored)):
+            return Unproven(name, reason)
         view = f"smelt_source_{uuid.uuid4().hex}"
         shared = access_of(session).share(rows, view)
         self._views.append(view)
@@ -170,18 +170,18 @@ class Sides:
         silvers = session.table(stored).columns
         if self._sample is not None and sampled:
             stored = f"(SELECT * FROM {stored} WHERE {in_spark(source.relation, self._sample)})"
-        # What the source has dropped, silver may keep; and of a shape that it has not seen yet, so it does.
-        both = {column.name for column in source.columns}
-        columns = tuple(column for column in table.columns if column.name in both)
+        # Silver may keep columns that the source dropped, and does so until silver reads the new shape.
+        shared_names = {column.name for column in source.columns}
+        columns = tuple(column for column in table.columns if column.name in shared_names)
         table = replace(history_of(table) if asked.history else table, columns=columns)
-        found = compare(session, table, shared, stored, int(silver.lsn))
-        left = tuple(name for name in silvers if name not in both | table.own_columns.keys())
-        return replace(found, columns_not_compared=left, sampled=sampled)
+        comparison = compare(session, table, shared, stored, int(silver.lsn))
+        uncompared = tuple(name for name in silvers if name not in shared_names | table.own_columns.keys())
+        return replace(comparison, columns_not_compared=uncompared, sampled=sampled)
 
 
 def _differs(source: SilverTable, silver: SilverTable) -> str:
     """Return the obstacle to a column by column comparison of two shapes; empty for none."""
-    lacks = [one.name for one in source.columns if one.name not in {c.name for c in silver.columns}]
+    lacks = [column.name for column in source.columns if column.name not in {c.name for c in silver.columns}]
     if lacks:
         return f"silver has no column {', '.join(lacks)} yet; {_shape_remedy(source)}"
     if silver.key != source.key:
@@ -195,13 +195,18 @@ def _other_types(source: SilverTable, rows: DataFrame, stored: DataFrame) -> str
             return (
                 f"silver's table has no column {column.name}; `smelt snapshot FILE {source.table}` brings it"
             )
-        there, here = (frame.schema[column.name].dataType.simpleString() for frame in (rows, stored))
-        if there != here:
-            return f"column {column.name} is {here} in silver, {there} at the source; {_shape_remedy(source)}"
+        source_type, stored_type = (
+            frame.schema[column.name].dataType.simpleString() for frame in (rows, stored)
+        )
+        if source_type != stored_type:
+            return (
+                f"column {column.name} is {stored_type} in silver, "
+                f"{source_type} at the source; {_shape_remedy(source)}"
+            )
     return ""
 
 
 def _shape_remedy(source: SilverTable) -> str:
     """Return how a changed shape reaches silver; a running reader sees the shape within half a minute."""
-    again = f"smelt snapshot FILE {source.table}"
-    return f"it comes with the reader's next look and silver's next cycle, or by `{again}`"
+    command = f"smelt snapshot FILE {source.table}"
+    return f"it comes with the reader's next look and silver's next cycle, or by `{command}`"

@@ -164,15 +164,15 @@ def _remove_left_folders(parent: Path, prefix: str) -> list[str]:
     try:
         with tempfile.TemporaryFile(dir=parent) as stamped:
             now = os.fstat(stamped.fileno()).st_mtime
-        for left in parent.glob(f"{prefix}*"):
+        for folder in parent.glob(f"{prefix}*"):
             with suppress(FileNotFoundError):  # its own process removes it
-                found = left.lstat()
-                if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+                status = folder.lstat()
+                if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
                     continue
-                newest = max(one.stat().st_mtime for one in [left, *left.rglob("*")])
+                newest = max(path.stat().st_mtime for path in [folder, *folder.rglob("*")])
                 if now - newest > _LEFT_SECONDS:
-                    shutil.rmtree(left, ignore_errors=True)
-                    removed.append(str(left))
+                    shutil.rmtree(folder, ignore_errors=True)
+                    removed.append(str(folder))
     except FileNotFoundError:  # no comparison has been here
         return []
     except OSError as error:
@@ -182,19 +182,19 @@ def _remove_left_folders(parent: Path, prefix: str) -> list[str]:
 
 def _remove_left_objects(root: str) -> list[str]:
     """Remove copies in an object store untouched for an hour; return their places."""
-    own = uuid.uuid4().hex
+    marker = uuid.uuid4().hex
     removed: list[str] = []
     try:
-        objects.replace(root, f"{_FOLDER}/{own}/{_TOUCHED}", b"")
+        objects.replace(root, f"{_FOLDER}/{marker}/{_TOUCHED}", b"")
         newest = objects.newest_below(root, _FOLDER)
-        now = newest.pop(own)
+        now = newest.pop(marker)
         for name, touched in newest.items():
             if (now - touched).total_seconds() > _LEFT_SECONDS:
                 objects.delete_below(root, f"{_FOLDER}/{name}")
                 removed.append(f"{root}/{_FOLDER}/{name}")
     except (OSError, BaseError) as error:
         _LOGGER.warning("%s: copies of comparisons that were killed stay: %s", root, words_of(error))
-    objects.discard(f"{root}/{_FOLDER}/{own}")
+    objects.discard(f"{root}/{_FOLDER}/{marker}")
     return removed
 
 
@@ -349,8 +349,8 @@ class SourceCopy:
                     raise
             finally:
                 self._taken.failed += outcome.failed
-            done = {*outcome.taken, *(error.table for error in outcome.failed)}
-            waiting = [table for table in waiting if table.table not in done]
+            settled = {*outcome.taken, *(error.table for error in outcome.failed)}
+            waiting = [table for table in waiting if table.table not in settled]
             if not waiting or self._stop.is_set() or backoff.pause(self._stop):
                 break
         self._taken.lsns = sink.tables.snapshots([table.table for table in self._tables])
@@ -361,5 +361,5 @@ class SourceCopy:
 
     def _condition(self, shape: Relation) -> str:
         sample = self._load.sample
-        taken = sample is not None and has_sample(shape, self._pipeline.silver.types)
-        return in_postgres(shape, sample) if sample is not None and taken else ""
+        sampled = sample is not None and has_sample(shape, self._pipeline.silver.types)
+        return in_postgres(shape, sample) if sample is not None and sampled else ""
