@@ -174,16 +174,16 @@ class Backlog:
         if not positions:
             return {}
         uri, columns = changes.table_uri, ["commit_lsn", "commit_ts"]
-        counts: dict[str, _Count] = {}
+        known_counts: dict[str, _Count] = {}
         if is_named(uri):  # a catalog tells nothing of files
             later: dict[str, _Range] = {"": (None, None)}
         else:
             later = _files_after(changes, min(positions))
-            counts = self._whole = {path: count for path, count in self._whole.items() if path in later}
+            known_counts = self._whole = {path: count for path, count in self._whole.items() if path in later}
         inside = {path: {lsn for lsn in positions if _within(lsn, span)} for path, span in later.items()}
         parts: dict[tuple[str, Lsn], _Count] = {}
         for path in later:
-            if path in counts and not inside[path]:
+            if path in known_counts and not inside[path]:
                 continue
             read = (
                 parquet.file_batches(uri, path, columns, "end_of_tx")
@@ -196,12 +196,12 @@ class Backlog:
                 for lsn in inside[path]:
                     part = _count(batch.filter(pc.field("commit_lsn") > int(lsn)))
                     parts[path, lsn] = _sum([parts.get((path, lsn), _NONE), part])
-            counts[path] = whole
+            known_counts[path] = whole
 
         def after(path: str, last: int | None, lsn: Lsn) -> _Count:
             if lsn in inside[path]:
                 return parts.get((path, lsn), _NONE)
-            return _NONE if last is not None and last <= lsn else counts[path]
+            return _NONE if last is not None and last <= lsn else known_counts[path]
 
         return {lsn: _sum(after(path, last, lsn) for path, (_, last) in later.items()) for lsn in positions}
 

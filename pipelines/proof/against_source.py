@@ -135,7 +135,7 @@ class Proof:
     def holds(self) -> bool:
         """True if silver and documents equal the source, within the requested scope."""
         equal = all(comparison.equal for comparison in self.compared) and not any(
-            comparison.wrong for comparison in self.documents
+            document.wrong for document in self.documents
         )
         return equal and not self.unproven
 

@@ -74,8 +74,10 @@ class Sides:
         sources: dict[str, TableName],
     ) -> None:
         """Compare tables, and their histories, as of an LSN."""
-        shapes = silver_catalog(read_relations(self._scratch), self._plain)
-        pairs = [(shapes[table], stored) for table in tables for stored in self._with_history(shapes[table])]
+        catalog = silver_catalog(read_relations(self._scratch), self._plain)
+        pairs = [
+            (catalog[table], stored) for table in tables for stored in self._with_history(catalog[table])
+        ]
         silver = self._silver.look([stored.name for _, stored in pairs], at=lsn)
         in_silver = self._silver.catalog(silver)
         sources |= {stored.name: table.table for table, stored in pairs}
