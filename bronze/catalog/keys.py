@@ -123,7 +123,7 @@ def refuses_updates(
     Each partition counts by its own identity. The reader never carries a table with a partition without an
     identity.
     """
-    bare = any(its.mode != "f" and not its.columns for its in (leaves or {table: identity}).values())
+    bare = any(leaf.mode != "f" and not leaf.columns for leaf in (leaves or {table: identity}).values())
     return bare or (generated.refused and bool(_holding(generated, table, identity, leaves)))
 
 
@@ -181,8 +181,8 @@ def choose_key(
     if not identity.covers(key):
         problems.append(_uncovered(table, table, key, identity, columns=columns, indexes=indexes))
     leaves = partitions or {}
-    if hidden.refused and (held := _holding(hidden, table, identity, leaves)):
-        problems.append(_generated_identity(table, held, hidden, key, columns=columns, indexes=indexes))
+    if hidden.refused and (holders := _holding(hidden, table, identity, leaves)):
+        problems.append(_generated_identity(table, holders, hidden, key, columns=columns, indexes=indexes))
     bare = [leaf for leaf, its_identity in leaves.items() if not its_identity.covers(key)]
     partial = [leaf for leaf, its_identity in leaves.items() if its_identity.mode != "f"]
     if bare:
@@ -249,8 +249,8 @@ def _holding(
     """Return the table, or the partitions, whose identity contains a generated column that is not sent."""
     return [
         holder
-        for holder, its in (leaves or {table: identity}).items()
-        if hidden.columns and (its.mode == "f" or set(its.columns) & hidden.columns.keys())
+        for holder, leaf in (leaves or {table: identity}).items()
+        if hidden.columns and (leaf.mode == "f" or set(leaf.columns) & hidden.columns.keys())
     ]
 
 
@@ -278,10 +278,10 @@ def _generated_identity(
     columns: Mapping[str, bool],
     indexes: Sequence[UniqueIndex],
 ) -> TableError:
-    which = "" if list(holders) == [table] else f" of {_list([str(holder) for holder in holders[:_SHOWN]])}"
+    suffix = "" if list(holders) == [table] else f" of {_list([str(holder) for holder in holders[:_SHOWN]])}"
     return TableError(
         table,
-        f"the replica identity{which} holds the generated column {_list(list(hidden.columns))}, which the "
+        f"the replica identity{suffix} holds the generated column {_list(list(hidden.columns))}, which the "
         "publication does not send",
         code="identity-generated",
         remedy=f"{_sent(list(hidden.columns), hidden)}{_other_identity(holders, key, columns, indexes)}",
@@ -320,22 +320,22 @@ def _uncovered(
     indexes: Sequence[UniqueIndex],
 ) -> TableError:
     """Return the error that old tuples of `holder` (the table, or a partition) lack key columns."""
-    which = "the table" if holder == table else f"its partition {holder}"
+    subject = "the table" if holder == table else f"its partition {holder}"
     primary = next((index for index in indexes if index.primary), None)
     match identity.mode:
         case "n":
             code = "replica-identity-nothing"
-            said = f"{which} has REPLICA IDENTITY NOTHING"
+            message = f"{subject} has REPLICA IDENTITY NOTHING"
         case "d" if primary is not None and not primary.immediate:
             code = "replica-identity-missing"
-            said = f"the primary key of {which} is deferrable, which is no replica identity"
+            message = f"the primary key of {subject} is deferrable, which is no replica identity"
         case _ if not identity.columns:
             code = "replica-identity-missing"
-            said = f"{which} has no usable replica identity"
+            message = f"{subject} has no usable replica identity"
         case _:
             code = "key-not-in-identity"
-            said = f"old rows of {which} carry {_list(identity.columns)} only, not the key {_list(key)}"
-    return TableError(table, said, code=code, remedy=_identity_cure(holder, key, columns, indexes))
+            message = f"old rows of {subject} carry {_list(identity.columns)} only, not the key {_list(key)}"
+    return TableError(table, message, code=code, remedy=_identity_cure(holder, key, columns, indexes))
 
 
 def _partial(table: TableName, key: Sequence[str], leaves: Sequence[TableName]) -> TableError:

@@ -94,8 +94,8 @@ def count_values(
     columns = {}
     for name in decimals:
         values, unfit, special, largest, scale = (next(cells) for _ in range(5))
-        whole = len(str(int(largest))) if largest else 0
-        columns[name] = NumericValues(int(values), int(unfit), int(special), whole, int(scale or 0))
+        digits = len(str(int(largest))) if largest else 0
+        columns[name] = NumericValues(int(values), int(unfit), int(special), digits, int(scale or 0))
     return CountedTable(rows, share is None and rows < MOST_ROWS, columns)
 
 

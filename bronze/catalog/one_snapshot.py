@@ -113,10 +113,10 @@ def in_parts(
                 read(rows[:0])  # a failure without any row is no row's fault: raise it
             return [], [(row, _words(error)) for row in rows]
     half = len(rows) // 2
-    parts = [in_parts(connection, some, read) for some in (rows[:half], rows[half:])]
-    return [one for found, _ in parts for one in found], [one for _, failed in parts for one in failed]
+    parts = [in_parts(connection, half_of_rows, read) for half_of_rows in (rows[:half], rows[half:])]
+    return [row for clean, _ in parts for row in clean], [row for _, failed in parts for row in failed]
 
 
 def _words(error: psycopg.Error) -> str:
-    said = error.diag.message_primary
-    return str(error) if said is None else f"{said} (SQLSTATE {error.sqlstate})"
+    message = error.diag.message_primary
+    return str(error) if message is None else f"{message} (SQLSTATE {error.sqlstate})"

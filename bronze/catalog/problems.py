@@ -44,10 +44,10 @@ def unreadable(table: TableName, what: str, error: Exception) -> TableError:
     """
     if isinstance(error, DamagedError):
         return damaged(table, str(error), what)
-    said = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_WORDS]
+    text = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_WORDS]
     return TableError(
         table,
-        f"{what}: {said}",
+        f"{what}: {text}",
         code="table-unreadable",
         remedy="the log of the reader has the whole error, which is a defect of deltasmelt; the table is "
         "read again and resnapshotted automatically, or left out with source.exclude",
@@ -59,10 +59,10 @@ def damaged(table: TableName, why: str, what: str = "") -> TableError:
 
     `why` is the server's message; `what` names the object that therefore could not be read.
     """
-    said = f"the server cannot print what its catalog says of the table: {why}"
+    message = f"the server cannot print what its catalog says of the table: {why}"
     return TableError(
         table,
-        f"{what}: {said}" if what else said,
+        f"{what}: {message}" if what else message,
         code="table-unreadable",
         remedy="a default or a type of a column is damaged there, for example because a label of its enum "
         "was deleted by hand (`smelt explain-error table-unreadable`); repair it, or leave the table out "
@@ -106,24 +106,24 @@ def of_identity(
     if not problems or not facts.refuses_updates:
         return list(problems)
     first, table = problems[0], facts.relation.table
-    said, remedy = "it is left out of the publication, where its UPDATEs and DELETEs would fail", first.remedy
+    text, remedy = "it is left out of the publication, where its UPDATEs and DELETEs would fail", first.remedy
     if publication is not None and facts.member is not None and publication.carries_updates:
-        said = f"publication {publication.name} carries it, so its UPDATEs and DELETEs fail"
-        why, cure = _why_stays(facts, publication)
-        said += f", and {why}" if why else " until the reader has taken it out"
+        text = f"publication {publication.name} carries it, so its UPDATEs and DELETEs fail"
+        reason, cure = _why_stays(facts, publication)
+        text += f", and {reason}" if reason else " until the reader has taken it out"
         remedy = f"so that they work at once: {cure} then: {remedy}" if cure else remedy
-    said = f"{first.message}; {said}"
-    return [TableError(table, said, code=first.code, remedy=remedy), *problems[1:]]
+    text = f"{first.message}; {text}"
+    return [TableError(table, text, code=first.code, remedy=remedy), *problems[1:]]
 
 
 def _why_stays(facts: TableFacts, publication: Publication) -> tuple[str, str]:
     """Return why the reader cannot remove a table from the publication, and the SQL that helps; or "", ""."""
     table = facts.relation.table
     if not publication.may_lose(table):
-        whole = "all tables" if publication.all_tables else f"schema {table.schema} as a whole"
-        holders = [each.table for each in facts.partitions] or [table]
-        full = " ".join(f"ALTER TABLE {each.quoted} REPLICA IDENTITY FULL;" for each in holders)
-        return f"a publication of {whole} gives no single table up", full
+        scope = "all tables" if publication.all_tables else f"schema {table.schema} as a whole"
+        holders = [partition.table for partition in facts.partitions] or [table]
+        full = " ".join(f"ALTER TABLE {name.quoted} REPLICA IDENTITY FULL;" for name in holders)
+        return f"a publication of {scope} gives no single table up", full
     drop = f"ALTER PUBLICATION {quote_identifier(publication.name)} DROP TABLE ONLY {table.quoted};"
     if not facts.manage:
         return "source.manage is false", drop
@@ -141,7 +141,7 @@ def with_name_clashes(tables: Sequence[SourceTable]) -> list[SourceTable]:
         wanting[table.table.silver_name].append(table)
     checked = []
     for table in tables:
-        rivals = [other for other in wanting[table.table.silver_name] if other is not table]
+        rivals = [rival for rival in wanting[table.table.silver_name] if rival is not table]
         if rivals:
             problem = TableError(
                 table.table,
@@ -176,9 +176,9 @@ def _privileges(facts: TableFacts) -> Iterator[TableError]:
 
 
 def _partition_privileges(facts: TableFacts) -> Iterator[TableError]:
-    closed = {each.table.schema for each in facts.partitions if not each.schema_usable}
+    closed = {partition.table.schema for partition in facts.partitions if not partition.schema_usable}
     closed -= {facts.relation.table.schema}  # `_privileges` reports the root's schema
-    unreadable = [each.table for each in facts.partitions if not each.selectable]
+    unreadable = [partition.table for partition in facts.partitions if not partition.selectable]
     if not closed and not unreadable:
         return
     role, grants, lacks = quote_identifier(facts.role), [], []
@@ -187,9 +187,9 @@ def _partition_privileges(facts: TableFacts) -> Iterator[TableError]:
         schemas = ", ".join(quote_identifier(schema) for schema in sorted(closed))
         grants.append(f"GRANT USAGE ON SCHEMA {schemas} TO {role};")
     if unreadable:
-        some = ", ".join(map(str, unreadable[:_SHOWN])) + (" …" if len(unreadable) > _SHOWN else "")
-        lacks.append(f"SELECT on {len(unreadable)} of {len(facts.partitions)} partitions ({some})")
-        grants.append(f"GRANT SELECT ON {', '.join(each.quoted for each in unreadable)} TO {role};")
+        examples = ", ".join(map(str, unreadable[:_SHOWN])) + (" …" if len(unreadable) > _SHOWN else "")
+        lacks.append(f"SELECT on {len(unreadable)} of {len(facts.partitions)} partitions ({examples})")
+        grants.append(f"GRANT SELECT ON {', '.join(name.quoted for name in unreadable)} TO {role};")
     yield TableError(
         facts.relation.table,
         f"{' and '.join(lacks)} is missing, so the table cannot be copied: a copy reads each partition",
@@ -218,8 +218,8 @@ def _publication(facts: TableFacts, publication: Publication | None) -> Iterator
         return
     assert publication is not None  # noqa: S101 - it has this member
     name = quote_identifier(publication.name)
-    again = f"ALTER PUBLICATION {name} DROP TABLE ONLY {table.quoted}; "
-    again += f"ALTER PUBLICATION {name} ADD TABLE ONLY {table.quoted};"
+    statement = f"ALTER PUBLICATION {name} DROP TABLE ONLY {table.quoted}; "
+    statement += f"ALTER PUBLICATION {name} ADD TABLE ONLY {table.quoted};"
     if facts.partitioned and not publication.via_root and not (facts.manage and publication.owned):
         yield TableError(
             table,
@@ -233,7 +233,7 @@ def _publication(facts: TableFacts, publication: Publication | None) -> Iterator
             table,
             f"the publication {publication.name} lets only some rows through: WHERE {member.row_filter}",
             code="publication-row-filter",
-            remedy=f"{again} (without the filter; silver would otherwise not equal the source)",
+            remedy=f"{statement} (without the filter; silver would otherwise not equal the source)",
         )
     needed = [*facts.relation.key, *facts.identity.columns]
     lacking = [column for column in dict.fromkeys(needed) if column in facts.unpublished]
@@ -243,7 +243,7 @@ def _publication(facts: TableFacts, publication: Publication | None) -> Iterator
             f"the column list of publication {publication.name} leaves out {', '.join(lacking)}, "
             "which the key or replica identity needs",
             code="publication-column-list",
-            remedy=f"{again} (or with a column list that has these columns)",
+            remedy=f"{statement} (or with a column list that has these columns)",
         )
 
 
@@ -252,21 +252,21 @@ def _unpublished(facts: TableFacts, publication: Publication | None) -> Iterator
     table = facts.relation.table
     if facts.manage:
         if not facts.owned:
-            why = f"role {facts.role} does not own it (its owner is {facts.owner})"
+            reason = f"role {facts.role} does not own it (its owner is {facts.owner})"
         elif publication is not None and not publication.owned:
-            why = f"role {facts.role} does not own the publication (its owner is {publication.owner})"
+            reason = f"role {facts.role} does not own the publication (its owner is {publication.owner})"
         else:
             return
     elif publication is None:
         return  # a missing publication is an error of the pipeline, not of each table
     else:
-        why = "source.manage is false"
+        reason = "source.manage is false"
     add = f"ALTER PUBLICATION {quote_identifier(facts.publication)} ADD TABLE ONLY {table.quoted};"
     if publication is None:
         add = f"GRANT {quote_identifier(facts.owner)} TO {quote_identifier(facts.role)};"
     yield TableError(
         table,
-        f"publication {facts.publication} does not carry the table, and it may not be added: {why}",
+        f"publication {facts.publication} does not carry the table, and it may not be added: {reason}",
         code="table-not-published",
         remedy=f"as owner: {add} or leave the table out with source.exclude",
     )
@@ -274,10 +274,10 @@ def _unpublished(facts: TableFacts, publication: Publication | None) -> Iterator
 
 def _columns(relation: Relation) -> Iterator[TableError]:
     table = relation.table
-    alike: dict[str, list[str]] = defaultdict(list)
+    names_by_fold: dict[str, list[str]] = defaultdict(list)
     for column in relation.columns:
-        alike[folded(column.name)].append(column.name)
-    for names in alike.values():
+        names_by_fold[folded(column.name)].append(column.name)
+    for names in names_by_fold.values():
         if len(names) > 1:
             yield TableError(
                 table,
@@ -300,10 +300,10 @@ def _columns(relation: Relation) -> Iterator[TableError]:
 def _partitions(facts: TableFacts) -> Iterator[TableError]:
     for partition in facts.partitions:
         if partition.kind == "f" or partition.persistence == "u":
-            what = "a foreign table" if partition.kind == "f" else "unlogged"
+            kind = "a foreign table" if partition.kind == "f" else "unlogged"
             yield TableError(
                 facts.relation.table,
-                f"its partition {partition.table} is {what}, so its changes are not in the write-ahead log",
+                f"its partition {partition.table} is {kind}, so its changes are not in the write-ahead log",
                 code="partition-not-logged",
                 remedy=f"ALTER TABLE {facts.relation.table.quoted} DETACH PARTITION {partition.table.quoted};"
                 + ("" if partition.kind == "f" else f" or ALTER TABLE {partition.table.quoted} SET LOGGED;"),

@@ -45,10 +45,10 @@ def comments_of(
         connection: idle, or inside the transaction whose snapshot the query uses.
         columns: by table OID, the attnums of the replicated columns; comments of other columns are left out.
     """
-    wanted = {"oids": list(columns), "longest": LONGEST + 1}
+    parameters = {"oids": list(columns), "longest": LONGEST + 1}
     try:
         with connection.transaction():  # a savepoint: a refusal leaves the caller's transaction usable
-            rows = connection.execute(_QUERY, wanted).fetchall()
+            rows = connection.execute(_QUERY, parameters).fetchall()
     except psycopg.DataError as error:
         # The server validates the bytes, too: one comment in a foreign encoding, as a template database may
         # bring, fails the query. Comments hold up no rows, so the reader continues without comments.
@@ -57,11 +57,11 @@ def comments_of(
         _LOGGER.log(level, "comments of the source's tables are left out, PostgreSQL refuses them: %s", error)
         return None
     texts = _texts(connection, [row[2] for row in rows])
-    found: dict[int, dict[int, str]] = defaultdict(dict)
+    comments: dict[int, dict[int, str]] = defaultdict(dict)
     for (oid, attnum, _), text in zip(rows, texts, strict=True):
         if attnum == 0 or attnum in columns[oid]:
-            found[oid][attnum] = bounded(text)
-    return {oid: Comments(oid, found[oid].pop(0, None), found[oid]) for oid in columns}
+            comments[oid][attnum] = bounded(text)
+    return {oid: Comments(oid, comments[oid].pop(0, None), comments[oid]) for oid in columns}
 
 
 def _texts(connection: psycopg.Connection[Any], comments: list[bytes]) -> list[str]:
@@ -130,16 +130,16 @@ def storage_of(
         types: by table OID and attnum, the JSON of each published column's type.
         defined: by table OID and attnum, the traces of each column's type.
     """
-    wanted = {"oids": list(types), "publication": publication}
+    parameters = {"oids": list(types), "publication": publication}
     parts: dict[int, dict[int, Part]] = defaultdict(dict)
     roots: dict[int, tuple[int, bool, int]] = {}
-    for row in connection.execute(_PARTS_QUERY, wanted):
+    for row in connection.execute(_PARTS_QUERY, parameters):
         root, oid, name, file, count, toast, attached, born, named, placed = row
         parts[root][oid] = Part(name, file, attached, born, toast)
         if oid == root:
             roots[root] = (count, named, placed or 0)
     columns: dict[int, dict[int, StoredColumn]] = defaultdict(dict)
-    for oid, attnum, name, written, missing in connection.execute(_STORAGE_QUERY, wanted):
+    for oid, attnum, name, written, missing in connection.execute(_STORAGE_QUERY, parameters):
         traces = defined[oid].get(attnum, {})
         columns[oid][attnum] = StoredColumn(name, types[oid].get(attnum), written, missing, traces)
     return {oid: Storage(oid, columns[oid], parts[oid], *roots.get(oid, ())) for oid in types}
@@ -324,8 +324,8 @@ def relation_rows(
 
     `oids` restricts the result; `unnamed` has OIDs to leave out (`bronze.postgres.unnamed`).
     """
-    wanted = {"oids": None if oids is None else list(oids), "unnamed": list(unnamed)}
-    return [RelationRow(*row) for row in connection.execute(_RELATIONS_QUERY, wanted)]
+    parameters = {"oids": None if oids is None else list(oids), "unnamed": list(unnamed)}
+    return [RelationRow(*row) for row in connection.execute(_RELATIONS_QUERY, parameters)]
 
 
 def tables_of(connection: psycopg.Connection[Any]) -> set[TableName]:
@@ -398,20 +398,20 @@ def sizes_of(
     Measuring takes a lock, which waits for a session that rewrites the table. After two seconds the function
     returns the estimates of the last ANALYZE instead. The connection is inside a transaction.
     """
-    wanted = {"oids": [oid for oids in parts.values() for oid in oids]}
+    parameters = {"oids": [oid for oids in parts.values() for oid in oids]}
     rows: list[tuple[Any, ...]] | None = None
     if measure:
         try:
             with connection.transaction():
                 connection.execute(f"SET LOCAL lock_timeout = '{_SIZE_LOCK_SECONDS}s'")
-                rows = connection.execute(_MEASURED_QUERY, wanted).fetchall()
+                rows = connection.execute(_MEASURED_QUERY, parameters).fetchall()
                 connection.execute("SET LOCAL lock_timeout = 0")
         except psycopg.errors.LockNotAvailable:
             rows = None
     if rows is None:
-        rows = connection.execute(_ESTIMATED_QUERY, wanted).fetchall()
-    each = {row[0]: Size(*row[1:]) for row in rows}
+        rows = connection.execute(_ESTIMATED_QUERY, parameters).fetchall()
+    sizes = {row[0]: Size(*row[1:]) for row in rows}
     return {
-        oid: Size(*(sum(column) for column in zip(*(each.get(part, Size()) for part in oids), strict=True)))
+        oid: Size(*(sum(column) for column in zip(*(sizes.get(part, Size()) for part in oids), strict=True)))
         for oid, oids in parts.items()
     }

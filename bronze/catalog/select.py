@@ -124,7 +124,7 @@ def select_tables(
         before = _selected(connection, source, lambda rows: in_parts(connection, rows, read))[1]
     tables, failed = _selected(connection, source, lambda rows: in_parts(connection, rows, read))
     if new := set(failed) - set(before):
-        raise psycopg.errors.SerializationFailure("; ".join(f"{row.table}: {why}" for row, why in new))
+        raise psycopg.errors.SerializationFailure("; ".join(f"{row.table}: {reason}" for row, reason in new))
     return tables
 
 
@@ -143,10 +143,10 @@ def _selected(
         ]
         tables, failed = read(rows)
         tables += _damaged(connection, source, failed)
-    named = {one.table: (oid, one) for oid, one in sorted(unnamed.items()) if one.is_table}
+    named = {table.table: (oid, table) for oid, table in sorted(unnamed.items()) if table.is_table}
     tables += [
-        _undescribed(oid, "r", without_name(one))
-        for name, (oid, one) in named.items()
+        _undescribed(oid, "r", without_name(table))
+        for name, (oid, table) in named.items()
         if _matches(name, source)
     ]
     return with_name_clashes(sorted(tables, key=lambda table: table.table)), failed
@@ -172,16 +172,16 @@ def _damaged(
     The remaining facts include whether the publication makes the application's UPDATEs fail: the reader
     removes even a damaged table from the publication.
     """
-    problems = {row: damaged(row.table, why) for row, why in failed}
+    problems = {row: damaged(row.table, reason) for row, reason in failed}
     bare = {row: _undescribed(row.oid, row.kind, problem) for row, problem in problems.items()}
 
     def read(rows: Sequence[RelationRow]) -> list[tuple[RelationRow, SourceTable]]:
         keys, manage = source.keys, source.manage
         context = _context(connection, rows, source.publication, keys, manage=manage, printed=False)
-        found = [(row, _described(row, context, Size())) for row in rows]
+        described = [(row, _described(row, context, Size())) for row in rows]
         return [
-            (row, replace(one, relation=bare[row].relation, problems=(problems[row], *one.problems)))
-            for row, one in found
+            (row, replace(table, relation=bare[row].relation, problems=(problems[row], *table.problems)))
+            for row, table in described
         ]
 
     return list((bare | dict(in_parts(connection, list(bare), read)[0])).values()) if bare else []
@@ -223,8 +223,10 @@ def describe_relation(
     Raises:
         DamagedError: the server cannot print the catalog's description of the table.
     """
-    found = or_damaged(connection, lambda: describe_relations(connection, [relation_id], keys, publication))
-    return found.get(relation_id)
+    relations = or_damaged(
+        connection, lambda: describe_relations(connection, [relation_id], keys, publication)
+    )
+    return relations.get(relation_id)
 
 
 def describe_relations(
@@ -255,15 +257,19 @@ def _with_storage(
         }
         for table in tables
     }
-    types = {oid: {attnum: one.to_json() for attnum, one in each.items()} for oid, each in columns.items()}
-    defined = {
-        oid: {attnum: trees.written(type_) for attnum, type_ in each.items()} for oid, each in columns.items()
+    types = {
+        oid: {attnum: type_.to_json() for attnum, type_ in of_table.items()}
+        for oid, of_table in columns.items()
     }
-    found, comments = storage_of(connection, publication, types, defined), comments_of(connection, types)
+    defined = {
+        oid: {attnum: trees.written(type_) for attnum, type_ in of_table.items()}
+        for oid, of_table in columns.items()
+    }
+    storage, comments = storage_of(connection, publication, types, defined), comments_of(connection, types)
     return [
         replace(
             table,
-            storage=found[table.relation.relation_id],
+            storage=storage[table.relation.relation_id],
             comments=None if comments is None else comments[table.relation.relation_id],
         )
         for table in tables
@@ -292,7 +298,9 @@ def _context(
         columns=columns,
         indexes=unique_indexes_of(connection, oids),
         partitions=partitions_of(connection, [row.oid for row in rows if row.kind == "p"]),
-        types=resolve_types(connection, (column.type_oid for each in columns.values() for column in each)),
+        types=resolve_types(
+            connection, (column.type_oid for of_table in columns.values() for column in of_table)
+        ),
         publication=None if publication is None else read_publication(connection, publication, filters),
         publication_name=publication or "",
         keys=keys,
@@ -304,15 +312,17 @@ def _context(
 def _source_table(row: RelationRow, context: _Context, size: Size) -> SourceTable:
     publication = context.publication
     member = None if publication is None else publication.member(row.table)
-    every = context.columns.get(row.oid, ())
-    published = [one for one in every if is_published(one.attnum, one.generated, publication, member)]
+    rows = context.columns.get(row.oid, ())
+    published = [
+        column for column in rows if is_published(column.attnum, column.generated, publication, member)
+    ]
     indexes = tuple(context.indexes.get(row.oid, ()))
     identity = identity_of(row.replica_identity, indexes)
     partitions = tuple(context.partitions.get(row.oid, ()))
     generated = Generated(
         {
             column.name: column.generated == "s" and context.version >= SINCE_GENERATED
-            for column in every
+            for column in rows
             if column.generated and column not in published
         },
         refused=context.version >= SINCE_GENERATED,
@@ -340,7 +350,7 @@ def _source_table(row: RelationRow, context: _Context, size: Size) -> SourceTabl
         key_unique=any(index.plain and set(index.columns) <= set(choice.key) for index in indexes),
         partitioned=partitioned,
     )
-    unpublished = tuple(column.name for column in every if not column.generated and column not in published)
+    unpublished = tuple(column.name for column in rows if not column.generated and column not in published)
     facts = TableFacts(
         relation=relation,
         role=row.role,

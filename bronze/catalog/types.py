@@ -176,22 +176,22 @@ class TypeTrees:
         Returns:
             The xmin by the label's OID; the number of attributes by the composite's relation.
         """
-        found: dict[str, int] = {}
+        fingerprints: dict[str, int] = {}
         for part in type_.parts():
             row = self._rows.get(part.oid)
             if row is not None and row.label_oids:
                 labels = zip(row.label_oids, row.labels_written, strict=True)
-                found |= {f"label {oid}": xmin for oid, xmin in labels}
+                fingerprints |= {f"label {oid}": xmin for oid, xmin in labels}
             elif row is not None and row.typtype == "c":
-                found[f"composite {row.relation}"] = row.attributes
-        return found
+                fingerprints[f"composite {row.relation}"] = row.attributes
+        return fingerprints
 
 
 def resolve_types(connection: psycopg.Connection[Any], oids: Iterable[int]) -> TypeTrees:
     """Return the types with these OIDs, with all parts, in one round trip."""
-    wanted = sorted(set(oids))
+    sought = sorted(set(oids))
     rows = {}
-    for row in connection.execute(_TYPES_QUERY, {"wanted": wanted}) if wanted else ():
+    for row in connection.execute(_TYPES_QUERY, {"wanted": sought}) if sought else ():
         rows[row[0]] = _TypeRow(
             oid=row[0],
             name=row[1],
