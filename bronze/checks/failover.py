@@ -58,14 +58,14 @@ def failover_findings(
         else:
             yield Finding.of(without_failover(source), subject)
     if not named:
-        known = f"; physical slots: {', '.join(sorted(slots))}" if slots else ""
+        physical = f"; physical slots: {', '.join(sorted(slots))}" if slots else ""
         yield Finding(
             level="warning",
             code="failover-standbys-unnamed",
             subject="synchronized_standby_slots",
             message="it names no standby, so the server may send us changes that no standby has; after a "
             "failover "
-            "bronze would be ahead of the new primary" + known,
+            "bronze would be ahead of the new primary" + physical,
             remedy=f"{service.setting('synchronized_standby_slots', '<slot of the standby>')} {_AT_STANDBY}",
         )
     for name in named:

@@ -50,11 +50,11 @@ def inheritance_findings(
     parents = {table.relation.relation_id: table.table for table in tables if table.kind == "r"}
     selected = {table.table for table in tables}
     children: dict[int, list[TableName]] = defaultdict(list)
-    wanted = {"oids": list(parents), "unnamed": list(unnamed_tables(connection))}
-    for parent, schema, name in connection.execute(_CHILDREN_QUERY, wanted):
+    parameters = {"oids": list(parents), "unnamed": list(unnamed_tables(connection))}
+    for parent, schema, name in connection.execute(_CHILDREN_QUERY, parameters):
         children[parent].append(TableName(schema, name))
-    for parent, found in children.items():
-        outside = [child for child in found if child not in selected]
+    for parent, heirs in children.items():
+        outside = [child for child in heirs if child not in selected]
         yield Finding(
             level="warning" if outside else "info",
             code="inherited-rows",
@@ -63,7 +63,7 @@ def inheritance_findings(
             + (
                 f"of these the patterns leave out {_some(outside)}, and silver lacks their rows"
                 if outside
-                else f"silver has these rows in tables of their own: {_some(found)}"
+                else f"silver has these rows in tables of their own: {_some(heirs)}"
             ),
             remedy=f"select them as tables of their own, each with a key: add {_patterns(outside)} to "
             "source.tables, and unite them with this table where documents or queries need all rows"

@@ -42,11 +42,11 @@ def inspect(connection: psycopg.Connection[Any], source: SourceSettings) -> list
         SmeltError: the server failed during a check.
     """
     with translated(source):
-        head, begun = primary_log_end(connection), time.monotonic()
+        head, started = primary_log_end(connection), time.monotonic()
         server = read_server(connection)
         slot = read_slot(connection, source.slot)
         tables = select_tables(connection, source, sizes=False)
-        found = [
+        findings = [
             *server_findings(server, connection.info.server_version, slot),
             *forgetting_findings(connection.info.server_version),
             *role_findings(server, source),
@@ -57,10 +57,10 @@ def inspect(connection: psycopg.Connection[Any], source: SourceSettings) -> list
         ]
         budget = None
         if slot is not None and slot.restart and head is not None:
-            time.sleep(max(0.0, begun + _RATE_SECONDS - time.monotonic()))
-            rate = rate_of(head, log_end(connection), time.monotonic() - begun)
+            time.sleep(max(0.0, started + _RATE_SECONDS - time.monotonic()))
+            rate = rate_of(head, log_end(connection), time.monotonic() - started)
             budget = read_budget(connection, slot, rate=rate)
-        return [*found, *_slot(server, slot, source, budget)]
+        return [*findings, *_slot(server, slot, source, budget)]
 
 
 def _slot(
@@ -102,13 +102,13 @@ def _slot(
     danger = slot_risk(slot, budget.seconds_left, None, budget)
     if slot.wal_status == "unreserved" or low or danger.level > RiskLevel.NONE:
         start = "" if budget.reads else "start the pipeline; "
-        more = "<more>" if budget.limit is not None else "<well above what is held>"
+        size = "<more>" if budget.limit is not None else "<well above what is held>"
         yield Finding(
             level="warning",
             code="slot-at-risk",
             subject=subject,
             message=f"wal_status is {slot.wal_status}; {budget.said}",
-            remedy=f"{start}{server.service.setting('max_slot_wal_keep_size', more)}",
+            remedy=f"{start}{server.service.setting('max_slot_wal_keep_size', size)}",
         )
     else:
         yield Finding(level="info", code="wal-held", subject=subject, message=budget.said)

@@ -36,23 +36,23 @@ def probe_store(root: str) -> list[Finding]:
 
     `root` is the location of the lake, whose options are registered. The probe leaves no object behind.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     place = f"{FOLDER}/{uuid.uuid4().hex}"
     name = f"{place}/object"
     doing = "listed"
     try:
         objects.any_below(root)
         doing = "written"
-        found += _conditions(root, name)
+        findings += _conditions(root, name)
         doing = "read"
         objects.read(root, name)
         doing = "cleaned"
         objects.delete_below(root, place)
     except (OSError, BaseError) as error:
-        found.append(Finding.of(store_error(error, root, doing)))
+        findings.append(Finding.of(store_error(error, root, doing)))
         if doing in {"written", "read"}:
             objects.discard(f"{root}/{place}")
-    return found
+    return findings
 
 
 def _conditions(root: str, name: str) -> Iterator[Finding]:
@@ -68,8 +68,8 @@ def _conditions(root: str, name: str) -> Iterator[Finding]:
         if put is None or objects.put(root, name, b"as a new one", over=None) is not None:
             yield _unsafe(root, "it lets an object be put as a new one where one is")
             return
-        wrong = replace(put, tag=_WRONG_TAG, version=put.version and _WRONG_GENERATION)
-        if objects.put(root, name, b"over other content", over=wrong) is not None:
+        stale = replace(put, tag=_WRONG_TAG, version=put.version and _WRONG_GENERATION)
+        if objects.put(root, name, b"over other content", over=stale) is not None:
             yield _unsafe(root, "it lets an object be put over content that is not there")
     except (OSError, BaseError) as error:
         if not isinstance(error, NotSupportedError) and not _NOT_SERVED.search(str(error)):

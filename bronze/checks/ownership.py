@@ -158,10 +158,10 @@ def _slot_claims(connection: psycopg.Connection[Any], source: SourceSettings) ->
 def _refuse_slot(slot: SlotClaims | None, source: SourceSettings, changes: DeltaTable | None) -> None:
     if slot is None:
         return
-    ours = None if changes is None else str(changes.metadata().id)
+    lake = None if changes is None else str(changes.metadata().id)
     if slot.lake is not None:
-        if slot.lake != ours:
-            raise _of_another_lake(source, f"is read into another lake ({slot.lake}); {_this(ours)}")
+        if slot.lake != lake:
+            raise _of_another_lake(source, f"is read into another lake ({slot.lake}); {_this(lake)}")
     elif slot.sent and (changes is None or position_of(changes) is None):
         raise _of_another_lake(source, f"has sent {slot.sent} transactions to a reader; {_this(None)}")
 

@@ -34,33 +34,33 @@ def publication_findings(
 ) -> Iterator[Finding]:
     """Yield findings about the publication; `may_create` means that `role` has CREATE on the database."""
     publication = read_publication(connection, source.publication)
-    wanted = [
+    unpublished = [
         table for table in tables if all(problem.code in _WANTED_ALL_THE_SAME for problem in table.problems)
     ]
     statements = publication_statements(
         publication,
         source.publication,
-        [table.table for table in wanted],
-        via_root=source.manage or any(table.kind == "p" for table in wanted),
+        [table.table for table in unpublished],
+        via_root=source.manage or any(table.kind == "p" for table in unpublished),
     )
     subject = f"publication {source.publication}"
     if statements:
-        yield from _to_do(source, publication, wanted, statements, may_create=may_create, role=role)
+        yield from _to_do(source, publication, unpublished, statements, may_create=may_create, role=role)
     if publication is None:
         return
     for table in tables:
         if table.blocked:
             generated = any(problem.code == "identity-generated" for problem in table.problems)
-            how = "and not the generated columns of its" if generated else "without"
+            part = "and not the generated columns of its" if generated else "without"
             yield Finding(
                 level="error",
                 code="publication-blocks-updates",
                 subject=str(table.table),
-                message=f"{subject} carries this table {how} replica identity: its UPDATEs and DELETEs fail",
+                message=f"{subject} carries this table {part} replica identity: its UPDATEs and DELETEs fail",
                 remedy=_out_of(publication, table, source),
             )
     for table in tables:
-        if table.unpublished and all(each.code != "publication-column-list" for each in table.problems):
+        if table.unpublished and all(problem.code != "publication-column-list" for problem in table.problems):
             yield Finding(
                 level="info",
                 code="publication-columns",
@@ -70,14 +70,14 @@ def publication_findings(
                 "columns",
             )
     selected = {table.table for table in tables}
-    others = sorted(str(table) for table in publication.members if table not in selected)
-    if others:
+    unselected = sorted(str(table) for table in publication.members if table not in selected)
+    if unselected:
         yield Finding(
             level="info",
             code="publication-carries-more",
             subject=subject,
-            message=f"it also carries {len(others)} tables that the patterns do not select: "
-            f"{', '.join(others[:5])}" + (" …" if len(others) > 5 else ""),
+            message=f"it also carries {len(unselected)} tables that the patterns do not select: "
+            f"{', '.join(unselected[:5])}" + (" …" if len(unselected) > 5 else ""),
         )
 
 

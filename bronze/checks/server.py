@@ -163,13 +163,15 @@ def require_fit(connection: psycopg.Connection[Any], source: SourceSettings, *, 
     """
     version = connection.info.server_version
     require_support(version, source)
-    found = server_findings(read_server(connection), version, read_slot(connection, source.slot))
-    for each in found:
-        if each.level == "error":
-            raise DefiniteError(each.message, code=each.code, where=address_of(source), remedy=each.remedy)
-    for each in found if say else ():
-        if each.level == "warning":
-            _LOGGER.warning("%s: %s; remedy: %s", each.subject, each.message, each.remedy)
+    findings = server_findings(read_server(connection), version, read_slot(connection, source.slot))
+    for finding in findings:
+        if finding.level == "error":
+            raise DefiniteError(
+                finding.message, code=finding.code, where=address_of(source), remedy=finding.remedy
+            )
+    for finding in findings if say else ():
+        if finding.level == "warning":
+            _LOGGER.warning("%s: %s; remedy: %s", finding.subject, finding.message, finding.remedy)
 
 
 def _identity(server: Server, version: int) -> Iterator[Finding]:
@@ -255,7 +257,7 @@ def _encoding(server: Server) -> Iterator[Finding]:
     """
     if server.encoding == "UTF8":
         return
-    what = (
+    effect = (
         "so it takes any bytes for text; where they are no UTF-8 their table stops"
         if server.encoding == "SQL_ASCII"
         else "a text with a character that UTF-8 has no counterpart for stops its table"
@@ -264,7 +266,7 @@ def _encoding(server: Server) -> Iterator[Finding]:
         level="warning",
         code="encoding-not-utf8",
         subject="server_encoding",
-        message=f"the encoding of database {server.database} is {server.encoding}; {what}",
+        message=f"the encoding of database {server.database} is {server.encoding}; {effect}",
         remedy="`smelt explain-error character-not-convertible` shows how to find such texts; "
         "for good: pg_dump, and restore into a database with ENCODING 'UTF8'",
     )
@@ -274,10 +276,10 @@ def _room(server: Server, slot: SlotState | None) -> Iterator[Finding]:
     """Check for free slots and walsenders: stream and running snapshot each need a slot and a walsender."""
     service = server.service
     free = server.slots - server.slots_used
-    own = 0 if slot is not None else 1
-    if free <= own:
-        stops = free < own
-        more = service.setting("max_replication_slots", str(server.slots + 10), restart=True)
+    needed = 0 if slot is not None else 1
+    if free <= needed:
+        stops = free < needed
+        cure = service.setting("max_replication_slots", str(server.slots + 10), restart=True)
         yield Finding(
             level="error" if stops else "warning",
             code="slots-exhausted",
@@ -285,12 +287,12 @@ def _room(server: Server, slot: SlotState | None) -> Iterator[Finding]:
             message=f"{server.slots_used} of {server.slots} replication slots are taken; "
             + ("none is left for the pipeline" if stops else "none would be left for a snapshot"),
             remedy="SELECT slot_name, active, wal_status FROM pg_replication_slots; drop those nobody uses "
-            f"(SELECT pg_drop_replication_slot('…');), or {more}",
+            f"(SELECT pg_drop_replication_slot('…');), or {cure}",
         )
     free = server.senders - server.senders_used
-    own = 0 if slot is not None and slot.active_pid is not None else 1
-    if free <= own:
-        stops = free < own
+    needed = 0 if slot is not None and slot.active_pid is not None else 1
+    if free <= needed:
+        stops = free < needed
         yield Finding(
             level="error" if stops else "warning",
             code="senders-exhausted",

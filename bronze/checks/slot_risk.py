@@ -78,19 +78,19 @@ def slot_risk(
     if budget is not None and budget.cause:
         raise_limit = f"{budget.cause}; {raise_limit}"
     if slot.wal_status == "unreserved":
-        said = f"the slot is lost at the server's next checkpoint unless the reader catches up: {raise_limit}"
-        return SlotRisk(RiskLevel.NEXT_CHECKPOINT, said)
+        text = f"the slot is lost at the server's next checkpoint unless the reader catches up: {raise_limit}"
+        return SlotRisk(RiskLevel.NEXT_CHECKPOINT, text)
     needed = max(SHORT_SECONDS, copies_left or 0.0)
     if slot.wal_status == "lost":
         return SlotRisk(RiskLevel.NONE)
     if seconds_left is None or seconds_left >= needed:
         return SlotRisk(RiskLevel.NONE) if budget is None else _by_amount(budget, seconds_left, raise_limit)
-    left = duration(seconds_left)
+    remaining = duration(seconds_left)
     while_copying = (
         "" if copies_left is None else f", while the snapshots of tables take {copies_left:.0f} s more"
     )
     return SlotRisk(
-        RiskLevel.SHORT, f"at the present rate the slot is lost in {left}{while_copying}: {raise_limit}"
+        RiskLevel.SHORT, f"at the present rate the slot is lost in {remaining}{while_copying}: {raise_limit}"
     )
 
 
@@ -104,17 +104,17 @@ def stays_high(budget: WalBudget | None) -> bool:
 def _by_amount(budget: WalBudget, seconds_left: float | None, raise_limit: str) -> SlotRisk:
     """Judge the amount of held WAL, independent of the rate."""
     if budget.limit is None and budget.held >= MUCH_BYTES:
-        said = (
+        text = (
             f"{megabytes(budget.held)} of WAL is held back, and only the server's disk limits it: "
             f"{budget.cause}; end that, then set max_slot_wal_keep_size to what the disk can spare, well "
             "above what is held"
         )
-        return SlotRisk(RiskLevel.MUCH if budget.held < _MOST_BYTES else RiskLevel.SHORT, said)
+        return SlotRisk(RiskLevel.MUCH if budget.held < _MOST_BYTES else RiskLevel.SHORT, text)
     if budget.limit is None or budget.left is None or budget.used < _HALF or budget.held < NOTABLE_BYTES:
         return SlotRisk(RiskLevel.NONE)  # half of a small limit comes and goes with each segment
-    rest = "" if seconds_left is None else f" ({duration(seconds_left)} at the present rate)"
-    said = (
+    estimate = "" if seconds_left is None else f" ({duration(seconds_left)} at the present rate)"
+    text = (
         f"{budget.used:.0%} of the {megabytes(budget.limit)} of WAL that the server keeps for it is used "
-        f"up, {megabytes(budget.left)} is left{rest}: {raise_limit}"
+        f"up, {megabytes(budget.left)} is left{estimate}: {raise_limit}"
     )
-    return SlotRisk(RiskLevel.MUCH, said)
+    return SlotRisk(RiskLevel.MUCH, text)

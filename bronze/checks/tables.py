@@ -51,28 +51,28 @@ def table_findings(
 ) -> Iterator[Finding]:
     """Yield findings about tables, selected or not."""
     yield from _patterns(connection, source, tables)
-    alike = _without_privilege(tables)
+    by_schema = _without_privilege(tables)
     for table in tables:
         for problem in table.problems:
             if problem.code == "table-not-published":
                 continue  # one finding of the publication reports all such tables
-            same = alike.get((problem.code, table.table.schema), [])
-            if len(same) < _ONE_BY_ONE:
+            group = by_schema.get((problem.code, table.table.schema), [])
+            if len(group) < _ONE_BY_ONE:
                 yield Finding.of(problem, str(table.table))
-            elif same[0] is table:
-                yield _lacking(problem, same)
+            elif group[0] is table:
+                yield _lacking(problem, group)
         yield from _key(table, source)
         yield from _types(table)
 
 
 def _without_privilege(tables: Sequence[SourceTable]) -> dict[tuple[str, str], list[SourceTable]]:
     """Return tables that lack a privilege, by privilege and schema: one remedy cures a whole group."""
-    alike: dict[tuple[str, str], list[SourceTable]] = defaultdict(list)
+    by_schema: dict[tuple[str, str], list[SourceTable]] = defaultdict(list)
     for table in tables:
         for problem in table.problems:
             if problem.code in ("table-privilege", "schema-privilege"):
-                alike[problem.code, table.table.schema].append(table)
-    return alike
+                by_schema[problem.code, table.table.schema].append(table)
+    return by_schema
 
 
 def _lacking(problem: TableError, tables: Sequence[SourceTable]) -> Finding:
@@ -83,28 +83,28 @@ def _lacking(problem: TableError, tables: Sequence[SourceTable]) -> Finding:
         return Finding(
             level="error", code=problem.code, subject=subject, message=message, remedy=problem.remedy
         )
-    every = ", ".join(table.table.quoted for table in tables)
+    quoted_names = ", ".join(table.table.quoted for table in tables)
     return Finding(
         level="error",
         code=problem.code,
         subject=subject,
         message=f"SELECT on {len(tables)} of its tables is missing, so they cannot be copied: {names}",
-        remedy=str(problem.remedy).replace(tables[0].table.quoted, every),
+        remedy=str(problem.remedy).replace(tables[0].table.quoted, quoted_names),
     )
 
 
 def _skipped(skipped: Sequence[SkippedRelation]) -> Iterator[Finding]:
     """Yield skipped relations with reasons; one finding reports many relations with one reason."""
-    alike: dict[str, list[SkippedRelation]] = defaultdict(list)
-    for each in skipped:
-        alike[each.reason].append(each)
-    for reason, same in alike.items():
-        if len(same) < _ONE_BY_ONE:
-            for each in same:
+    by_reason: dict[str, list[SkippedRelation]] = defaultdict(list)
+    for relation in skipped:
+        by_reason[relation.reason].append(relation)
+    for reason, group in by_reason.items():
+        if len(group) < _ONE_BY_ONE:
+            for relation in group:
                 yield Finding(
                     level="info",
                     code="relation-skipped",
-                    subject=str(each.table),
+                    subject=str(relation.table),
                     message=f"is not replicated: {reason}",
                 )
         else:
@@ -112,7 +112,7 @@ def _skipped(skipped: Sequence[SkippedRelation]) -> Iterator[Finding]:
                 level="info",
                 code="relation-skipped",
                 subject="source.tables",
-                message=f"{len(same)} relations are not replicated, {_some(same)}: {reason}",
+                message=f"{len(group)} relations are not replicated, {_some(group)}: {reason}",
             )
 
 
@@ -126,11 +126,11 @@ def _patterns(
 ) -> Iterator[Finding]:
     skipped = skipped_relations(connection, source)
     yield from _skipped(skipped)
-    known = [str(table.table) for table in tables]
+    names = [str(table.table) for table in tables]
     for pattern in source.tables:
         if any(table.table.matches(pattern) for table in tables):
             continue
-        if any(each.table.matches(pattern) for each in skipped):
+        if any(relation.table.matches(pattern) for relation in skipped):
             continue
         yield Finding(
             level="error" if not tables else "warning",
@@ -141,7 +141,7 @@ def _patterns(
         )
     for text in source.keys:
         try:
-            selected = str(TableName.parse(text)) in known
+            selected = str(TableName.parse(text)) in names
         except ValueError as error:
             yield Finding(
                 level="error",
@@ -157,7 +157,7 @@ def _patterns(
                 code="key-table-unknown",
                 subject="source.keys",
                 message=f"a key is given for {text}, which the patterns do not select",
-                remedy=_correction("remove it, or correct it", text, known),
+                remedy=_correction("remove it, or correct it", text, names),
             )
 
 
@@ -229,7 +229,7 @@ def _unmapped(tree: PgType) -> bool:
         case "array" | "domain" | "range":
             return tree.element is not None and _unmapped(tree.element)
         case "composite":
-            return any(_unmapped(each) for _, each in tree.fields)
+            return any(_unmapped(field) for _, field in tree.fields)
         case "enum":
             return False
         case "base":

@@ -91,8 +91,8 @@ class WalBudget:
         if not self.reads:
             return "nobody reads the slot"
         if self.transactions:
-            kept = megabytes(self.held - self.unread)
-            return f"{kept} of it since the oldest open transaction: {self.transactions}"
+            size = megabytes(self.held - self.unread)
+            return f"{size} of it since the oldest open transaction: {self.transactions}"
         return f"the reader is {megabytes(self.unread)} behind (a slow lake, or a large transaction)"
 
     @property
@@ -107,8 +107,8 @@ class WalBudget:
                 f"({megabytes(self.limit)}) is reached"
             )
         if self.rate is not None:
-            left = "" if self.seconds_left is None else f": {duration(self.seconds_left)} left"
-            parts.append(f"{self.rate / 1e6:,.1f} MB/s is written now{left}")
+            duration_left = "" if self.seconds_left is None else f": {duration(self.seconds_left)} left"
+            parts.append(f"{self.rate / 1e6:,.1f} MB/s is written now{duration_left}")
         return "; ".join([*parts, *filter(None, [self.cause])])
 
 
@@ -126,13 +126,13 @@ def read_budget(
     slots, always = (-1, 0) if row is None else row
     # The server keeps wal_keep_size anyway, so a smaller limit for slots has no effect.
     limit = None if slots == -1 else max(slots, always) << 20
-    held = max(head - slot.restart, 0) if slot.restart > ZERO else 0
-    unread = min(max(head - slot.confirmed_flush, 0), held)
+    retained = max(head - slot.restart, 0) if slot.restart > ZERO else 0
+    unread = min(max(head - slot.confirmed_flush, 0), retained)
     reads = slot.active_pid is not None
-    old = reads and held >= NOTABLE_BYTES and held - unread > unread
+    old = reads and retained >= NOTABLE_BYTES and retained - unread > unread
     return WalBudget(
         limit=limit,
-        held=held,
+        held=retained,
         unread=unread,
         left=None if limit is None or slot.safe_wal_size is None else max(slot.safe_wal_size, 0),
         rate=rate,
