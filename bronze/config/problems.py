@@ -28,8 +28,8 @@ def problems_error(
 ) -> ConfigurationError:
     """Return a single error for all problems of a file, in order of lines."""
     ordered = sorted(dict.fromkeys(problems), key=lambda problem: problem.line)
-    first, *others = ordered[:MAX_PROBLEMS]
-    message = "\n".join([first.message, *(f"{path}:{other.line}: {other.message}" for other in others)])
+    first, *later = ordered[:MAX_PROBLEMS]
+    message = "\n".join([first.message, *(f"{path}:{entry.line}: {entry.message}" for entry in later)])
     if len(ordered) > MAX_PROBLEMS:
         message += f"\n… and {len(ordered) - MAX_PROBLEMS} more"
     return ConfigurationError(message, code=code, where=f"{path}:{first.line}", remedy=remedy)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that a misspelt name most probably means; None if no name is near."""
     by_lower = {candidate.lower(): candidate for candidate in known}
-    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
-    return by_lower[found[0]] if found else None
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[matches[0]] if matches else None
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

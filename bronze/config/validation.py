@@ -57,14 +57,14 @@ def _problem(model: type[BaseModel], file: YamlFile, details: ErrorDetails) -> P
     name = ".".join(str(step) for step in place if isinstance(step, str)) or "the file"
     if kind == "extra_forbidden":
         key = str(place[-1])
-        known = _known_keys(model, place[:-1])
-        return Problem(file.line(place, key=True), f"unknown key {key!r}{suggestion(key, known)}")
+        keys = _known_keys(model, place[:-1])
+        return Problem(file.line(place, key=True), f"unknown key {key!r}{suggestion(key, keys)}")
     if kind == "missing":
         return Problem(file.line(place, key=True), f"{missing!r} is missing" + _inside(place))
     value = details["input"]
-    found = _KINDS.get(type(value), "something else")
+    type_name = _KINDS.get(type(value), "something else")
     if kind in _EXPECTED:
-        message = f"{name}: expected {_EXPECTED[kind]}, found {found}"
+        message = f"{name}: expected {_EXPECTED[kind]}, found {type_name}"
         if kind == "string_type" and isinstance(value, bool | int | float):
             message += " (put it in quotes)"
     elif kind == "literal_error":
@@ -102,9 +102,9 @@ def _inside(place: YamlPath) -> str:
 
 
 def _without_secrets(message: str, file: YamlFile, place: YamlPath) -> str:
-    for path, taken in file.expanded.items():
+    for path, values in file.expanded.items():
         if path[: len(place)] == place:
-            for value, written in taken:
+            for value, written in values:
                 if value:
                     message = message.replace(value, written)
     return message
@@ -115,7 +115,7 @@ def _known_keys(model: type[BaseModel], place: YamlPath) -> list[str]:
     models: list[Any] = [model]
     for step in place:
         models = [inner for outer in models for inner in _descend(outer, step)]
-    return list(dict.fromkeys(name for found in models if _is_model(found) for name in _field_names(found)))
+    return list(dict.fromkeys(name for type_ in models if _is_model(type_) for name in _field_names(type_)))
 
 
 def _is_model(annotation: Any) -> bool:

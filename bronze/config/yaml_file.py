@@ -129,21 +129,21 @@ def read_yaml(path: Path, *, expand_env: bool = False, secrets: Secrets | None =
     """
     try:
         with path.open("rb") as file:
-            found = file.read(MAX_BYTES + 1)
+            content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise ConfigurationError("the file does not exist", code="file-missing", where=str(path)) from None
     except OSError as error:
         raise ConfigurationError(
             f"cannot be read: {error.strerror}", code="file-unreadable", where=str(path)
         ) from None
-    if len(found) > MAX_BYTES:
+    if len(content) > MAX_BYTES:
         raise ConfigurationError(
             f"the file is larger than {MAX_BYTES >> 20} MiB", code="yaml-content", where=str(path)
         )
     try:
-        text = found.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = found[: error.start].count(b"\n") + 1
+        line = content[: error.start].count(b"\n") + 1
         raise ConfigurationError("not UTF-8 text", code="yaml-syntax", where=f"{path}:{line}") from None
     return parse_yaml(
         text.replace("\r\n", "\n").replace("\r", "\n"), path, expand_env=expand_env, secrets=secrets
@@ -182,11 +182,11 @@ def parse_yaml(
 
 def _syntax_error(error: MarkedYAMLError, path: Path) -> ConfigurationError:
     mark = error.problem_mark or error.context_mark
-    where = str(path) if mark is None else f"{path}:{mark.line + 1}"
+    place = str(path) if mark is None else f"{path}:{mark.line + 1}"
     message = " ".join(str(error.problem or error.context or "not valid YAML").split())
     if "'\\t'" in message:
         message = "a tab where YAML allows only spaces"
-    return ConfigurationError(message, code="yaml-syntax", where=where)
+    return ConfigurationError(message, code="yaml-syntax", where=place)
 
 
 def _content_error(path: Path, line: int, message: str) -> ConfigurationError:
@@ -324,30 +324,30 @@ class _Builder:
         return _plain(text)
 
     def _expand(self, text: str, path: YamlPath, line: int) -> str:
-        taken: list[tuple[str, str]] = []
+        values: list[tuple[str, str]] = []
 
         def value(match: re.Match[str]) -> str:
             name, default = match["name"], match["default"]
             if match["secret"] is not None and self._secrets is not None:
-                taken.append((self._secret(match["secret"], line), match[0]))
-                return taken[-1][0]
+                values.append((self._secret(match["secret"], line), match[0]))
+                return values[-1][0]
             if name is None and match["bad"] is None and match["secret"] is None:
                 return "$"  # "$${" stands for "${"
             if name is None:
                 self.problems.append(Problem(line, f"a malformed ${{…}} (expected {self._expected()})"))
                 return ""
-            found = os.environ.get(name)
-            if found is None and default is None:
+            variable = os.environ.get(name)
+            if variable is None and default is None:
                 self.problems.append(Problem(line, f"environment variable {name} is not set"))
                 return ""
-            if not found and default is not None:
+            if not variable and default is not None:
                 return default
-            taken.append((found or "", match[0]))
-            return found or ""
+            values.append((variable or "", match[0]))
+            return variable or ""
 
         expanded = _VARIABLE.sub(value, text)
-        if taken:
-            self.expanded[path] = tuple(taken)
+        if values:
+            self.expanded[path] = tuple(values)
         return expanded
 
     def _secret(self, name: str, line: int) -> str:
@@ -361,8 +361,8 @@ class _Builder:
             return ""
 
     def _expected(self) -> str:
-        known = "${NAME} or ${NAME:-default}"
-        return known if self._secrets is None else f"{known} or ${{secret:scope/key}}"
+        forms = "${NAME} or ${NAME:-default}"
+        return forms if self._secrets is None else f"{forms} or ${{secret:scope/key}}"
 
 
 def _plain(text: str) -> Any:
