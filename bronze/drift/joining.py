@@ -119,7 +119,11 @@ class Joining:
         """Return the least start position of a session for all tables past step 2; None without tables."""
         with self._lock:
             members = [self._members[table] for table in tables if table in self._members]
-            positions = [one.over_at for one in members if one.over_at is not None and not self._follows(one)]
+            positions = [
+                member.over_at
+                for member in members
+                if member.over_at is not None and not self._follows(member)
+            ]
         return max(positions, default=None)
 
     def _follows(self, member: _Member) -> bool:

@@ -53,7 +53,7 @@ def fingerprints(
     ).fetchone()
     if row is None:
         return dict.fromkeys(tables, NOT_CARRIED)
-    oid, all_tables, whole = row
+    oid, all_tables, row_id = row
     named = {
         (schema, name): text
         for schema, name, text in connection.execute(
@@ -68,12 +68,12 @@ def fingerprints(
         )
     }
     schemas = published_schemas(connection, oid)
-    found = {}
+    numbers = {}
     for table in tables:
         direct, schema = named.get((table.schema, table.name)), schemas.get(table.schema)
         carried = all_tables or direct is not None or schema is not None
-        found[table] = _number(f"{whole}|{direct}|{schema}") if carried else NOT_CARRIED
-    return found
+        numbers[table] = _number(f"{row_id}|{direct}|{schema}") if carried else NOT_CARRIED
+    return numbers
 
 
 def published_schemas(connection: psycopg.Connection[Any], publication: int) -> dict[str, str]:

@@ -56,8 +56,8 @@ class ObservedStorage:
 
         `carried` has the attnums of new columns whose default is in bronze.
         """
-        why = why_again(self.storage, now, carried)
-        return why if why is not None or self.read is None else columns_in_doubt(self.read, now)
+        reason = why_again(self.storage, now, carried)
+        return reason if reason is not None or self.read is None else columns_in_doubt(self.read, now)
 
     def may_have_versions(self, now: Storage, lsn: Lsn, frontier: Lsn) -> bool:
         """Check whether the stream may still bring other shapes from before a later poll.

@@ -192,7 +192,7 @@ def plain_defaults(known: Storage, now: Storage) -> frozenset[int]:
         and new.keys() == set(range(known.attnums + 1, now.attnums + 1))
         and len({column.written for column in new.values()}) == 1
         and names.isdisjoint(column.name for column in new.values())
-        and all((one.name, one.written) == (other.name, other.written) for one, other in stayed)
+        and all((old.name, old.written) == (later.name, later.written) for old, later in stayed)
     )
     if not clear:
         return frozenset()
@@ -212,13 +212,13 @@ def _why_partitions(known: Storage, now: Storage) -> str | None:
     """
     partitioned = len(known.parts) + len(now.parts) > 2
     for oid, part in known.parts.items():
-        found = now.parts.get(oid)
-        if found is None:
+        current = now.parts.get(oid)
+        if current is None:
             return f"partition {part.name} was detached or dropped"
-        if found.attached != part.attached:
-            return f"partition {found.name} was detached and attached again"
-        if partitioned and found.file != part.file:
-            return f"partition {found.name} was truncated or rewritten"
+        if current.attached != part.attached:
+            return f"partition {current.name} was detached and attached again"
+        if partitioned and current.file != part.file:
+            return f"partition {current.name} was truncated or rewritten"
     for oid, part in now.parts.items():
         if oid in known.parts:
             continue
@@ -307,11 +307,11 @@ def columns_in_doubt(known: Storage, now: Storage) -> str | None:
     lost = [column.type for attnum, column in known.columns.items() if attnum not in now.columns]
     if None in lost or any(attnum not in now.columns for attnum in numbers):
         return _DOUBT.format(new[-1].name)
-    gone = [PgType.from_json(text) for text in lost if text]
+    lost_types = [PgType.from_json(text) for text in lost if text]
     rewritten = _is_rewritten(known, now)
     for column in new:
         type_ = PgType.from_json(column.type or "")
-        if any(rewritten or kindred(one, type_) for one in gone):
+        if any(rewritten or kindred(lost_type, type_) for lost_type in lost_types):
             return _DOUBT.format(column.name)
     return None
 

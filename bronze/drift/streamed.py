@@ -99,8 +99,8 @@ class StreamedParts:
 
     def without(self, settled: Callable[[int, Lsn], bool]) -> Self:
         """Return the partitions that are not settled, by OID and commit LSN."""
-        left = {oid: one for oid, one in self.named.items() if not settled(oid, one.commit_lsn)}
-        return type(self)(left)
+        unsettled = {oid: part for oid, part in self.named.items() if not settled(oid, part.commit_lsn)}
+        return type(self)(unsettled)
 
     def after(self, snapshot: Lsn) -> Self:
         """Return the partitions that a snapshot does not settle."""
@@ -137,7 +137,7 @@ class StreamedParts:
 
     def to_json(self) -> str:
         """Return compact JSON; equal values give equal text."""
-        plain = {str(oid): [int(one.commit_lsn), one.xid, one.inserts] for oid, one in self.named.items()}
+        plain = {str(oid): [int(part.commit_lsn), part.xid, part.inserts] for oid, part in self.named.items()}
         return json.dumps(plain, separators=(",", ":"), sort_keys=True)
 
     @classmethod
