@@ -70,12 +70,12 @@ def without_names(said: str) -> str:
 
 
 def _said(sessions: Sequence[tuple[Any, ...]], prepared: Sequence[tuple[Any, ...]]) -> str:
-    said = [
+    texts = [
         f"pid {pid} ({', '.join(filter(None, (f'{user} on {database}', application, state)))}, {age} s)"
         for pid, user, database, application, state, age in sessions
     ]
-    said += [f"prepared transaction {gid} of {owner} ({age} s)" for gid, owner, age in prepared]
-    return "; ".join(said) or "none visible to this role (it may need pg_read_all_stats)"
+    texts += [f"prepared transaction {gid} of {owner} ({age} s)" for gid, owner, age in prepared]
+    return "; ".join(texts) or "none visible to this role (it may need pg_read_all_stats)"
 
 
 class Wait:
@@ -95,13 +95,13 @@ class Wait:
         `blockers` is the text of `running_transactions`.
         """
         named = ", ".join(str(table) for table in tables[:_NAMED])
-        more = f" and {len(tables) - _NAMED} more" if len(tables) > _NAMED else ""
-        said = f"copying {named}{more} waits for open transactions: {blockers}"
-        error = TransientError(said, code="copies-wait-for-transactions", where=where, remedy=REMEDY)
+        suffix = f" and {len(tables) - _NAMED} more" if len(tables) > _NAMED else ""
+        message = f"copying {named}{suffix} waits for open transactions: {blockers}"
+        error = TransientError(message, code="copies-wait-for-transactions", where=where, remedy=REMEDY)
         with self._lock:
             self._since = time.monotonic() if self._since is None else self._since
             self._error = error
-        return said
+        return message
 
     def over(self) -> bool:
         """Record the end of the wait; return whether copies waited."""

@@ -114,8 +114,8 @@ class SourceConnection(psycopg.Connection[tuple[Any, ...]]):
         method first requests the server to cancel the statement, so that nothing of the statement remains at
         the server.
         """
-        begun = time.monotonic()
-        deadline = begun + self.patience if self.deadline is None else self.deadline
+        started = time.monotonic()
+        deadline = started + self.patience if self.deadline is None else self.deadline
         given_up: float | None = None
         try:
             state = next(gen)
@@ -129,7 +129,7 @@ class SourceConnection(psycopg.Connection[tuple[Any, ...]]):
                     deadline = min(deadline, given_up + _CANCEL_SECONDS)
                 if now >= deadline:
                     self.close()
-                    raise psycopg.OperationalError(f"the server has not answered for {now - begun:.1f} s")
+                    raise psycopg.OperationalError(f"the server has not answered for {now - started:.1f} s")
                 state = gen.send(ready)
         except StopIteration as end:
             result: RV = end.value
@@ -229,13 +229,13 @@ def within(
 @contextmanager
 def until_stopped(stop: threading.Event, *connections: psycopg.Connection[Any]) -> Iterator[None]:
     """Let commands on these connections fail once `stop` is set, with a transient error, in this block."""
-    ours = [connection for connection in connections if isinstance(connection, SourceConnection)]
-    for connection in ours:
+    sources = [connection for connection in connections if isinstance(connection, SourceConnection)]
+    for connection in sources:
         connection.stop = stop
     try:
         yield
     finally:
-        for connection in ours:
+        for connection in sources:
             connection.stop = None
 
 
@@ -243,8 +243,8 @@ def abandon(connection: psycopg.Connection[Any]) -> None:
     """End a connection from another thread than the thread that waits on the connection."""
     if connection.closed:
         return
-    with socket.socket(fileno=os.dup(connection.fileno())) as ours, suppress(OSError):
-        ours.shutdown(socket.SHUT_RDWR)
+    with socket.socket(fileno=os.dup(connection.fileno())) as line, suppress(OSError):
+        line.shutdown(socket.SHUT_RDWR)
 
 
 def set_up_session(connection: SourceConnection, client_check: float) -> None:
@@ -352,9 +352,9 @@ def identify(connection: psycopg.Connection[Any]) -> ServerIdentity:
 
 def _require_version(version: int, source: SourceSettings) -> None:
     if version < MINIMUM_VERSION:
-        found = f"{version // 10000}" if version >= 100000 else f"{version // 10000}.{version // 100 % 100}"
+        release = f"{version // 10000}" if version >= 100000 else f"{version // 10000}.{version // 100 % 100}"
         raise DefiniteError(
-            f"the server is PostgreSQL {found}, at least {MINIMUM_VERSION // 10000} is needed",
+            f"the server is PostgreSQL {release}, at least {MINIMUM_VERSION // 10000} is needed",
             code="server-too-old",
             where=address_of(source),
             remedy="upgrade the server; PostgreSQL 14 to 18 are supported",

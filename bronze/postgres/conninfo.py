@@ -89,9 +89,9 @@ def conninfo(source: SourceSettings, **extra: str) -> str:
         if keyword not in values and keyword not in effective:
             values[keyword] = value
     # Passing `options` hides the options of a service file from libpq: read the effective options first.
-    own = values.get("options") or effective.get("options") or ""
+    options = values.get("options") or effective.get("options") or ""
     pinned = " ".join(f"-c {name}={value}" for name, value in SESSION_SETTINGS.items())
-    values["options"] = f"{own} {pinned}".strip()
+    values["options"] = f"{options} {pinned}".strip()
     values["client_encoding"] = "UTF8"
     return make_conninfo("", **values)
 
@@ -112,8 +112,8 @@ def pinned(source: SourceSettings, info: ConnectionInfo) -> SourceSettings:
     result contains all values from a service file, a password file or libpq's variables, the password too.
     TLS files remain paths.
     """
-    found = info.get_parameters()
-    values = {keyword: value for keyword, value in found.items() if keyword not in _OWN}
+    parameters = info.get_parameters()
+    values = {keyword: value for keyword, value in parameters.items() if keyword not in _OWN}
     values |= {"host": info.host, "port": str(info.port)}
     if "hostaddr" in values:
         values["hostaddr"] = info.hostaddr
@@ -162,7 +162,7 @@ def without_passwords(text: str, source: SourceSettings) -> str:
     # A password equal to a plain name of the connection is indistinguishable from the name; a replacement
     # would only garble the message.
     plain = {values.get(keyword) for keyword in ("user", "dbname", "host", "port")}
-    for secret in sorted((each for each in secrets - plain if each), key=len, reverse=True):
+    for secret in sorted((value for value in secrets - plain if value), key=len, reverse=True):
         text = text.replace(secret, "****")
     return text
 
@@ -193,10 +193,10 @@ def _effective(source: SourceSettings) -> dict[str, str]:
     Only libpq knows the rules. libpq therefore resolves all values for a connection that libpq then refuses
     to begin. If libpq does not find the service, the pipeline file's values remain.
     """
-    given = _given(source)
-    attempt = pq.PGconn.connect_start(make_conninfo("", **{**given, **_NEVER}).encode())
+    keywords = _given(source)
+    attempt = pq.PGconn.connect_start(make_conninfo("", **{**keywords, **_NEVER}).encode())
     try:
-        found = {option.keyword.decode(): option.val.decode() for option in attempt.info if option.val}
+        resolved = {option.keyword.decode(): option.val.decode() for option in attempt.info if option.val}
     finally:
         attempt.finish()
-    return {**{keyword: value for keyword, value in found.items() if keyword not in _NEVER}, **given}
+    return {**{keyword: value for keyword, value in resolved.items() if keyword not in _NEVER}, **keywords}

@@ -159,11 +159,11 @@ def _rule(error: psycopg.Error, source: SourceSettings) -> Rule:
 
 
 def _made(rule: Rule, error: psycopg.Error, source: SourceSettings) -> SmeltError:
-    said = _said(error, source)
+    message = _said(error, source)
     if rule in (rules.UNKNOWN, rules.UNDECODABLE, rules.TOO_LARGE) and error.sqlstate is not None:
         place = re.search(_LSN, error.diag.context or "")
-        said += f" (SQLSTATE {error.sqlstate}{f', at {place[0]}' if place else ''})"
-    names = _fill(source, said)
+        message += f" (SQLSTATE {error.sqlstate}{f', at {place[0]}' if place else ''})"
+    names = _fill(source, message)
     return rule.error(
         rule.message.format_map(names),
         code=rule.code,

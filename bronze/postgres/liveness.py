@@ -87,21 +87,21 @@ class CopyLine:
                 client. The connection is closed then; a thread that waits on the connection fails at once.
         """
         now = time.monotonic()
-        asked, self._asked = self._asked, now
-        if now - asked < _ALL_QUIET * self._timing.copy_poll:
+        polled, self._asked = self._asked, now
+        if now - polled < _ALL_QUIET * self._timing.copy_poll:
             self._silent_since = now
         if now - self._silent_since < self._timing.copy_silence:
             return
-        found = _liveness(self._source, self._connection.info.backend_pid, "Client")
-        self._unknown = self._unknown + 1 if found is Liveness.UNKNOWN else 0
+        liveness = _liveness(self._source, self._connection.info.backend_pid, "Client")
+        self._unknown = self._unknown + 1 if liveness is Liveness.UNKNOWN else 0
         waited = max(self._unknown, 1) * self._timing.copy_silence
-        if found is Liveness.WORKS or (found is Liveness.UNKNOWN and waited < self._timing.refused):
+        if liveness is Liveness.WORKS or (liveness is Liveness.UNKNOWN and waited < self._timing.refused):
             self._silent_since = self._asked = time.monotonic()
             return
         abandon(self._connection)
-        why = "the server waits for us" if found is Liveness.OVER else "the server refuses to be asked"
+        reason = "the server waits for us" if liveness is Liveness.OVER else "the server refuses to be asked"
         raise TransientError(
-            f"nothing of an answer has arrived for {waited:.0f} s while {why}",
+            f"nothing of an answer has arrived for {waited:.0f} s while {reason}",
             code="connection-lost",
             where=address_of(self._source),
             remedy="nothing; the copy is tried again over a new connection",

@@ -78,12 +78,12 @@ def said_of_holders(
 ) -> dict[TableName, str]:
     """Return as text the sessions that hold, or wait for, a lock of these modes, for each locked table."""
     names = [table.quoted for table in tables]
-    found = connection.execute(_HOLDERS_QUERY, [names, list(modes)])
+    rows = connection.execute(_HOLDERS_QUERY, [names, list(modes)])
     return {
         tables[number - 1]: (f"backend {pid}" if pid else f"prepared transaction {gid} of {owner}")
         + f", {mode}"
         + (f" ({query})" if query else "")
-        for number, pid, mode, query, gid, owner in found
+        for number, pid, mode, query, gid, owner in rows
     }
 
 

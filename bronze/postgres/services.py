@@ -85,14 +85,17 @@ SERVICES: Final = (
     ),
 )
 
-ROLES: Final = tuple(dict.fromkeys(role for each in SERVICES for role in (each.marker, *each.replicators)))
+ROLES: Final = tuple(
+    dict.fromkeys(role for service in SERVICES for role in (service.marker, *service.replicators))
+)
 """Every role that identifies a service."""
 
 
 def service_of(roles: Collection[str]) -> Service:
     """Return the service with these roles of a cluster; otherwise `OWN`. Pure."""
     return next(
-        (each for each in SERVICES if each.marker in roles or set(each.replicators) & set(roles)), OWN
+        (service for service in SERVICES if service.marker in roles or set(service.replicators) & set(roles)),
+        OWN,
     )
 
 

@@ -78,12 +78,12 @@ def unnamed_tables(connection: psycopg.Connection[Any]) -> dict[int, Unnamed]:
     rows = connection.execute(_QUERY).fetchall()
     names = sorted({name for row in rows for name in row[3:]})
     texts = dict(zip(names, to_utf8(connection, encoding, names), strict=True))
-    found = {}
+    tables = {}
     for oid, root, is_table, name, schema, table in rows:
         if texts[name] is None:
-            said = TableName(_said(schema, texts[schema]), _said(table, texts[table]))
-            found[oid] = found[root] = Unnamed(_said(name, None), said, is_table)
-    return found
+            replacement = TableName(_said(schema, texts[schema]), _said(table, texts[table]))
+            tables[oid] = tables[root] = Unnamed(_said(name, None), replacement, is_table)
+    return tables
 
 
 def _said(name: bytes, text: bytes | None) -> str:
