@@ -59,22 +59,22 @@ def ensure_slot(
         DefiniteError: the slot cannot be used or created; with the remedy.
         TransientError: running transactions did not end in time; the message names them.
     """
-    say = progress or _say_nothing
+    report = progress or _say_nothing
     created = False
     timing = source.timing
     silence = _Silence(timing)
     require_support(connection.info.server_version, source)
     started = time.monotonic()
     with translated(source):
-        here = connection.execute("SELECT current_database()").fetchone()
+        row = connection.execute("SELECT current_database()").fetchone()
         while True:
             slot = read_slot(connection, source.slot)
             if slot is None:
                 if created:
                     raise _vanished(source)
-                created = _make(connection, source, say)
+                created = _make(connection, source, report)
                 continue
-            problem = slot_problem(slot, source, here[0] if here else "")
+            problem = slot_problem(slot, source, row[0] if row else "")
             if problem is not None:
                 raise problem
             if slot.active_pid is None:
@@ -87,7 +87,7 @@ def ensure_slot(
                 deadline = max(deadline, silence.deadline(connection, slot.active_pid, ours))
             if time.monotonic() >= deadline:
                 raise _in_use(connection, slot, source)
-            say(f"waiting for backend {slot.active_pid} to release slot {source.slot}")
+            report(f"waiting for backend {slot.active_pid} to release slot {source.slot}")
             time.sleep(timing.slot_poll)
 
 
@@ -158,9 +158,9 @@ def _in_use(connection: psycopg.Connection[Any], slot: SlotState, source: Source
         "FROM pg_stat_activity WHERE pid = %s",
         [slot.active_pid],
     ).fetchone()
-    who = f" ({row[0] or 'no name'} from {row[1]}, since {row[2]})" if row else ""
+    session = f" ({row[0] or 'no name'} from {row[1]}, since {row[2]})" if row else ""
     return DefiniteError(
-        f"replication slot {slot.name} is in use by backend {slot.active_pid}{who}",
+        f"replication slot {slot.name} is in use by backend {slot.active_pid}{session}",
         code="slot-in-use",
         where=address_of(source),
         remedy="stop the other reader: a slot serves one pipeline, started once; if its machine is gone: "
@@ -259,8 +259,8 @@ def _watch(maker: _SlotMaker, source: SourceSettings, say: Callable[[str], None]
 
 
 def _in_the_way(own_pid: int, source: SourceSettings) -> str:
-    with connect(source, patience=source.timing.copy_lookout) as looking, translated(source):
-        return running_transactions(looking, [own_pid])
+    with connect(source, patience=source.timing.copy_lookout) as connection, translated(source):
+        return running_transactions(connection, [own_pid])
 
 
 def _say_nothing(_: str) -> None:

@@ -186,17 +186,17 @@ def _add_in_parts(
     """
     publication = read_publication(connection, source.publication)
     missing = [table for table in sorted(tables) if publication is None or publication.member(table) is None]
-    held = said_of_holders(connection, missing, _ADDING)
-    one_by_one = [[table] for table in held]
+    holders = said_of_holders(connection, missing, _ADDING)
+    one_by_one = [[table] for table in holders]
     random.shuffle(one_by_one)
-    groups = deque([[table for table in missing if table not in held], *one_by_one])
+    groups = deque([[table for table in missing if table not in holders], *one_by_one])
     timing = source.timing
     deadline = time.monotonic() + timing.members_in_parts
     executed: list[str] = []
     while groups:
         group = groups.popleft()
         if time.monotonic() >= deadline:
-            locked += [_locked(table, source, held.get(table, LET_GO)) for table in group]
+            locked += [_locked(table, source, holders.get(table, LET_GO)) for table in group]
             continue
         try:
             seconds = timing.member_lock if len(group) == 1 else timing.members_lock

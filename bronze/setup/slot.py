@@ -105,22 +105,22 @@ def slot_problem(slot: SlotState, source: SourceSettings, database: str) -> Defi
     drop = f"SELECT pg_drop_replication_slot({quote_literal(slot.name)});"
     rename = "choose another name for source.slot"
     if not slot.plugin:
-        code, said, cure = "slot-physical", "is a physical slot, of a standby or a backup", rename
+        code, trouble, cure = "slot-physical", "is a physical slot, of a standby or a backup", rename
     elif slot.plugin != PLUGIN:
         code = "slot-wrong-plugin"
-        said, cure = (
+        trouble, cure = (
             f"uses plugin {slot.plugin}, not {PLUGIN}",
             f"{rename}, or drop it if nothing uses it: {drop}",
         )
     elif slot.database != database:
         code = "slot-other-database"
-        said, cure = f"belongs to database {slot.database}, not {database}", rename
+        trouble, cure = f"belongs to database {slot.database}, not {database}", rename
     elif slot.temporary:
-        code, said, cure = "slot-temporary", "is a temporary slot of another session", rename
+        code, trouble, cure = "slot-temporary", "is a temporary slot of another session", rename
     elif slot.invalidation is not None or slot.wal_status == "lost":
         code = "slot-lost"
         reason = slot.invalidation or "wal_removed"
-        said = f"is invalidated ({reason}): changes after {slot.confirmed_flush} are lost to it"
+        trouble = f"is invalidated ({reason}): changes after {slot.confirmed_flush} are lost to it"
         cure = (
             f"{_invalidation_cure(slot.invalidation)}; then `smelt snapshot FILE --all` makes a new slot "
             f"and resnapshots every table, deletes included (a pipeline that has read nothing yet: {drop})"
@@ -128,7 +128,7 @@ def slot_problem(slot: SlotState, source: SourceSettings, database: str) -> Defi
     else:
         return None
     return DefiniteError(
-        f"replication slot {slot.name} {said}", code=code, where=address_of(source), remedy=cure
+        f"replication slot {slot.name} {trouble}", code=code, where=address_of(source), remedy=cure
     )
 
 

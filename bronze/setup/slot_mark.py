@@ -83,9 +83,9 @@ def mark_slot(connection: psycopg.Connection[Any], source: SourceSettings, lake:
         if row is None or not row[0] or not (row[1] is None or row[1].startswith((MADE, _READ))):
             return
         slots = {slot for (slot,) in connection.execute("SELECT slot_name FROM pg_replication_slots")}
-        lakes = {slot: of for slot, of in lakes_of_slots(row[1]).items() if slot in slots}
+        lakes = {slot: lake_id for slot, lake_id in lakes_of_slots(row[1]).items() if slot in slots}
         lakes[source.slot] = lake
-        named = ", ".join(f"slot {slot} of lake {of}" for slot, of in sorted(lakes.items()))
+        named = ", ".join(f"slot {slot} of lake {lake_id}" for slot, lake_id in sorted(lakes.items()))
         comment = f"{MADE if is_made_by_us(row[1]) else _READ}: {named}"
         connection.execute(
             f"COMMENT ON PUBLICATION {quote_identifier(name)} IS {quote_literal(comment)}".encode()
