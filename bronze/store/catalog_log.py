@@ -104,8 +104,8 @@ class CatalogLog(Generic[_Seen]):
         self.recorded_at: datetime | None = None
         if self._table is not None:
             durability.flush_log(uri, self._table.version())
-            for table, recorded_at, seen in records(self._table, kind):
-                self._known[table], self.recorded_at = seen, recorded_at
+            for table, recorded_at, content in records(self._table, kind):
+                self._known[table], self.recorded_at = content, recorded_at
 
     def known(self, table: TableName) -> _Seen | None:
         """Return the newest record of a table; None without a record."""
@@ -118,7 +118,7 @@ class CatalogLog(Generic[_Seen]):
     def record(self, seen: Mapping[TableName, _Seen]) -> None:
         """Make records durable, except records equal to the known ones."""
         with self._lock:
-            new = {table: one for table, one in seen.items() if self._known.get(table) != one}
+            new = {table: content for table, content in seen.items() if self._known.get(table) != content}
             if not new:
                 return
             schema = self._kind.schema
@@ -140,9 +140,9 @@ class CatalogLog(Generic[_Seen]):
                     "table_schema": table.schema,
                     "table_name": table.name,
                     "recorded_at": now,
-                    self._kind.column: self._kind.text(one),
+                    self._kind.column: self._kind.text(content),
                 }
-                for table, one in new.items()
+                for table, content in new.items()
             ]
             delta.append(self._table, pa.Table.from_pylist(rows, schema=schema))
             self._known.update(new)
@@ -225,4 +225,4 @@ class StorageLog(CatalogLog[ObservedStorage]):
 
     def settles(self, before: Lsn, frontier: Lsn) -> bool:
         """Check whether a poll is useful, now that the stream went from `before` to `frontier`."""
-        return any(looked.settles(before, frontier) for looked in self.all_known())
+        return any(storage.settles(before, frontier) for storage in self.all_known())

@@ -69,8 +69,8 @@ def remove_leftovers(changes: DeltaTable) -> int:
         DeltaError, OSError: the lake cannot be read or written.
     """
     uri = changes.table_uri
-    found = perform(Effect.LIST_FILES, uri, lambda: file_system(uri).get_file_info(FileSelector("")))
-    names = {file.base_name for file in found if file.base_name.startswith(PREFIXES)}
+    files = perform(Effect.LIST_FILES, uri, lambda: file_system(uri).get_file_info(FileSelector("")))
+    names = {file.base_name for file in files if file.base_name.startswith(PREFIXES)}
     if not names:
         return 0
     names -= set(delta.paths_of(changes))
@@ -326,14 +326,14 @@ class ChangesTable:
         must therefore not hide the commit of another reader: this method raises for such a commit.
         """
         version = delta.refresh(self._table, after=after)
-        found, owner = position_of(self._table), transaction_version(self._table, READER_APP)
-        known = any(same_position(found, ours) for ours in (self._position, *self._attempted))
-        if not self._adopts and (not known or owner not in (self._owner, self._ours)):
+        position, owner = position_of(self._table), transaction_version(self._table, READER_APP)
+        is_own = any(same_position(position, own) for own in (self._position, *self._attempted))
+        if not self._adopts and (not is_own or owner not in (self._owner, self._ours)):
             raise self._in_use()
         # The reader confirms the slot because of these entries, so the entries must survive a power cut.
         durability.flush_commits(self.uri, self._flushed, version)
         self._flushed = version
-        self._position = found
+        self._position = position
         self._owner = owner
         self._unseen = False
         return version

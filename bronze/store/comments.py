@@ -80,12 +80,12 @@ class CommentLog(CatalogLog[Comments]):
 
         A renamed table is recognised by its relation alone.
         """
-        commented = {one.relation_id for one in self.all_known() if one}
+        commented = {comments.relation_id for comments in self.all_known() if comments}
         self.record(
             {
-                table: one
-                for table, one in seen.items()
-                if one or self.known(table) is not None or one.relation_id in commented
+                table: comments
+                for table, comments in seen.items()
+                if comments or self.known(table) is not None or comments.relation_id in commented
             }
         )
 
@@ -167,11 +167,11 @@ class CommentsWatch:
         if mark is not None and mark != self._mark:
             try:
                 table = self._kept.newest()
-                found = {} if table is None else _newest(table)
+                comments = {} if table is None else _newest(table)
             except DAMAGED:
                 _LOGGER.warning("the comments of the source's tables cannot be read", exc_info=True)
             else:
-                self._mark, self._comments = mark, found
+                self._mark, self._comments = mark, comments
         return self._comments
 
 
@@ -179,18 +179,18 @@ def _newest(table: DeltaTable) -> dict[int, Comments]:
     newest: dict[int, Comments] = {}
     former: dict[TableName | int, set[str]] = defaultdict(set)
     names: dict[int, TableName] = {}
-    for name, _, seen in records(table, _KIND):
-        newest[seen.relation_id], names[seen.relation_id] = seen, name
-        if seen.table is not None:
-            former[name].add(seen.table)
-            former[seen.relation_id].add(seen.table)
+    for name, _, record in records(table, _KIND):
+        newest[record.relation_id], names[record.relation_id] = record, name
+        if record.table is not None:
+            former[name].add(record.table)
+            former[record.relation_id].add(record.table)
     return {
-        relation: replace(seen, former=frozenset(former[names[relation]] | former[relation]))
-        for relation, seen in newest.items()
+        relation: replace(newest_record, former=frozenset(former[names[relation]] | former[relation]))
+        for relation, newest_record in newest.items()
     }
 
 
 def commented(relations: Sequence[Relation], comments: Mapping[int, Comments]) -> list[Relation]:
     """Return shapes with the present comments of their tables, whatever the version of the shape."""
-    found = ((one, comments.get(one.relation_id)) for one in relations)
-    return [one if one.comments == now else replace(one, comments=now) for one, now in found]
+    pairs = ((shape, comments.get(shape.relation_id)) for shape in relations)
+    return [shape if shape.comments == now else replace(shape, comments=now) for shape, now in pairs]

@@ -41,11 +41,11 @@ def require_format(changes: DeltaTable) -> None:
     Raises:
         DefiniteError: ``lake-format``.
     """
-    found = changes.metadata().configuration.get(FORMAT_PROPERTY)
-    if found != FORMAT:
-        has = "no format number, as before the first release" if found is None else f"format {found}"
+    number = changes.metadata().configuration.get(FORMAT_PROPERTY)
+    if number != FORMAT:
+        form = "no format number, as before the first release" if number is None else f"format {number}"
         raise DefiniteError(
-            f"this lake has {has}; this deltasmelt reads and writes format {FORMAT}",
+            f"this lake has {form}; this deltasmelt reads and writes format {FORMAT}",
             code="lake-format",
             where=changes.table_uri,
             remedy="use the release that made it; or give another lake.path and another source.slot, where "

@@ -78,8 +78,8 @@ def resnapshot_of(changes: DeltaTable, table: TableName) -> Lsn | None:
 
 def needs_snapshot(changes: DeltaTable, table: TableName) -> bool:
     """Check whether an open `bronze.changes` lacks a snapshot of this table that is new enough."""
-    taken, wanted = snapshot_of(changes, table), resnapshot_of(changes, table)
-    return taken is None or (wanted is not None and wanted >= taken)
+    snapshot, requested = snapshot_of(changes, table), resnapshot_of(changes, table)
+    return snapshot is None or (requested is not None and requested >= snapshot)
 
 
 @delta.retry_conflict
@@ -95,8 +95,8 @@ def request_snapshots(uri: str, tables: Sequence[TableName], lsn: Lsn) -> None:
     changes = delta.open_existing(uri)
     marks = []
     for table in tables:
-        known = resnapshot_of(changes, table)
-        if known is None or known < lsn:
+        requested = resnapshot_of(changes, table)
+        if requested is None or requested < lsn:
             marks.append(Transaction(resnapshot_app(table), int(lsn)))
     if marks:
         commit_marks(changes, uri, marks)
@@ -175,8 +175,8 @@ def _first_after(
     changes: DeltaTable, table: TableName, mark: int, healer: Callable[[TableName], str]
 ) -> int | None:
     """Return the LSN of the first snapshot after a mark; in a lake of an earlier release, of the newest."""
-    found = (transaction_version(changes, healer(table)), snapshot_of(changes, table))
-    return next((lsn for lsn in found if lsn is not None and lsn > mark), None)
+    snapshots = (transaction_version(changes, healer(table)), snapshot_of(changes, table))
+    return next((lsn for lsn in snapshots if lsn is not None and lsn > mark), None)
 
 
 def healing(changes: DeltaTable, table: TableName, lsn: Lsn) -> list[Transaction]:
@@ -241,8 +241,8 @@ def open_gaps(uri: str, tables: Collection[TableName], lsn: Lsn, *, beyond: bool
 def _opens(changes: DeltaTable, table: TableName, lsn: Lsn, *, beyond: bool) -> bool:
     if not beyond:
         return not is_open(changes, table)
-    taken, gap = snapshot_of(changes, table), transaction_version(changes, gap_app(table))
-    return (taken is None or taken <= lsn) and (gap is None or gap < lsn)
+    snapshot, gap = snapshot_of(changes, table), transaction_version(changes, gap_app(table))
+    return (snapshot is None or snapshot <= lsn) and (gap is None or gap < lsn)
 
 
 @delta.retry_conflict
@@ -278,8 +278,8 @@ def note(uri: str, seen: Mapping[TableName, int], left_out: Iterable[TableName],
         marks.append(Transaction(fingerprint_app(table), fingerprint))
         if before is not None:
             gaps.append(table)
-    known = ((table, transaction_version(changes, fingerprint_app(table))) for table in left_out)
-    marks += [Transaction(fingerprint_app(table), NOT_CARRIED) for table, before in known if before]
+    marks_before = ((table, transaction_version(changes, fingerprint_app(table))) for table in left_out)
+    marks += [Transaction(fingerprint_app(table), NOT_CARRIED) for table, before in marks_before if before]
     if marks:
         commit_marks(changes, uri, [*marks, *_growing(changes, gap_marks(gaps, lsn))])
     return gaps

@@ -46,10 +46,10 @@ def owner_properties(pipeline: str, server: ServerIdentity | None = None) -> dic
 
 def foreign(uri: str, found: Mapping[str, str], ours: Mapping[str, str]) -> Iterator[DefiniteError]:
     """Yield an error for each property in `found` that differs from `ours` (`owner_properties`). Pure."""
-    for name, (code, what) in _WHOSE.items():
+    for name, (code, kind) in _WHOSE.items():
         if name in ours and name in found and found[name] != ours[name]:
             yield DefiniteError(
-                f"this lake holds changes of {what} {found[name]!r}, not of {ours[name]!r}",
+                f"this lake holds changes of {kind} {found[name]!r}, not of {ours[name]!r}",
                 code=code,
                 where=uri,
                 remedy="give another lake.path, or correct the section source; if the source was replaced "

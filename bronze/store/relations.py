@@ -75,7 +75,7 @@ class RelationsWatch:
             if table.version() != self._version:
                 paths = delta.paths_of(table)
                 self._files = {path: self._files.get(path) or _recorded(table, path) for path in paths}
-                self._relations = _in_order([one for found in self._files.values() for one in found])
+                self._relations = _in_order([shape for files in self._files.values() for shape in files])
                 self._version = table.version()
             return list(self._relations)
 
@@ -90,7 +90,7 @@ def relations_of(table: DeltaTable) -> list[Relation]:
 
     Each relation and position has one version.
     """
-    return _in_order([one for path in delta.paths_of(table) for one in _recorded(table, path)])
+    return _in_order([shape for path in delta.paths_of(table) for shape in _recorded(table, path)])
 
 
 def _recorded(table: DeltaTable, path: str) -> list[_Recorded]:
@@ -100,7 +100,7 @@ def _recorded(table: DeltaTable, path: str) -> list[_Recorded]:
 
 def _in_order(found: list[_Recorded]) -> list[Relation]:
     found.sort(key=lambda one: (one[0].relation_id, *one[0].place, one[1]))
-    return list({(one.relation_id, one.place): one for one, _ in found}.values())
+    return list({(shape.relation_id, shape.place): shape for shape, _ in found}.values())
 
 
 def append_relations(table: DeltaTable, relations: Sequence[Relation]) -> None:
@@ -140,12 +140,12 @@ class ShapeLog:
     def tables(self) -> set[TableName]:
         """Return every table with a known version."""
         with self._lock:
-            return {each.table for versions in self._versions.values() for each in versions}
+            return {shape.table for versions in self._versions.values() for shape in versions}
 
     def names(self, relation_id: int) -> set[TableName]:
         """Return every table name in the known versions of a relation."""
         with self._lock:
-            return {each.table for each in self._versions.get(relation_id, ())}
+            return {shape.table for shape in self._versions.get(relation_id, ())}
 
     def until(self, lsn: Lsn) -> list[Relation]:
         """Return the versions that begin at or before an LSN, in order.
@@ -153,7 +153,9 @@ class ShapeLog:
         A stream that continues from `lsn` knows only the returned versions.
         """
         with self._lock:
-            return [each for versions in self._versions.values() for each in versions if each.from_lsn <= lsn]
+            return [
+                shape for versions in self._versions.values() for shape in versions if shape.from_lsn <= lsn
+            ]
 
     def record(self, relations: Sequence[Relation], *, ahead: bool = False) -> None:
         """Make versions durable, except versions without a difference.
@@ -176,8 +178,8 @@ class ShapeLog:
             after: dict[int, list[Relation]] = {}
             new = []
             for relation in map(self._completed, relations):
-                known = self._versions.get(relation.relation_id, [])
-                versions = after.setdefault(relation.relation_id, list(known))
+                former = self._versions.get(relation.relation_id, [])
+                versions = after.setdefault(relation.relation_id, list(former))
                 if _put(versions, relation, always=ahead):
                     new.append(relation)
             if new:
@@ -201,10 +203,10 @@ class ShapeLog:
         """
         with self._lock:
             versions = self._versions.get(relation.relation_id, [])
-            own = bisect_left(versions, relation.place, key=_by_place)
+            place = bisect_left(versions, relation.place, key=_by_place)
             first = bisect_left(versions, relation.from_lsn, key=lambda version: version.from_lsn)
-            whole = first < own and not versions[first].after_lsn
-            return versions[first if whole else max(first - 1, 0) : own]
+            starts_inside = first < place and not versions[first].after_lsn
+            return versions[first if starts_inside else max(first - 1, 0) : place]
 
     def at(self, relation_id: int, lsn: Lsn) -> Relation | None:
         """Return the version of a relation at an LSN; None before the first version."""
@@ -219,12 +221,12 @@ class ShapeLog:
         Silver adds the column by this version.
         """
         with self._lock:
-            found: dict[int, str | None] = {}
+            missing: dict[int, str | None] = {}
             for version in self._versions.get(relation_id, ()):
                 for column in version.columns:
                     if column.attnum is not None:
-                        found.setdefault(column.attnum, column.missing)
-            return found
+                        missing.setdefault(column.attnum, column.missing)
+            return missing
 
     def unknown_columns(self) -> dict[int, Lsn]:
         """Return by relation the LSN of the newest version with an unidentified column.
@@ -236,20 +238,20 @@ class ShapeLog:
             return dict(self._unknown)
 
     def _note_unknown(self, relation_id: int, versions: Sequence[Relation]) -> None:
-        unknown = [one.from_lsn for one in versions if any(c.attnum is None for c in one.columns)]
+        unknown = [shape.from_lsn for shape in versions if any(c.attnum is None for c in shape.columns)]
         self._unknown.pop(relation_id, None)
         if unknown:
             self._unknown[relation_id] = max(unknown)
 
     def _completed(self, relation: Relation) -> Relation:
-        known: dict[int | None, str] = {
+        defaults: dict[int | None, str] = {
             column.attnum: column.missing
             for version in self._versions.get(relation.relation_id, ())
             for column in version.columns
             if column.attnum is not None and column.missing is not None
         }
         columns = [
-            column if column.missing is not None else replace(column, missing=known.get(column.attnum))
+            column if column.missing is not None else replace(column, missing=defaults.get(column.attnum))
             for column in relation.columns
         ]
         return replace(relation, columns=tuple(columns))
@@ -262,10 +264,10 @@ def _put(versions: list[Relation], relation: Relation, *, always: bool) -> bool:
     """
     at = bisect_right(versions, relation.place, key=_by_place)
     former = versions[at - 1] if at else None
-    here = former is not None and former.place == relation.place
-    if former is not None and same_shape(former, relation) and (here or not always):
+    is_same_place = former is not None and former.place == relation.place
+    if former is not None and same_shape(former, relation) and (is_same_place or not always):
         return False
-    versions[at - here : at] = [relation]
+    versions[at - is_same_place : at] = [relation]
     return True
 
 

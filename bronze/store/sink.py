@@ -235,8 +235,8 @@ class DeltaSink:
         with self._writing:
             if self._claimed:
                 return
-            found = self._changes.claim()
-            if position is not None and not same_position(found, position):
+            recorded = self._changes.claim()
+            if position is not None and not same_position(recorded, position):
                 raise moved_meanwhile(self._changes.uri)
             with self._changes.held() as changes:
                 try:

@@ -59,23 +59,23 @@ class StreamedLog(CatalogLog[StreamedParts]):
         """
         new: dict[TableName, StreamedParts] = {}
         for part in parts:
-            looked = self._looked(part.table)
-            if looked is not None and looked.saw_before(part.oid, part.commit_lsn):
+            storage = self._looked(part.table)
+            if storage is not None and storage.saw_before(part.oid, part.commit_lsn):
                 continue
             before = new.get(part.table) or self._unsettled(part.table)
             if part.oid not in before.named:
                 new[part.table] = before.with_part(part)
-        taken = copied(list(new)) if new else {}
-        for table, lsn in taken.items():
+        snapshots = copied(list(new)) if new else {}
+        for table, lsn in snapshots.items():
             new[table] = new[table].after(lsn)
         self.record(new)
         return list(new)
 
     def unsettled(self) -> dict[TableName, StreamedParts]:
         """Return the records that a poll must decide, by root."""
-        every = {table: self._unsettled(table) for table in list(self._known)}
-        return {table: parts for table, parts in every.items() if parts.named}
+        parts_of_tables = {table: self._unsettled(table) for table in list(self._known)}
+        return {table: parts for table, parts in parts_of_tables.items() if parts.named}
 
     def _unsettled(self, table: TableName) -> StreamedParts:
-        parts, looked = self.known(table) or StreamedParts(), self._looked(table)
-        return parts if looked is None else parts.without(looked.settled)
+        parts, storage = self.known(table) or StreamedParts(), self._looked(table)
+        return parts if storage is None else parts.without(storage.settled)

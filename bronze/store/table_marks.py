@@ -98,15 +98,15 @@ class TableMarks:
         A snapshot, a shape and a poll may each be ahead of the stream. `relations` are all versions of
         shapes.
         """
-        found: dict[TableName, Lsn] = {}
+        lsns: dict[TableName, Lsn] = {}
         for relation in relations:
-            found[relation.table] = max(found.get(relation.table, ZERO), relation.from_lsn)
-        taken = self.snapshots(list(found))
-        for table, shape in found.items():
-            looked = self.looked(table)
-            before_end = ZERO if looked is None else Lsn(max(looked.lsn - 1, 0))
-            found[table] = max(shape, before_end, taken.get(table, ZERO))
-        return found
+            lsns[relation.table] = max(lsns.get(relation.table, ZERO), relation.from_lsn)
+        snapshots = self.snapshots(list(lsns))
+        for table, shape in lsns.items():
+            storage = self.looked(table)
+            before_end = ZERO if storage is None else Lsn(max(storage.lsn - 1, 0))
+            lsns[table] = max(shape, before_end, snapshots.get(table, ZERO))
+        return lsns
 
     def commit_snapshot(self, table: TableName, lsn: Lsn, parts: Sequence[AddAction]) -> None:
         """Make a complete snapshot of one table visible and durable, with its mark.
@@ -220,13 +220,15 @@ class TableMarks:
             end: end of the log after the poll.
             frontier: bronze's frontier before the poll.
         """
-        known = [table for table in left_out if self._storages.known(table) or self._streamed.known(table)]
-        self._left_at = {table: self._left_at.get(table, end) for table in known}
+        recorded = [table for table in left_out if self._storages.known(table) or self._streamed.known(table)]
+        self._left_at = {table: self._left_at.get(table, end) for table in recorded}
         past = [table for table, lsn in self._left_at.items() if frontier + 1 >= lsn]
         if past:
-            gone = self._changes.look(lambda changes: [one for one in past if gaps.is_left_out(changes, one)])
-            self._storages.forget(gone)
-            self._streamed.forget(gone)
+            dropped = self._changes.look(
+                lambda changes: [table for table in past if gaps.is_left_out(changes, table)]
+            )
+            self._storages.forget(dropped)
+            self._streamed.forget(dropped)
 
     def note_streamed(self, parts: Iterable[StreamedPart]) -> list[TableName]:
         """Make durable which partitions the stream named before a poll saw them (`bronze.drift.streamed`).

@@ -37,12 +37,12 @@ def cells_between(
     if cells == 0:
         return pa.array([], pa.string())
     with_gaps = pa.StringArray.from_buffers(2 * cells - 1, pa.py_buffer(bounds), pa.py_buffer(buffer))
-    found = with_gaps.take(pa.array(np.arange(0, 2 * cells, 2, dtype=np.int32)))
+    selected = with_gaps.take(pa.array(np.arange(0, 2 * cells, 2, dtype=np.int32)))
     if absent is None:
-        return found
+        return selected
     valid = np.ones(cells, np.bool_)
     valid[absent] = False
-    _, offsets, text = found.buffers()
+    _, offsets, text = selected.buffers()
     return pa.StringArray.from_buffers(
         cells, offsets, text, pa.py_buffer(np.packbits(valid, bitorder="little"))
     )
