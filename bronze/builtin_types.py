@@ -108,9 +108,9 @@ def format_type(type_: PgType) -> str:
     spelling = _SPELLINGS.get(type_.name, type_.name)
     modifier = _modifier(type_)
     # time(3) without time zone: the modifier follows the first word of these
-    first, blank, rest = spelling.partition(" ")
+    first, blank, suffix = spelling.partition(" ")
     if modifier and first in ("time", "timestamp"):
-        return f"{first}{modifier}{blank}{rest}"
+        return f"{first}{modifier}{blank}{suffix}"
     return f"{spelling}{modifier}"
 
 

@@ -31,12 +31,12 @@ def causes(error: BaseException, *, hidden: bool = False) -> Iterator[BaseExcept
         error: the error at which the chain starts.
         hidden: follow also ``raise … from None``, which hides the earlier error from people.
     """
-    seen: set[int] = set()
-    one: BaseException | None = error
-    while one is not None and id(one) not in seen:
-        seen.add(id(one))
-        yield one
-        one = one.__cause__ or (None if one.__suppress_context__ and not hidden else one.__context__)
+    visited: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in visited:
+        visited.add(id(cause))
+        yield cause
+        cause = cause.__cause__ or (None if cause.__suppress_context__ and not hidden else cause.__context__)
 
 
 class SmeltError(Exception):

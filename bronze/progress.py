@@ -97,14 +97,16 @@ def snapshot_view(snapshots: Mapping[str, Mapping[str, Any]], now: float) -> Sna
     if not waiting:
         return None
     # Snapshots that ended before the first running snapshot began belong to an earlier round of copies.
-    begun = min(snapshots[name]["started"] for name in waiting)
-    states = [one for one in snapshots.values() if one["started"] >= begun - 1 and not one.get("failed")]
+    since = min(snapshots[name]["started"] for name in waiting)
+    states = [
+        state for state in snapshots.values() if state["started"] >= since - 1 and not state.get("failed")
+    ]
     weights = [max(state["rows_estimate"], state["rows"], 1) for state in states]
     parts = [weight * _fraction(state) for weight, state in zip(weights, states, strict=True)]
     fraction = sum(parts) / sum(weights)
-    left = (now - begun) * (1 - fraction) / fraction if fraction > _MEANINGFUL else None
+    seconds_left = (now - since) * (1 - fraction) / fraction if fraction > _MEANINGFUL else None
     rows, size = (sum(state[name] for state in states) for name in ("rows", "bytes"))
-    return SnapshotView(rows, size, fraction, left, waiting)
+    return SnapshotView(rows, size, fraction, seconds_left, waiting)
 
 
 def _fraction(state: Mapping[str, Any]) -> float:
@@ -115,8 +117,8 @@ def _fraction(state: Mapping[str, Any]) -> float:
     return max(by_chunks * 0.99, by_rows)
 
 
-_FIELDS: Final = tuple(each.name for each in fields(ProgressState))
-_FIELDS_OF_TABLE: Final = tuple(each.name for each in fields(TableProgress))
+_FIELDS: Final = tuple(entry.name for entry in fields(ProgressState))
+_FIELDS_OF_TABLE: Final = tuple(entry.name for entry in fields(TableProgress))
 
 
 class Growth:
@@ -240,7 +242,7 @@ class Progress:
     def _read(self) -> dict[str, Any]:
         values = {name: getattr(self._state, name) for name in _FIELDS}
         values["snapshots"] = {
-            table: {name: getattr(one, name) for name in _FIELDS_OF_TABLE}
-            for table, one in self._state.snapshots.items()
+            table: {name: getattr(table_state, name) for name in _FIELDS_OF_TABLE}
+            for table, table_state in self._state.snapshots.items()
         }
         return values

@@ -73,14 +73,14 @@ def kindred(one: PgType, other: PgType) -> bool:
 
 def _labels(one: PgType, other: PgType) -> set[tuple[int, str]]:
     """Return an enum's labels with their OIDs; without OIDs if either type lacks them."""
-    known = bool(one.numbers and other.numbers)
-    return set(zip(one.numbers if known else [0] * len(one.labels), one.labels, strict=True))
+    is_numbered = bool(one.numbers and other.numbers)
+    return set(zip(one.numbers if is_numbered else [0] * len(one.labels), one.labels, strict=True))
 
 
 def _same_fields(before: PgType, now: PgType) -> bool:
     """Check whether a composite kept its attributes; a new attribute may reuse a dropped name."""
-    same = not (before.fields and before.numbers and now.numbers) or before.numbers == now.numbers
-    return same and [name for name, _ in before.fields] == [name for name, _ in now.fields]
+    is_same = not (before.fields and before.numbers and now.numbers) or before.numbers == now.numbers
+    return is_same and [name for name, _ in before.fields] == [name for name, _ in now.fields]
 
 
 def _reads_on(before: int, now: int, *, inside: bool) -> bool:
@@ -91,8 +91,8 @@ def _reads_on(before: int, now: int, *, inside: bool) -> bool:
     """
     if before < 0:
         return False
-    (precision, scale), (more, same) = numeric_modifier(before), numeric_modifier(now)
-    if now >= 0 and (scale != same or precision > more):
+    (precision, scale), (new_precision, new_scale) = numeric_modifier(before), numeric_modifier(now)
+    if now >= 0 and (scale != new_scale or precision > new_precision):
         return False
     old, new = decimal_of(before), decimal_of(now)
     return old == new or (not inside and 0 <= new[1] - old[1] <= new[0] - old[0])
