@@ -1,7 +1,7 @@
-"""`make bench-first`: one's own database, the first time: 14 small tables, from `init` to `quality`.
+"""`make bench-first`: the first use on a user's own database with 14 small tables, from `init` to `quality`.
 
-Seconds and CPU seconds of each command, its JVM and its reader included. The bars are of two quiet cores; the
-job with a few changes is compared with Spark's own start in the same run (`_BARE`).
+The figures are seconds and CPU seconds of each command, its JVM and its reader included. The bars hold for
+two idle cores. The job with a few changes is compared with Spark's own start in the same run (`_BARE`).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _START: Final = "Spark's start"
 _BARS: Final[dict[str, float]] = {
     "run": 45, "preview": 12, "verify": 35, "quality": 30, _IDLE: 3, "status": 1, "check": 1,
 }  # fmt: skip
-"""Seconds; others have none."""
+"""Maximum seconds of a command; the remaining commands have no bar."""
 _FEW_BESIDE_START: Final = 1.5
 _BARE: Final = """
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 assert spark.sql("SELECT 1").collect()
 """
-"""A session with Spark's own settings, and a statement."""
+"""A program with a session of Spark's own settings, and one statement."""
 _CHANGES: Final = """
 UPDATE "order" SET freight = freight + 1 WHERE order_id IN (SELECT order_id FROM "order" ORDER BY 1 LIMIT 22);
 UPDATE order_detail SET quantity = quantity + 1
@@ -49,7 +49,7 @@ _SMELT: Final = (sys.executable, "-m", "deltasmelt")
 
 
 def main() -> int:
-    """Measure, print the table, and say whether the bars hold."""
+    """Measure, print the table, and return 1 if a bar is missed."""
     parser = argparse.ArgumentParser(prog="bench-first")
     parser.add_argument("--option", action="append", default=[], help="a line of the section `spark`")
     options = parser.parse_args()
@@ -84,17 +84,17 @@ def main() -> int:
 
 
 def measure(command: str, arguments: Sequence[str], *, name: str | None = None) -> bool:
-    """One command, under its own name or another; whether its bar holds."""
+    """Measure one command under its own or another name; return whether its bar holds."""
     shown = name or command
     bar = _BARS.get(shown)
     return spent_by([*_SMELT, command, *arguments], shown, bar) <= (math.inf if bar is None else bar)
 
 
 def spent_by(line: Sequence[str], shown: str, bar: float | None = None) -> float:
-    """Run a command line and print what it took; returns its seconds.
+    """Run a command line, print its cost, and return its seconds.
 
     Raises:
-        RuntimeError: it failed.
+        RuntimeError: the command line failed.
     """
     spent: dict[int, float] = {}
     with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
@@ -112,7 +112,7 @@ def spent_by(line: Sequence[str], shown: str, bar: float | None = None) -> float
 
 
 def watch(pid: int, spent: dict[int, float]) -> None:
-    """Note the CPU seconds of a process and of all that it started, by id."""
+    """Record the CPU seconds of a process and of all its descendants by process id."""
     children: dict[int, list[int]] = {}
     seconds: dict[int, float] = {}
     for one in processes():

@@ -1,8 +1,8 @@
-"""How old a commit is when a query at the log's head shows it, beside what silver and gold themselves show.
+"""The age of a commit when a query at the log's head shows it, compared with silver's and gold's own ages.
 
 pgbench commits 1,000 single-row transactions a second over five tables. The pipeline runs as `smelt run`,
-with ``silver.every: 20s``. Beside it a session of its own, warm as a notebook is, asks for a probe row again
-and again. A probe's age is the time from its COMMIT to the end of the first query that shows it.
+with ``silver.every: 20s``. In parallel a warm session, as in a notebook, repeatedly queries the newest probe
+row. A probe's age is the time from its COMMIT to the end of the first query that shows the probe.
 
     python -m tests.benchmarks.bench_fresh [--seconds N] [--warm N] [--every 20s] [--rate N]
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 PROBE = "SELECT max(id) AS n FROM silver.probe"
 BARS = (3.0, 6.0)
-"""Seconds at most: median and 95th percentile."""
+"""Maximum seconds: median and 95th percentile."""
 
 _DOCUMENT = """\
 document: probe
@@ -48,7 +48,7 @@ fields: [at]
 
 
 class Probes(threading.Thread):
-    """Inserts a row a second, and keeps when each was committed."""
+    """A thread that inserts a row a second and records the time of each commit."""
 
     def __init__(self, dsn: str) -> None:
         super().__init__(daemon=True)
@@ -57,7 +57,7 @@ class Probes(threading.Thread):
         self.committed: dict[int, float] = {}
 
     def run(self) -> None:
-        """Until told to stop."""
+        """Insert probes until `stop`."""
         with psycopg.connect(self._dsn, autocommit=True) as connection:
             number = 0
             while not self._done.wait(1.0):
@@ -66,20 +66,20 @@ class Probes(threading.Thread):
                 self.committed[number] = time.time()
 
     def stop(self) -> None:
-        """Insert no more."""
+        """Stop inserting and wait for the thread's end."""
         self._done.set()
         self.join()
 
 
 def ask(sql: LakeSql) -> tuple[int, float, float]:
-    """The newest probe that a query shows, the query's seconds, and when it had its answer."""
+    """Return the newest probe in a query's result, the query's seconds, and the time of its result."""
     begun = time.monotonic()
     rows = sql.query(PROBE).collect()
     return int(rows[0]["n"] or 0), time.monotonic() - begun, time.time()
 
 
 def ages(pipeline: Pipeline, probes: Probes, *, seconds: float, warm: float) -> dict[str, list[float]]:
-    """Ages of probes at the head, and the seconds of queries: at the head and at the newest cut."""
+    """Return ages of probes at the head, and seconds of queries at the head and at the newest cut."""
     spark = spark_session({"spark.driver.memory": "2g", "spark.master": "local[2]"})
     found: dict[str, list[float]] = {"age": [], "fresh": [], "plain": []}
     try:
@@ -106,7 +106,7 @@ def ages(pipeline: Pipeline, probes: Probes, *, seconds: float, warm: float) -> 
 
 
 def ages_of_cuts(pipeline: Pipeline, layer: str, committed: Mapping[int, float]) -> list[float]:
-    """From each commit to the record of the first cut of a layer that holds it."""
+    """Return the seconds from each commit to the record of the layer's first cut that contains the commit."""
     cuts = sorted(
         (cut.commit_ts.timestamp(), cut.recorded_at.timestamp())
         for cut in ControlTables(pipeline.lake_address()).cuts("silver" if layer == "silver" else "gold")
@@ -119,7 +119,7 @@ def ages_of_cuts(pipeline: Pipeline, layer: str, committed: Mapping[int, float])
 
 
 def main() -> None:
-    """Run it and print the table."""
+    """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--warm", type=float, default=120)

@@ -1,17 +1,17 @@
-"""`make bench-gold`: gold's full build beside hand-written SQL, and its incremental runs beside both.
+"""`make bench-gold`: gold's full build against hand-written SQL, and its incremental runs against both.
 
-One million customers with five orders each, in silver tables as a snapshot leaves them (`gold_work`). All
-runs share one Spark session with the pipeline's own settings and memory; a small lake is built and changed
-before, each way as often as the others, so that the JVM knows the code. Full builds and the hand-written
-statements take turns, each time in another order, and so do windows and the hand-written MERGE; a ratio is
-that of neighbours. A run of gold is a whole cycle: from the cut of silver to the recorded cut of gold. The
-MERGE by hand gets its documents ready made: making them is not part of the floor.
+The data is one million customers with five orders each, in silver tables as after a snapshot (`gold_work`).
+All runs share one Spark session with the pipeline's own settings and memory. A rehearsal first builds and
+changes a small lake in all ways equally often, so that the JVM knows the code. Full builds alternate with the
+hand-written statements, and windows with the hand-written MERGE; the order changes each time. A ratio
+compares neighbouring runs. A run of gold is a whole cycle: from the cut of silver to the recorded cut of
+gold. The hand-written MERGE receives finished documents: their construction is not part of the floor.
 
-The bars: the full build at least 0.7 times as fast as ``collect_list`` of structs (without order and without
-the hash, which gold has). On tables that `smelt maintain` has seen, a run after changes to 1 % of the roots
-takes at most 40 % of the full build, to 0.01 % at most 20 %. A parent with 200,000 children is built and
-changed in the session's default memory. Two parts have no bar: what little costs (`gold_small`), and what
-each level of a recursion does.
+The bars: the full build at least 0.7 times as fast as ``collect_list`` of structs, which lacks gold's order
+and hash. On tables after `smelt maintain`, a run after changes to 1 % of the roots takes at most 40 % of the
+full build, after changes to 0.01 % at most 20 %. A parent with 200,000 children is built and changed in the
+session's default memory. Two parts have no bar: the cost of little work (`gold_small`), and of each level of
+a recursion.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BARS: Final = {"full": 0.7, "percent": 0.4, "few": 0.2}
 
 
 def main() -> int:
-    """Measure, print the table, and say whether the bars hold."""
+    """Measure, print the table, and return 1 if a bar is missed."""
     parser = argparse.ArgumentParser(prog="bench-gold")
     parser.add_argument("parts", nargs="*", default=_PARTS, help=", ".join(_PARTS))
     parser.add_argument("--rows", type=int, default=1_000_000, help="root documents")
@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def rehearse(spark: SparkSession, folder: Path) -> None:
-    """All that is measured, on little."""
+    """Run every measured action on little data."""
     work = shop(spark, folder, _WARM_ROWS)
     for number in range(2):
         for action in turn(builds(work), number).values():
@@ -89,7 +89,7 @@ def rehearse(spark: SparkSession, folder: Path) -> None:
 
 
 def builds(work: GoldWork) -> dict[str, Callable[[], object]]:
-    """Every way to build all documents."""
+    """Return every way to build all documents."""
 
     def full() -> None:
         shutil.rmtree(f"{work.lake.path}/gold/customer", ignore_errors=True)
@@ -99,14 +99,14 @@ def builds(work: GoldWork) -> dict[str, Callable[[], object]]:
 
 
 def turn(actions: dict[str, Callable[[], object]], by: int) -> dict[str, Callable[[], object]]:
-    """The actions in another order each time."""
+    """Rotate the actions, for a different order each time."""
     names = list(actions)
     start = by % len(names)
     return {name: actions[name] for name in names[start:] + names[:start]}
 
 
 def documents(spark: SparkSession, folder: Path, rows: int, pairs: int) -> bool:
-    """Full builds in turns with the hand-written ones, then windows in turns with one MERGE alone."""
+    """Measure full builds in turn with the hand-written SQL, then windows in turn with one MERGE alone."""
     work = shop(spark, folder, rows)
     timed("smelt maintain, orders clustered by their customer", partial(maintained, work))
     walls: dict[str, list[float]] = {kind: [] for kind in builds(work)}
@@ -133,7 +133,7 @@ def documents(spark: SparkSession, folder: Path, rows: int, pairs: int) -> bool:
 
 
 def windows(work: GoldWork, rows: int, count: int, number: int) -> tuple[list[float], list[float]]:
-    """Seconds of cycles after changes to so many roots, and of a MERGE of so many ready documents."""
+    """Return the seconds of cycles after `count` changed roots, and of a MERGE of `count` documents."""
     walls: dict[str, list[float]] = {"gold": [], "hand": []}
     for window in range(number):
         change(work, rows, count, seed=count + 7 * window)
@@ -152,7 +152,7 @@ def windows(work: GoldWork, rows: int, count: int, number: int) -> tuple[list[fl
 
 
 def skew(spark: SparkSession, folder: Path, children: int) -> bool:
-    """One parent with very many children, each with two of their own: built, and one of them changed."""
+    """Build one parent with very many children, each with two children, then change one child."""
     shutil.rmtree(folder, ignore_errors=True)
     work = GoldWork(spark, folder, CUSTOMER, NESTED)
     parents = 1000
@@ -179,7 +179,7 @@ def skew(spark: SparkSession, folder: Path, children: int) -> bool:
 
 
 def shop(spark: SparkSession, folder: Path, rows: int) -> GoldWork:
-    """A fresh lake with customers, five orders each, and a cut."""
+    """Create a fresh lake with customers, five orders each, and a cut."""
     shutil.rmtree(folder, ignore_errors=True)
     work = GoldWork(spark, folder, CUSTOMER)
     work.fill("customers", rows)
@@ -189,20 +189,20 @@ def shop(spark: SparkSession, folder: Path, rows: int) -> GoldWork:
 
 
 def maintained(work: GoldWork) -> None:
-    """`smelt maintain`, with what it says of each table."""
+    """Run `smelt maintain` and print its result for each table."""
     for done in work.maintain():
         say(f"  {maintenance_text(done)}")
 
 
 def change(work: GoldWork, rows: int, count: int, *, seed: int) -> None:
-    """Change one order of each of so many customers, anywhere in the table."""
+    """Change one order of each of `count` customers, scattered over the table."""
     ids = f"SELECT 1 + (id * 999983 + {seed}) % {_CHILDREN * rows} AS id FROM range(0, {count})"
     work.touch(ids, f"changed {work.moment}")
     work.cut()
 
 
 def ready(work: GoldWork, count: int) -> DataFrame:
-    """So many documents, made and kept."""
+    """Return `count` changed documents, computed and cached."""
     target = work.lake.sql("gold", "customer")
     some = work.spark.sql(
         f"SELECT * EXCEPT (tier), concat(tier, '+') AS tier FROM {target} "
@@ -212,7 +212,7 @@ def ready(work: GoldWork, count: int) -> DataFrame:
 
 
 def merge_by_hand(work: GoldWork, made: DataFrame) -> None:
-    """One MERGE of documents that are ready, as a person writes it."""
+    """Run one hand-written MERGE of finished documents."""
     made.createOrReplaceTempView("ready")
     work.spark.sql(
         f"MERGE INTO {work.lake.sql('gold', 'customer')} AS t USING ready AS s "
@@ -221,7 +221,7 @@ def merge_by_hand(work: GoldWork, made: DataFrame) -> None:
 
 
 def timed(what: str, action: Callable[[], object]) -> float:
-    """Do it, print what it took, and return that."""
+    """Run the action; print and return its seconds."""
     clock = time.monotonic()
     action()
     wall = time.monotonic() - clock

@@ -1,8 +1,8 @@
-"""`make bench-latency`: how long after its commit a transaction can be read in bronze, at 1,000 a second.
+"""`make bench-latency`: the delay from a commit to the readable row in bronze, at 1,000 commits a second.
 
-pgbench commits single-row transactions at a steady rate while the reader runs in a process of its own. A row
-can be read once the Delta log entry that names its file is there; so a row's delay is that entry's time less
-the row's `commit_ts`, both by the clock of this machine. Taken over all rows but those of the first seconds.
+pgbench commits single-row transactions at a steady rate while the reader runs in a separate process. A row is
+readable once the Delta log entry with its file exists. So a row's delay is the entry's time less the row's
+`commit_ts`; both come from this machine's clock. All rows count except those of the first seconds.
 
 The bars: median at most the flush interval and 100 ms, 99th percentile at most the flush interval and 500 ms.
 """
@@ -45,7 +45,7 @@ _WARM_UP_SECONDS: Final = 3.0
 
 
 def main() -> int:
-    """Measure, print the table, and say whether the bars hold."""
+    """Measure, print the table, and return 1 if a bar is missed."""
     parser = argparse.ArgumentParser(prog="bench-latency")
     parser.add_argument("--rate", type=int, default=1000, help="transactions a second")
     parser.add_argument("--seconds", type=int, default=20)
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def measure(interval: float, rate: int, seconds: int) -> bool:
-    """One run; whether the bars hold."""
+    """Measure one run; return whether the bars hold."""
     with reading(interval) as reader:
         begun, ended = reader.load(clients=4, rate=rate, seconds=seconds)
         time.sleep(interval + 1.0)
@@ -80,11 +80,11 @@ def measure(interval: float, rate: int, seconds: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ReaderAtWork:
-    """A reader in a process of its own, which follows a server with a table of events.
+    """A reader in a separate process that follows a server with a table of events.
 
     Attributes:
-        dsn: of the server.
-        process: the reader.
+        dsn: DSN of the server with the table.
+        process: process of the reader, ended by its standard input.
     """
 
     dsn: str
@@ -93,12 +93,11 @@ class ReaderAtWork:
     _lake: Path
 
     def load(self, *, clients: int, rate: int, seconds: int) -> tuple[float, float]:
-        """Commit single-row transactions; when that began and ended.
+        """Commit single-row transactions; return begin and end of the load.
 
         Args:
-            clients: connections.
-            rate: transactions a second; 0: as many as come about.
-            seconds: how long.
+            clients: number of connections that pgbench opens.
+            rate: transactions a second; 0: pgbench's maximum.
         """
         script = self._lake / "script.sql"
         script.write_text(_SCRIPT)
@@ -115,22 +114,22 @@ class ReaderAtWork:
         return begun, time.time()
 
     def stop(self) -> None:
-        """End the reader; everything that it has received is in bronze then."""
+        """Stop the reader after it has written every received change to bronze."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         assert self.process.wait(60) == 0
 
     def delays(self, begun: float, ended: float) -> tuple[NDArray[np.float64], int]:
-        """As `delays_of`, of a load without its first seconds."""
+        """Return `delays_of` a load without its first seconds."""
         return delays_of(self._lake / "bronze" / "changes", begun + _WARM_UP_SECONDS, ended)
 
 
 @contextmanager
 def reading(interval: float = 0.5) -> Iterator[ReaderAtWork]:
-    """A reader that streams, with its server and lake, until the block ends.
+    """Start a streaming reader with its server and lake, until the block ends.
 
     Args:
-        interval: seconds between its commits.
+        interval: seconds between the reader's commits.
     """
     module = [sys.executable, "-m", "tests.benchmarks.bench_latency"]
     with EmbeddedServer() as server, tempfile.TemporaryDirectory() as lake:
@@ -156,7 +155,7 @@ def wait_for_slot(dsn: str) -> None:
 
 
 def delays_of(table: Path, first: float, last: float) -> tuple[NDArray[np.float64], int]:
-    """Seconds from commit to readable, of each row committed between two times; how many Delta commits."""
+    """Return the delays in seconds of rows committed between two times, and the number of Delta commits."""
     delays, commits = [], 0
     for entry in sorted((table / "_delta_log").glob("*.json")):
         readable = entry.stat().st_mtime

@@ -1,12 +1,13 @@
-"""`make bench-reader`: the reader into bronze beside `pg_recvlogical` to /dev/null, over the same WAL.
+"""`make bench-reader`: the reader into bronze against `pg_recvlogical` to /dev/null, over equal WAL.
 
-Publication and slot are made before the rows; each run reads the same WAL from a copy of that slot. The two
-take turns, each second pair in the other order, and a ratio is that of neighbours, so that what else happens
-on the machine falls on both. Each run of the reader has a fresh lake.
+The benchmark creates publication and slot before the rows; each run reads the WAL from a copy of this slot.
+The two clients alternate, and each second pair runs in reverse order. A ratio compares neighbouring runs, so
+unrelated load affects both clients. Each run of the reader has a fresh lake.
 
-Both are measured from just before START_REPLICATION (`pg_recvlogical --verbose` says when) to the end: there
-of the process, here when everything is durable in bronze and confirmed. Starting a process and connecting is
-on neither side. CPU seconds are those of the whole process there, and of the same span here.
+Both clients are measured from just before START_REPLICATION (`pg_recvlogical --verbose` prints this moment).
+The measurement of pg_recvlogical ends with its process. The reader's measurement ends when everything is
+durable in bronze and confirmed. Neither includes process start and connecting. CPU seconds are those of the
+whole process for pg_recvlogical, and of the measured span for the reader.
 
 The bars: wall at most 1.25 times pg_recvlogical's for bulk (and 10 s of CPU), 1.0 for oltp; peak resident
 memory at most 300 MB, also for one transaction of ten million rows.
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 _WORKLOADS: Final = Path(__file__).parent / "workloads"
 _WALL_BARS: Final = {"bulk": 1.25, "oltp": 1.0}
 _CPU_BAR: Final = 10.0
-"""Seconds of the client, for bulk."""
+"""Maximum CPU seconds of the reader, for bulk."""
 _MEMORY_BAR: Final = 300e6 / 2**20
 
 
@@ -45,8 +46,8 @@ class ReaderRun(Run):
     """One measured run of the reader.
 
     Attributes:
-        start_up: seconds before what is measured: imports, connecting, making the tables.
-        changes: that it wrote.
+        start_up: seconds before the measurement: imports, connecting, creating the tables.
+        changes: number of changes that the reader wrote.
     """
 
     start_up: float
@@ -54,7 +55,7 @@ class ReaderRun(Run):
 
 
 def main() -> int:
-    """Measure, print the table, and say whether the bars hold."""
+    """Measure, print the table, and return 1 if a bar is missed."""
     parser = argparse.ArgumentParser(prog="bench-reader")
     parser.add_argument("workloads", nargs="*", default=["bulk", "oltp", "transaction"])
     parser.add_argument("--repeats", type=int, default=3)
@@ -69,7 +70,7 @@ def main() -> int:
 
 
 def measure(workload: str, repeats: int) -> list[tuple[Run, ReaderRun]]:
-    """Pairs of neighbouring runs: pg_recvlogical, reader."""
+    """Return pairs of neighbouring runs: pg_recvlogical, reader."""
     with bench_server() as server:
         end = load_workload(server, workload)
         pairs = []
@@ -84,7 +85,7 @@ def measure(workload: str, repeats: int) -> list[tuple[Run, ReaderRun]]:
 
 
 def load_workload(server: EmbeddedServer, workload: str) -> int:
-    """Make tables, publication, slot, then the changes; the LSN after them."""
+    """Create tables, publication and slot, then the changes; return the LSN after the changes."""
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
         execute_file(connection, "schema.sql")
         if workload == "oltp":
@@ -120,7 +121,7 @@ def load_workload(server: EmbeddedServer, workload: str) -> int:
 
 
 def execute_file(connection: psycopg.Connection[Any], name: str) -> None:
-    """Run the statements of a file, each as a transaction of its own."""
+    """Run the statements of a file, each in its own transaction."""
     text = (_WORKLOADS / name).read_text()
     code = "\n".join(line for line in text.splitlines() if not line.startswith("--"))
     for statement in code.split(";"):
@@ -129,7 +130,7 @@ def execute_file(connection: psycopg.Connection[Any], name: str) -> None:
 
 
 def run_pg_recvlogical(server: EmbeddedServer, end: int) -> Run:
-    """The limit: take everything, look at nothing, write to /dev/null."""
+    """Measure the limit: receive everything, decode nothing, write to /dev/null."""
     slot = copy_slot(server)
     command = [
         str(server.bin / "pg_recvlogical"), "-d", server.dsn(), "-S", slot, "--start", "-f", "/dev/null",
@@ -146,7 +147,7 @@ def run_pg_recvlogical(server: EmbeddedServer, end: int) -> Run:
 
 
 def run_reader(server: EmbeddedServer, end: int) -> ReaderRun:
-    """Our reader, in a process of its own, into a fresh lake."""
+    """Measure the reader in a new process, into a fresh lake."""
     slot = copy_slot(server)
     with tempfile.TemporaryDirectory() as lake:
         settings = {"dsn": server.dsn(), "slot": slot, "lake": lake, "until": end}
@@ -162,14 +163,14 @@ def run_reader(server: EmbeddedServer, end: int) -> ReaderRun:
 
 
 def copy_slot(server: EmbeddedServer) -> str:
-    """A slot that begins where the template does."""
+    """Copy the template slot, with its start position."""
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
         connection.execute("SELECT pg_copy_logical_replication_slot('template', 'run')")
     return "run"
 
 
 def drop_slot(server: EmbeddedServer, slot: str) -> None:
-    """Drop a slot once its walsender has gone."""
+    """Drop a slot once its walsender has ended."""
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
         for _ in range(100):
             row = connection.execute(
@@ -182,7 +183,7 @@ def drop_slot(server: EmbeddedServer, slot: str) -> None:
 
 
 def report(workload: str, pairs: list[tuple[Run, ReaderRun]]) -> bool:
-    """Print a workload's runs; whether the bars hold."""
+    """Print a workload's runs; return whether the bars hold."""
     for limit, ours in pairs:
         ratio = ours.wall / limit.wall
         for client, run, figure in (("pg_recvlogical", limit, 1.0), ("reader", ours, ratio)):

@@ -1,14 +1,12 @@
 """`make bench-scaling`: how each stage grows with tables, rows and transactions; slopes for docs/scaling.md.
 
-**tables**: twenty updates on each of 1 to 200 tables, folded by silver in a session that is up and warm.
-**rows**: snapshots of a table of 10⁵ to 10⁷ rows; then silver's first copy of such a table, and updates of
-10,000 neighbouring keys on it.
-**beside**: silver's cycles over five tables with a few changes each, alone, and while a table of 10⁷ rows is
-taken again.
-**rate**: single-row transactions at 10 to thousands a second, then as fast as pgbench commits them. The
-reader's CPU time is that of its process, and a row's delay is as in `bench_latency`.
+**tables**: twenty updates on each of 1 to 200 tables, folded by silver in a warm session. **rows**: snapshots
+of a table of 10⁵ to 10⁷ rows; then silver's first copy of such a table, and updates of 10,000 neighbouring
+keys. **beside**: silver's cycles over five tables with a few changes each, alone, and during a new copy of a
+table of 10⁷ rows. **rate**: single-row transactions at 10 to thousands a second, then at pgbench's maximum.
+The reader's CPU time is its process's CPU time, and a row's delay is defined as in `bench_latency`.
 
-A slope is the least-squares line through the medians. There are no bars: it says what grows, and with what.
+A slope is the least-squares line through the medians. No part has a bar: the slopes show the kind of growth.
 """
 
 from __future__ import annotations
@@ -43,10 +41,10 @@ _PARTS: Final = ("tables", "rows", "beside", "rate")
 _TABLES: Final = (1, 20, 50, 200)
 _ROWS: Final = (100_000, 1_000_000, 10_000_000)
 _RATES: Final = (10, 100, 1_000, 3_000, 0)
-"""Transactions a second; 0: as many as pgbench commits."""
+"""Transactions a second; 0: pgbench's maximum."""
 _CHANGED: Final = 10_000
 _OF_MANY: Final = 2
-"""Windows over the most tables, each of which takes minutes; of fewer there are more."""
+"""Number of windows over the largest number of tables, which take minutes each; fewer tables get more."""
 
 
 def main() -> int:
@@ -74,7 +72,7 @@ def main() -> int:
 
 
 def by_tables(folder: Path, counts: Sequence[int]) -> None:
-    """Silver's cycle over some tables with a few changes each."""
+    """Measure silver's cycle over some tables with a few changes each."""
     shapes = [orders(f"orders_{number}", 10 + number) for number in range(max(counts))]
     work, ids = Work(folder, shapes), np.arange(1, 1001)
     walls: dict[int, list[float]] = {count: [] for count in counts}
@@ -95,7 +93,7 @@ def by_tables(folder: Path, counts: Sequence[int]) -> None:
 
 
 def snapshots(sizes: Sequence[int]) -> None:
-    """Snapshots of tables of these sizes, each in a process of its own."""
+    """Measure snapshots of tables of these sizes, each in a new process."""
     walls: dict[int, list[float]] = {}
     cpus: dict[int, list[float]] = {}
     for size in sizes:
@@ -112,7 +110,7 @@ def snapshots(sizes: Sequence[int]) -> None:
 
 
 def by_rows(folder: Path, sizes: Sequence[int]) -> None:
-    """Silver's first copy of tables of these sizes, and windows of neighbouring keys on them."""
+    """Measure silver's first copy of tables of these sizes, and windows of neighbouring keys."""
     shapes = {size: orders(f"orders_{size}", number) for number, size in enumerate(sizes, 2)}
     work, rng = Work(folder, list(shapes.values())), np.random.default_rng(3)
     first: dict[int, list[float]] = {}
@@ -137,7 +135,7 @@ def by_rows(folder: Path, sizes: Sequence[int]) -> None:
 
 
 def beside_a_copy(folder: Path, rows: int) -> None:
-    """Silver's cycles over small tables, alone and while a large one is taken again."""
+    """Measure silver's cycles over small tables, alone and during a new copy of a large table."""
     large, *small = (orders(f"orders_{number}", 10 + number) for number in range(6))
     work, ids = Work(folder, [large, *small]), np.arange(1, 1001)
     session = spark_session({"spark.driver.memory": "2g"})
@@ -147,7 +145,11 @@ def beside_a_copy(folder: Path, rows: int) -> None:
     silver.cycle()
 
     def cycle(number: int) -> tuple[float, bool]:
-        """Seconds of a cycle with twenty changes of each small table, and whether the large one is in it."""
+        """Run a cycle with twenty changes per small table.
+
+        Returns:
+            Seconds of the cycle, and whether its cut has the large table.
+        """
         work.write(*(Changes(one, "update", ids[:20], status="paid", raised=number) for one in small))
         begun = time.monotonic()
         cut = silver.cycle(leaves=True)
@@ -172,7 +174,7 @@ def beside_a_copy(folder: Path, rows: int) -> None:
 
 
 def at_rate(rate: int, seconds: int) -> None:
-    """The reader under a load that it follows, and how long it takes after the load ends."""
+    """Measure the reader under a load, and the time until it catches up after the load ends."""
     with reading() as reader:
         spent = cpu_seconds(reader.process.pid)
         begun, ended = reader.load(clients=8, rate=rate, seconds=seconds)
@@ -191,7 +193,7 @@ def at_rate(rate: int, seconds: int) -> None:
 
 
 def wait_for_confirmation(dsn: str) -> None:
-    """Return once the reader has confirmed all that is committed now."""
+    """Return once the reader has confirmed every change committed so far."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         row = connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()
         assert row is not None
@@ -206,13 +208,13 @@ def wait_for_confirmation(dsn: str) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system seconds of a process so far."""
+    """Return the user and system seconds of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def slope(what: str, measured: Mapping[int, Sequence[float]], unit: str) -> None:
-    """Print the medians and the line through them."""
+    """Print the medians and their least-squares line."""
     medians = {size: statistics.median(found) for size, found in measured.items()}
     grows, fixed = np.polyfit(list(medians), list(medians.values()), 1)
     said = ", ".join(f"{size:,}: {one:.2f}" for size, one in medians.items())

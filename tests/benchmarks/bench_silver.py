@@ -1,15 +1,16 @@
-"""`make bench-silver`: silver beside the templates that users write today, over the same changes.
+"""`make bench-silver`: silver against the templates that users write today, over equal changes.
 
-The template (`silver_clients`) parses JSON change records, keeps the newest of each key by `row_number` and
-runs one MERGE with default settings; the tuned one has typed records, few shuffle partitions and deletion
-vectors. Each has a process and a JVM of its own; they take turns, each time in another order, and a ratio is
-that of neighbours, so that what else happens on the machine falls on all. Starting Spark and one small
-MERGE to load its classes are apart, for all. The bars are those beside the template with default settings.
+The template (`silver_clients`) parses JSON change records, selects the newest record of each key by
+`row_number` and runs one MERGE with default settings. The tuned template has typed records, few shuffle
+partitions and deletion vectors. Each client has its own process and JVM. The clients run in turn, and the
+order changes each time. A ratio compares neighbouring runs, so unrelated load affects all clients. The start
+of Spark and one small MERGE that loads the classes are not measured. The bars compare with the template with
+default settings.
 
 The bars: the first fold of `bulk` at least 4 times as fast as the template's, windows of 10,000 scattered
 updates at least 2.5 times; ten million changes to five tables in one run at least 3 times, in wall and CPU,
-and at most 11 times what a million costs; 10,000 changes of neighbouring keys on ten million rows at most
-twice what they cost on 100,000; twenty tables with a few changes each at most six times one; and from the
+and at most 11 times the cost of a million; 10,000 changes of neighbouring keys on ten million rows at most
+twice the cost on 100,000; twenty tables with a few changes each at most six times one; and from the
 commit at the source to silver at most 8 s (median) at 1,000 transactions a second over five tables.
 """
 
@@ -46,12 +47,12 @@ _PARTS: Final = ("first", "windows", "large", "size", "tables", "continuous")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one batch cost.
+    """The cost of one batch.
 
     Attributes:
-        wall: seconds.
+        wall: elapsed time of the batch in seconds.
         cpu: seconds of the JVM and of its Python.
-        peak: most resident memory of the JVM so far, MiB.
+        peak: largest resident memory of the JVM so far, MiB.
         tables: the newest commit of each table.
     """
 
@@ -61,7 +62,7 @@ class Cost:
     tables: list[dict[str, Any]]
 
     def files(self, name: str | None = None) -> str:
-        """Files that the newest commit removed or marked, and added, of those that the table has."""
+        """Return how many files the newest commit removed, marked and added, and how many exist."""
         table = next(one for one in self.tables if name in (None, one["name"]))
         metrics = {key: int(value) for key, value in table["metrics"].items() if str(value).isdigit()}
         touched = metrics.get("numTargetFilesRemoved", 0)
@@ -72,7 +73,7 @@ class Cost:
 
 
 class Client:
-    """A process under measurement."""
+    """A measured process."""
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind = kind
@@ -111,7 +112,7 @@ def clients(folder: Path, *kinds: str) -> Iterator[list[Client]]:
 
 
 def main() -> int:
-    """Measure, print the table, and say whether the bars hold."""
+    """Measure, print the table, and return 1 if a bar is missed."""
     parser = argparse.ArgumentParser(prog="bench-silver")
     parser.add_argument("parts", nargs="*", default=_PARTS, help=", ".join(_PARTS))
     parser.add_argument("--pairs", type=int, default=3, help="first folds, each in new JVMs")
@@ -145,7 +146,7 @@ _BESIDE: Final = ("silver", "template", "tuned")
 
 
 def beside_templates(folder: Path, parts: Sequence[str], *, quick: bool, pairs: int) -> bool:
-    """The first fold of `bulk`, each time in new JVMs, then windows of scattered updates in the last ones."""
+    """Measure first folds of `bulk` in new JVMs, then windows of scattered updates in the last JVMs."""
     held = True
     speeds: dict[str, list[float]] = {kind: [] for kind in _BESIDE[1:]}
     for pair in range(pairs):
@@ -163,7 +164,7 @@ def beside_templates(folder: Path, parts: Sequence[str], *, quick: bool, pairs: 
 
 
 def windows(bulk: Bulk, all_clients: Sequence[Client]) -> bool:
-    """Windows of scattered updates."""
+    """Measure windows of scattered updates."""
     for one in all_clients:
         one.fold(bulk.more)
     speeds: dict[str, list[float]] = {kind: [] for kind in _BESIDE[1:]}
@@ -177,20 +178,20 @@ def windows(bulk: Bulk, all_clients: Sequence[Client]) -> bool:
 
 
 def taken(name: str, batch: str, all_clients: Sequence[Client], speeds: dict[str, list[float]]) -> None:
-    """One batch by every client; silver's speed beside each template goes into `speeds`."""
+    """Fold one batch with every client; append silver's speed against each template to `speeds`."""
     costs = {one.kind: line(name, one.kind, one.fold(batch)) for one in all_clients}
     for kind, ratios in speeds.items():
         ratios.append(costs[kind].wall / costs["silver"].wall)
 
 
 def turn(all_clients: Sequence[Client], by: int) -> Sequence[Client]:
-    """The clients in another order each time."""
+    """Rotate the clients, for a different order each time."""
     start = by % len(all_clients)
     return [*all_clients[start:], *all_clients[:start]]
 
 
 class Bulk:
-    """The changes of `bulk.sql`, and windows of scattered updates after them."""
+    """The changes of `bulk.sql`, followed by windows of scattered updates."""
 
     def __init__(self, folder: Path, *, quick: bool) -> None:
         self.folder = folder
@@ -209,11 +210,11 @@ class Bulk:
 
     @cached_property
     def more(self) -> str:
-        """As many new rows as were deleted."""
+        """Write as many new rows as `first` deletes."""
         return self._work.write(Changes(self._shape, "insert", self._new))
 
     def window(self, number: int) -> str:
-        """Updates of rows anywhere in the table."""
+        """Write updates of random rows of the table."""
         current = np.concatenate([self._ids[self._ids % 10 != 0], self._new])
         some = np.sort(self._rng.choice(current, self._count, replace=False))
         return self._work.write(Changes(self._shape, "update", some, status="paid", raised=2 + number))
@@ -224,9 +225,9 @@ class Bulk:
 
 
 def large(folder: Path, *, quick: bool) -> bool:
-    """What waits after an outage: a first fold of a million changes to five tables, and of ten million.
+    """Measure the work after an outage: a first fold of a million changes to five tables, and of ten million.
 
-    Each client has a new JVM for each. Silver's tasks are logged, so that what they spilled is known.
+    Each client has a new JVM for each size. An event log of silver's tasks shows the bytes that they spilled.
     """
     sizes = (14_000, 140_000) if quick else (140_000, 1_400_000)
     walls: dict[str, list[float]] = {}
@@ -262,7 +263,7 @@ def large(folder: Path, *, quick: bool) -> bool:
 
 
 def spilled(folder: Path) -> str:
-    """What the tasks of a client wrote to disk because memory was short, beside what they shuffled."""
+    """Return how much a client's tasks spilled to disk for lack of memory, and how much they shuffled."""
     disk = shuffled = 0
     for file in folder.rglob("events_*"):
         for text in file.open():
@@ -278,7 +279,7 @@ def _bytes(folder: Path) -> int:
 
 
 def by_size(folder: Path, *, quick: bool) -> bool:
-    """Windows of one size on a small and a large table, neighbouring and scattered keys."""
+    """Measure windows of one size on a small and a large table, with neighbouring and scattered keys."""
     sizes = {"small": 10_000, "large": 100_000} if quick else {"small": 100_000, "large": 10_000_000}
     count, windows = (1_000, 3) if quick else (10_000, 5)
     shapes = {name: orders(name, number) for number, name in enumerate(sizes, 2)}
@@ -312,7 +313,7 @@ def by_size(folder: Path, *, quick: bool) -> bool:
 
 
 def by_tables(folder: Path, *, quick: bool) -> bool:
-    """A few changes to one table, and to each of twenty."""
+    """Measure a few changes to one table, and to each of twenty tables."""
     windows = 2 if quick else 6
     shapes = [orders(f"orders_{number}", 10 + number) for number in range(20)]
     work = Work(folder, shapes)
@@ -333,7 +334,7 @@ def by_tables(folder: Path, *, quick: bool) -> bool:
 
 
 def continuous(folder: Path, *, quick: bool) -> bool:
-    """A live server at 1,000 transactions a second."""
+    """Measure with a live server at 1,000 transactions a second."""
     warm, seconds = (20.0, 20.0) if quick else (240.0, 60.0)  # the JVM compiles for minutes
     found = ages(folder, warm=warm, seconds=seconds)
     median, late = percentiles(found)
@@ -346,7 +347,7 @@ def continuous(folder: Path, *, quick: bool) -> bool:
 
 
 def line(what: str, client: str, cost: Cost, table: str | None = None) -> Cost:
-    """Print one measurement and pass it on."""
+    """Print one measurement and return its cost."""
     name = table if client == "silver" else None
     say(f"{what:42} {client:9} {cost.wall:7.2f} {cost.cpu:7.2f} {cost.peak:9.0f}  {cost.files(name)}")
     return cost

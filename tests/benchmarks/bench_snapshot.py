@@ -1,15 +1,15 @@
-r"""`make bench-snapshot`: a snapshot into durable bronze beside `psql -c "\copy table TO /dev/null"`.
+r"""`make bench-snapshot`: a snapshot into durable bronze against `psql -c "\copy table TO /dev/null"`.
 
-The two take turns on one server with the table in its cache, and a ratio is that of neighbours, so that what
-else happens on the machine falls on both. Each snapshot has a process and a fresh lake of its own; it is
-measured from the first statement until its Delta commit is durable. psql is measured by its own ``\\timing``.
-Starting a process and connecting is on neither side.
+The two clients alternate on one server with the table in its cache. A ratio compares neighbouring runs, so
+unrelated load affects both clients. Each snapshot has a new process and a fresh lake. Its measurement begins
+with the first statement and ends when its Delta commit is durable. psql measures with its own ``\\timing``.
+Neither includes process start and connecting.
 
-The bar: rows per second at least 0.6 times those of the plain copy.
+The bar: at least 0.6 times the rows per second of the plain copy.
 
-With ``--spark`` the two are the engines of snapshots: Spark's tasks on a local master beside the reader's own
-workers, as many of each. The session is up and its Python workers are warm before the clock starts, as a
-table of hours has it; what that takes is printed. There is no bar.
+``--spark`` compares the two engines of snapshots: Spark's tasks on a local master against the reader's own
+workers, with equal numbers. Session and Python workers are warm before the measurement, as for a table of
+hours; their start time is printed. This comparison has no bar.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ FROM generate_series(1, {rows}) n
 
 
 def main() -> int:
-    """Measure, print the table, and say whether the bar holds."""
+    """Measure, print the table, and return 1 if the bar is missed."""
     parser = argparse.ArgumentParser(prog="bench-snapshot")
     parser.add_argument("--rows", type=int, default=1_500_000)
     parser.add_argument("--repeats", type=int, default=3)
@@ -104,7 +104,7 @@ def main() -> int:
 
 
 def run_plain(server: EmbeddedServer) -> Run:
-    """The limit: take every row, look at nothing."""
+    """Measure the limit: receive every row, decode nothing."""
     begun = time.monotonic()
     watched = Watched(
         [
@@ -122,7 +122,7 @@ def run_plain(server: EmbeddedServer) -> Run:
 
 
 def compare_engines(server: EmbeddedServer, options: argparse.Namespace) -> None:
-    """The engines in turn, each ratio that of neighbours."""
+    """Measure the engines in turn; each ratio compares neighbouring runs."""
     for repeat in range(options.repeats):
         order = ("local", "spark") if repeat % 2 == 0 else ("spark", "local")
         runs = {engine: run_snapshot(server, options.workers, engine) for engine in order}
@@ -133,7 +133,7 @@ def compare_engines(server: EmbeddedServer, options: argparse.Namespace) -> None
 
 
 def run_snapshot(server: EmbeddedServer, workers: int, engine: str = "local") -> Run:
-    """Ours, in a process of its own, into a fresh lake."""
+    """Measure a snapshot in a new process, into a fresh lake."""
     done = subprocess.run(
         [
             sys.executable,
@@ -154,7 +154,7 @@ def run_snapshot(server: EmbeddedServer, workers: int, engine: str = "local") ->
 
 
 def take_by_spark(dsn: str, workers: int) -> Run:
-    """Take the table by tasks of a session that is up."""
+    """Copy the table by tasks of a running session."""
     begun = time.monotonic()
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -167,14 +167,14 @@ def take_by_spark(dsn: str, workers: int) -> Run:
 
 
 def _loaded() -> str:
-    """In a Python worker: load what a task needs, and let the other workers begin meanwhile."""
+    """Load a task's modules in a Python worker; sleep so that the remaining workers start meanwhile."""
     import_module("deltasmelt.bronze.snapshot.range_task")
     time.sleep(1)
     return ""
 
 
 def take(dsn: str, workers: int, executors: ExecutorsAtHand | None = None) -> Run:
-    """Take the table, as the reader does."""
+    """Copy the table as the reader does."""
     configure_allocators()
     source = SourceSettings(dsn=SecretStr(dsn), slot="bench", publication="bench")
     with tempfile.TemporaryDirectory() as lake, connect(source) as connection:

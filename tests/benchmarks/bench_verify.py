@@ -1,10 +1,11 @@
-r"""`make bench-verify`: a table compared with silver, row by row, beside `psql -c "\copy … TO /dev/null"`.
+r"""`make bench-verify`: a table compared with silver row by row, against `psql -c "\copy … TO /dev/null"`.
 
-The table is that of `bench_snapshot`. Both take turns on one server with the table in its cache. A comparison
-is measured from its first statement at the server to its result, in a session that is up, as for one of many
-tables: the first includes loading its code, the others do not. The process of the session runs nothing else.
+The table is the table of `bench_snapshot`. The two commands alternate on one server with the table in its
+cache. A comparison is measured in a running session, from its first statement at the server to its result.
+The session's process runs nothing else. The first comparison includes loading the code; the later comparisons
+do not, as for many tables.
 
-The bar: rows per second at least 0.3 times those of the plain copy.
+The bar: at least 0.3 times the rows per second of the plain copy.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _BAR: Final = 0.3
 
 
 def main() -> int:
-    """Measure, print the table, and say whether the bar holds."""
+    """Measure, print the table, and return 1 if the bar is missed."""
     parser = argparse.ArgumentParser(prog="bench-verify")
     parser.add_argument("--rows", type=int, default=1_500_000)
     parser.add_argument("--repeats", type=int, default=4)

@@ -1,7 +1,7 @@
 """Pure decode speed, without server, network or lake: ``python -m tests.benchmarks.decode_bench``.
 
-The messages are those of the standard workloads, written by us: *bulk* is 1,060,000 changes in four
-transactions (inserts of ten and of eight columns, updates, deletes), *oltp* 100,000 transactions of one
+The benchmark writes the messages of the standard workloads itself. *bulk* is 1,060,000 changes in four
+transactions: inserts of ten and of eight columns, updates, deletes. *oltp* is 100,000 transactions of one
 change each.
 """
 
@@ -30,14 +30,14 @@ BATCH_BYTES = 8_000_000
 
 
 def order(i: int, status: str) -> list[str | None]:
-    """A row as the workload's INSERT makes it."""
+    """Return an orders row as in the workload's INSERT."""
     total, tags = f"{i % 1000 * 1.37:.2f}", f"{{a,b{i % 10}}}"
     customer_id, note, price = str(1 + i % 200_000), f"note for order {i}", str(i * 0.123)
     return [str(i), customer_id, status, total, NOW, note, tags, str(i % 7), price, UID]
 
 
 def customer(i: int) -> list[str | None]:
-    """A row as the workload's INSERT makes it."""
+    """Return a customers row as in the workload's INSERT."""
     meta = f'{{"k": {i}, "lang": "en"}}'
     return [
         str(i),
@@ -52,7 +52,7 @@ def customer(i: int) -> list[str | None]:
 
 
 def bulk(scale: float = 1.0) -> list[bytes]:
-    """The bulk workload."""
+    """Return the messages of the bulk workload."""
     customers, orders = int(200_000 * scale), int(600_000 * scale)
     return [
         *(wire.begin(1_000), wire.plain_relation(1, "customers", CUSTOMERS)),
@@ -68,7 +68,7 @@ def bulk(scale: float = 1.0) -> list[bytes]:
 
 
 def oltp(transactions: int = 100_000) -> list[bytes]:
-    """The oltp workload: half inserts, four tenths updates, one tenth deletes."""
+    """Return the messages of the oltp workload: half inserts, four tenths updates, one tenth deletes."""
     row, gone = order(7, "paid"), ["7", *[None] * 9]
     changes = [wire.insert(2, row), wire.update(2, row), wire.delete(2, gone)]
     kinds = [0, 1, 0, 1, 0, 1, 0, 1, 0, 2]
@@ -80,7 +80,7 @@ def oltp(transactions: int = 100_000) -> list[bytes]:
 
 
 def batches(messages: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Runs of about BATCH_BYTES."""
+    """Split the messages into batches of about BATCH_BYTES."""
     start = size = 0
     for i, one in enumerate(messages):
         size += len(one)
@@ -91,12 +91,12 @@ def batches(messages: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 
 def report(line: str) -> None:
-    """A line of the result."""
+    """Print a line of the result."""
     print(line)  # noqa: T201 - a benchmark prints
 
 
 def measure(name: str, messages: list[bytes]) -> None:
-    """Decode the messages once and print what it took."""
+    """Decode the messages once and print the cost."""
     total = sum(map(len, messages))
     cells = sum(struct.unpack_from(">H", one, 31)[0] for one in messages if one[25:26] in (b"I", b"U", b"D"))
     gc.collect()
@@ -116,7 +116,7 @@ def measure(name: str, messages: list[bytes]) -> None:
 
 
 def peak_memory(messages: list[bytes], size: int = 64_000_000) -> None:
-    """Resident memory that one feed of `size` bytes adds at its peak, as a multiple of the batch."""
+    """Return the peak memory that a feed of `size` bytes adds, as a multiple of the batch."""
     batch, total = [], 0
     for one in messages:
         batch.append(one)
@@ -144,7 +144,7 @@ def _status(field: str) -> int:
 
 
 def small_feeds(messages: list[bytes], count: int = 2_000) -> None:
-    """What a feed costs that holds a single transaction of one change."""
+    """Measure the cost of a feed with a single transaction of one change."""
     decoder = StreamDecoder(lambda _relation, _lsn: None, lambda _table: True)
     decoder.feed(messages[:3])
     cpu = time.process_time()

@@ -1,7 +1,7 @@
-"""What gold costs where there is little: a small lake, and recursions level by level.
+"""The cost of gold with little data: a small lake, and recursions level by level.
 
-Both are planning, code generation and scheduling, hardly rows. CPU seconds are those of the JVM and of its
-Python; the least of the runs of one kind stands for it, because the first ones compile.
+Both costs are planning, code generation and scheduling rather than rows. CPU seconds are those of the JVM and
+its Python. The fastest run of a kind represents the kind, because the first runs compile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EMPLOYEES: Final = 200
 
 
 def small_lake(spark: SparkSession, folder: Path) -> None:
-    """Two documents over 2,000 customers, 4,000 orders, 8,000 items: all, and after ten changes."""
+    """Measure two documents over 2,000 customers, 4,000 orders, 8,000 items: all, and after ten changes."""
     work = GoldWork(spark, folder, CUSTOMER, NESTED)
     work.fill("customers", _CUSTOMERS)
     work.fill("orders", 2 * _CUSTOMERS, f"1 + n % {_CUSTOMERS}")
@@ -45,7 +45,7 @@ def touch_orders(work: GoldWork) -> None:
 
 
 def recursions(spark: SparkSession, folder: Path) -> None:
-    """A table joined to itself, to three depths: all documents, and after one change."""
+    """Measure a table joined to itself, to three depths: all documents, and after one change."""
     for depth in _DEPTHS:
         work = GoldWork(spark, folder / str(depth), STAFF.replace("DEPTH", str(depth)))
         work.fill("employees", _EMPLOYEES)
@@ -61,12 +61,12 @@ def recursions(spark: SparkSession, folder: Path) -> None:
 
 
 def head(what: str) -> None:
-    """Begin a table."""
+    """Print the head of a table."""
     say(f"\n{what:44} {'first s':>8} {'least s':>8} {'CPU s':>7}")
 
 
 def least(what: str, action: Callable[[], object], *, before: Callable[[], None] | None = None) -> None:
-    """Do it some times; print the first and the least that it took."""
+    """Run the action several times; print its first and its least cost."""
     pid = java()
     runs = []
     for _ in range(_RUNS):

@@ -1,8 +1,8 @@
-"""Silver tables that gold is measured over, made in Spark without a source, and the SQL that a person writes.
+"""Silver tables for gold's benchmarks, created in Spark without a source, and hand-written SQL.
 
-The tables have the columns, properties and clustering that silver gives them (`silver.schema.ddl`), and the
-files of a snapshot: a few large ones, with rows in the order of the source. The orders of a customer lie
-scattered over them.
+The tables have the columns, properties and clustering of silver's tables (`silver.schema.ddl`), and the files
+of a snapshot: a few large files, with rows in the order of the source. A customer's orders are scattered over
+the files.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ COLLECTED: Final = {"hand-written": _COLLECTED, "hand-written, sorted": f"array_
 
 
 class GoldWork:
-    """A lake with silver tables that change, and gold over it."""
+    """A lake with changing silver tables, and gold over them."""
 
     def __init__(self, spark: SparkSession, path: Path, *texts: str) -> None:
         self.spark = spark
@@ -146,16 +146,14 @@ class GoldWork:
 
     @property
     def moment(self) -> int:
-        """LSN of the newest cut."""
+        """Return the LSN of the newest change or cut."""
         return self._lsn
 
     def fill(self, name: str, rows: int, parent: str = "n") -> None:
-        """Make a silver table with rows 1 to `rows`.
+        """Create a silver table with rows 1 to `rows`.
 
         Args:
-            name: of the table.
-            rows: how many.
-            parent: an order's customer, as an expression of its number ``n``.
+            parent: an order's customer, as an expression of the order's number ``n``.
         """
         target = self.lake.sql("silver", name)
         table = self.catalog[TableName("public", name)]
@@ -170,12 +168,12 @@ class GoldWork:
         )
 
     def touch(self, ids: str, value: str, column: str = "orders.status") -> None:
-        """Update rows as silver does for rows that are known: one MERGE of ready rows.
+        """Update rows as silver updates known rows: one MERGE of finished rows.
 
         Args:
-            ids: the rows, as a query with a column ``id``.
-            value: what they get.
-            column: where, as ``table.column``.
+            ids: query with a column ``id`` that selects the rows.
+            value: new value of the column in all selected rows.
+            column: name of the changed column, as ``table.column``.
         """
         self._lsn += 1000
         table, name = column.split(".")
@@ -186,12 +184,12 @@ class GoldWork:
         )
 
     def _write(self, statement: str) -> None:
-        """Run a statement that writes files as silver's session does."""
+        """Run a statement that writes files with the settings of silver's session."""
         with settings(self.spark, {_TIMESTAMPS: PINNED[_TIMESTAMPS]}):
             self.spark.sql(statement)
 
     def cut(self) -> None:
-        """Record a silver cut of the tables as they are."""
+        """Record a silver cut of the current tables."""
         self._lsn += 1
         versions = {}
         for table in self.catalog.values():
@@ -201,14 +199,14 @@ class GoldWork:
         self.control.record_cut(Cut("silver", Lsn(self._lsn), datetime.now(UTC), versions))
 
     def shapes(self, settings: SilverSettings) -> dict[str, SilverTable]:
-        """Silver's tables by name, clustered by what the documents join by or the settings say."""
+        """Return silver's tables by name, clustered by the documents' join columns or by the settings."""
         relations = [table.relation for table in self.catalog.values()]
         return by_name(relations, clustered(settings, self.documents))
 
     def maintain(
         self, settings: SilverSettings | None = None, layers: Sequence[Layer] = ("silver", "gold")
     ) -> list[MaintenanceResult]:
-        """What `smelt maintain` does; says what was done to each table that is there."""
+        """Run `smelt maintain`; return the result for each existing table."""
         work = Maintenance(
             self.spark, self.lake, self.control, retention=86400, documents=True, layers=layers,
             shapes=self.shapes(settings or SilverSettings()),
@@ -220,7 +218,7 @@ class GoldWork:
         return done
 
     def build_by_hand(self, kind: str) -> None:
-        """The same document by the SQL that a person writes, into ``gold.by_hand``."""
+        """Build the document with hand-written SQL into ``gold.by_hand``."""
         tables: Mapping[str, str] = {name: self.lake.sql("silver", name) for name in ("customers", "orders")}
         target = self.lake.sql("gold", "by_hand")
         self.spark.sql(HAND_WRITTEN.format(target=target, collected=COLLECTED[kind], **tables))

@@ -1,4 +1,4 @@
-"""What the benchmarks share: processes under measurement, ratios, and lines that appear at once."""
+"""Shared parts of the benchmarks: measured processes, ratios, and unbuffered output."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Run:
     """One measured run of a client.
 
     Attributes:
-        wall: seconds.
+        wall: elapsed time of the run in seconds.
         cpu: seconds of the client, user and system.
-        peak: resident memory, MiB.
+        peak: largest resident memory of the client, MiB.
     """
 
     wall: float
@@ -36,12 +36,12 @@ class Run:
 
 
 def bench_server() -> EmbeddedServer:
-    """A server whose checkpoints stay out of the way."""
+    """Return a server with checkpoints too rare to disturb a run."""
     return EmbeddedServer(settings={"max_wal_size": "16GB", "checkpoint_timeout": "1h"})
 
 
 def machine() -> str:
-    """What every table of figures has to say of the machine."""
+    """Return the description of the machine for every table of figures."""
     return (
         f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start; "
         "the server on the same machine, with fsync off"
@@ -49,10 +49,10 @@ def machine() -> str:
 
 
 class Watched:
-    """A process of another program, with its own peak of resident memory.
+    """A process of another program, with the program's own peak of resident memory.
 
-    The kernel counts a child's peak from the fork on, so what `wait4` says begins with the size of this
-    Python. The high-water mark of the program's own memory stands in ``/proc`` for as long as it runs.
+    The kernel counts a child's peak from the fork on, so the figure of `wait4` begins with the size of this
+    Python. ``/proc`` shows the high-water mark of the program's own memory while the program runs.
     """
 
     def __init__(self, command: Sequence[str], *, stdout: int = subprocess.DEVNULL) -> None:
@@ -64,10 +64,10 @@ class Watched:
         self._watch.start()
 
     def ended(self, since: float) -> Run:
-        """Wait for its end; seconds are counted from `since`.
+        """Wait for the end of the process; return the run, with seconds counted from `since`.
 
         Raises:
-            RuntimeError: it failed.
+            RuntimeError: the process failed.
         """
         assert self.process.stderr is not None
         said = self.process.stderr.read()
@@ -92,7 +92,7 @@ class Watched:
 def ratio(
     what: str, ratios: Sequence[float], *, at_least: float | None = None, at_most: float | None = None
 ) -> bool:
-    """Print the median of ratios and whether the bar holds."""
+    """Print the median of ratios; return whether the bar holds."""
     median = statistics.median(ratios)
     held = (at_least is None or median >= at_least) and (at_most is None or median <= at_most)
     bar = f"; bar {'≥' if at_least else '≤'} {at_least or at_most}: {'holds' if held else 'MISSED'}"
@@ -103,5 +103,5 @@ def ratio(
 
 
 def say(line: str) -> None:
-    """Print at once, also into a file."""
+    """Print without delay, also if the output is a file."""
     print(line, flush=True)  # noqa: T201 - the result

@@ -1,7 +1,7 @@
 """One measured run of the reader: `python -m tests.benchmarks.reader_run JSON`; prints its figures as JSON.
 
-Measured from just before START_REPLICATION until everything up to the given LSN is durable in bronze and
-confirmed. Imports, connecting and making the tables come before and are reported apart.
+The measurement begins just before START_REPLICATION and ends when everything up to the given LSN is durable
+in bronze and confirmed. Imports, connecting and creating the tables come before and are reported separately.
 """
 
 from __future__ import annotations

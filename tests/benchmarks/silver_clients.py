@@ -1,13 +1,13 @@
-"""Whom `bench_silver` measures, each in a process with a JVM of its own: silver, and two templates.
+"""The clients of `bench_silver`, each in a process with its own JVM: silver, and two templates.
 
-Started as ``python -m tests.benchmarks.silver_clients KIND FOLDER``; each line of standard
-input is a piece of work, each line of standard output what it cost. While it waits it uses no CPU.
+``python -m tests.benchmarks.silver_clients KIND FOLDER`` starts a client. Each line of standard input is a
+piece of work, each line of standard output its cost. A waiting client uses no CPU.
 
-The template is what users write today: the batch of JSON records parsed by `from_json`, reduced to the newest
-record of each key by `row_number`, then one MERGE. Session and table have default settings. The tuned one is
-what a careful user makes of it for this machine: records that are typed already, as many shuffle partitions
-as there are cores, deletion vectors on the table. Both show one row a key and no more: no types out of range,
-no unchanged TOAST values, no changed keys, no TRUNCATE.
+The template is today's usual solution: the batch of JSON records parsed by `from_json`, reduced to the newest
+record of each key by `row_number`, then one MERGE. Session and table have default settings. The tuned
+template is a careful user's version for this machine: typed records, as many shuffle partitions as cores,
+deletion vectors on the table. Both keep one row per key and do nothing else: no types out of range, no
+unchanged TOAST values, no changed keys, no TRUNCATE.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MEMORY: Final = "2g"
 
 
 class Client(Protocol):
-    """Does one batch."""
+    """A client that folds one batch at a time."""
 
     spark: SparkSession
 
@@ -50,7 +50,7 @@ class Client(Protocol):
 
 
 class SilverClient:
-    """One cycle of silver; what there is to do it finds in bronze."""
+    """A client that runs one cycle of silver over the new changes in bronze."""
 
     settings: ClassVar[dict[str, str]] = {}
 
@@ -70,7 +70,7 @@ class SilverClient:
 
 
 class LoggedClient(SilverClient):
-    """The same, with a log of its tasks, which says what they spilled."""
+    """A silver client with an event log, which shows the bytes that its tasks spilled."""
 
     settings: ClassVar[dict[str, str]] = {
         "spark.eventLog.enabled": "true",
@@ -84,7 +84,7 @@ class LoggedClient(SilverClient):
 
 
 class TemplateClient:
-    """row_number, then MERGE."""
+    """A client that runs row_number, then MERGE."""
 
     batches = "json"
     settings: ClassVar[dict[str, str]] = {}
@@ -113,7 +113,7 @@ class TemplateClient:
         warm_up(self.spark)
 
     def records(self) -> str:
-        """The batch as rows with `op`, `lsn` and the columns."""
+        """Return the query of the batch as rows with `op`, `lsn` and the columns."""
         source = "source STRUCT<ts_ms BIGINT, txId BIGINT, lsn BIGINT>"
         record = f"before STRUCT<{TYPED}>, after STRUCT<{TYPED}>, {source}, op STRING, ts_ms BIGINT"
         values = ", ".join(f"r.after.{name} AS {name}" for name in NAMES if name != "id")
@@ -152,7 +152,7 @@ class TemplateClient:
 
 
 class TunedClient(TemplateClient):
-    """The same with typed records, few shuffle partitions and deletion vectors."""
+    """A template client with typed records, few shuffle partitions and deletion vectors."""
 
     batches = "typed"
     settings: ClassVar[dict[str, str]] = {"spark.sql.shuffle.partitions": "2"}
@@ -171,13 +171,13 @@ CLIENTS: Final[dict[str, Callable[[str], Client]]] = {
 
 
 def java() -> int | None:
-    """The JVM under this process."""
+    """Return the process id of this process's JVM; None without a JVM."""
     ours = (one.pid for one in processes() if (one.name, one.parent) == ("java", os.getpid()))
     return next(ours, None)
 
 
 def cpu_seconds(pid: int | None) -> float:
-    """User and system time of the JVM and of this process."""
+    """Return the user and system time of the JVM and of this process."""
     own = time.process_time()
     if pid is None:
         return own
@@ -186,7 +186,7 @@ def cpu_seconds(pid: int | None) -> float:
 
 
 def peak_mib(pid: int | None) -> float:
-    """Most resident memory of the JVM so far."""
+    """Return the largest resident memory of the JVM so far, in MiB."""
     if pid is None:
         return 0.0
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
@@ -196,7 +196,7 @@ def peak_mib(pid: int | None) -> float:
 
 
 def written(uri: str) -> dict[str, Any]:
-    """What the newest commit of a table did, and how many rows and files the table has."""
+    """Return the newest commit of a table, and the table's number of rows and files."""
     table = DeltaTable(uri)
     entry = table.history(1)[0]
     return {

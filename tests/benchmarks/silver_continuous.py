@@ -1,8 +1,8 @@
-"""How old a change is when silver shows it: a live server, the reader and silver as `smelt run` runs them.
+"""The age of a change when silver shows it: a live server, with reader and silver as in `smelt run`.
 
-pgbench commits 1,000 single-row transactions a second over five tables (half updates, half inserts). Each
-transaction's age is the time from its commit, as the server stamped it, to the record of the first cut that
-holds it. The first seconds, in which Spark warms up, do not count.
+pgbench commits 1,000 single-row transactions a second over five tables (half updates, half inserts). A
+transaction's age is the time from the server's commit timestamp to the record of the first cut that contains
+the transaction. The first seconds, the warm-up of Spark, do not count.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RATE: Final = 1000
 
 
 def load_script() -> str:
-    """What pgbench runs: an update or an insert of one row in one of the tables."""
+    """Return pgbench's script: an update or an insert of one row in one of the tables."""
     return f"\\set id random(1, {_ROWS})\n\\set kind random(1, 2)\n\\set n random(1, {_TABLES})\n" + "".join(
         f"\\if :n = {number}\n\\if :kind = 1\n"
         f"UPDATE t{number} SET total = total + 1 WHERE id = :id;\n\\else\n"
@@ -44,7 +44,7 @@ def load_script() -> str:
 
 
 def make_tables(dsn: str) -> None:
-    """The tables with their first rows."""
+    """Create the tables with their first rows."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         for number in range(1, _TABLES + 1):
             table = f"t{number}"
@@ -59,7 +59,7 @@ def make_tables(dsn: str) -> None:
 
 
 def ages(folder: Path, *, warm: float, seconds: float) -> list[float]:
-    """Seconds from commit to silver of each transaction after the warm-up."""
+    """Return the seconds from commit to silver of each transaction after the warm-up."""
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / "load.pgbench"
     script.write_text(load_script())
@@ -114,6 +114,6 @@ def _ages(pipeline: Pipeline, begun: float, ended: float) -> list[float]:
 
 
 def percentiles(values: list[float]) -> tuple[float, float]:
-    """Median and 95th percentile."""
+    """Return the median and the 95th percentile."""
     ordered = sorted(values)
     return statistics.median(ordered), ordered[int(len(ordered) * 0.95)]

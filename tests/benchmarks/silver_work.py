@@ -1,8 +1,8 @@
-"""The work that silver is measured by, without a server: as bronze has it, as JSON, and as typed rows.
+"""The workload of silver's benchmarks, without a server: in bronze's form, as JSON, and as typed rows.
 
-Rows are those of `bulk.sql`. The same change is written into `bronze.changes`, as the reader does; as the
-JSON text that a connector sends (Debezium's envelope without schema: `before`, `after`, `source`, `op`,
-`ts_ms`), which the template reads; and as flat rows of the target's types, which the tuned template reads.
+The rows are those of `bulk.sql`. Each change is written in three forms: into `bronze.changes`, as by the
+reader; as a connector's JSON text (Debezium's envelope without schema: `before`, `after`, `source`, `op`,
+`ts_ms`) for the template; as flat rows of the target's types for the tuned template.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TYPED: Final = (
     "id BIGINT, customer_id BIGINT, status STRING, total DECIMAL(12,2), placed_at TIMESTAMP, note STRING, "
     "tags ARRAY<STRING>, qty INT, price DOUBLE, uid STRING"
 )
-"""The same columns as Spark has them."""
+"""The columns with Spark's types."""
 _ARROW: Final = {
     "id": pa.int64(), "customer_id": pa.int64(), "status": pa.string(), "total": pa.decimal128(12, 2),
     "note": pa.string(), "qty": pa.int32(), "price": pa.float64(), "uid": pa.string(),
@@ -75,7 +75,7 @@ def same(value: str | None, count: int) -> pa.StringArray:
 
 
 def order_columns(ids: Any, status: str | None = None, raised: int = 0) -> list[pa.StringArray]:
-    """PostgreSQL's text of each column, for rows with these ids."""
+    """Return PostgreSQL's text of each column, for rows with these ids."""
     count, key = len(ids), text(ids)
     states = pa.array(np.array(["new", "paid", "shipped", "done"])[ids % 4])
     return [
@@ -87,14 +87,14 @@ def order_columns(ids: Any, status: str | None = None, raised: int = 0) -> list[
 
 
 def interleave(columns: Sequence[pa.StringArray]) -> pa.ListArray:
-    """Rows of text from columns of text."""
+    """Convert columns of text to rows of text."""
     rows, width = len(columns[0]), len(columns)
     order = (np.arange(rows)[:, None] + np.arange(width) * rows).ravel()
     return list_array(np.arange(rows + 1) * width, pa.concat_arrays(columns).take(pa.array(order)))
 
 
 class Changes:
-    """One transaction of changes of one kind to one table."""
+    """One transaction with changes of one kind to one table."""
 
     def __init__(
         self, shape: Relation, op: str, ids: Any, *, status: str | None = None, raised: int = 0
@@ -102,7 +102,7 @@ class Changes:
         self.shape, self.op, self.ids, self.status, self.raised = shape, op, ids, status, raised
 
     def bronze(self, lsn: int) -> Iterator[pa.Table]:
-        """Rows of `bronze.changes`, in files' worth."""
+        """Return rows of `bronze.changes` in parts of one file each."""
         first = 0
         for start in range(0, len(self.ids), _CHUNK):
             rows = self._rows(lsn, self.ids[start : start + _CHUNK], first)
@@ -132,7 +132,7 @@ class Changes:
         return pa.table(columns).select(CHANGES_SCHEMA.names).cast(CHANGES_SCHEMA)
 
     def json(self, lsn: int) -> pa.Table:
-        """One column of JSON text, a record for each change; `source.lsn` orders them."""
+        """Return a column of JSON texts, one record per change; `source.lsn` gives their order."""
         count = len(self.ids)
         place = text(np.int64(lsn) * 10_000_000 + np.arange(count))
         letter = {"insert": "c", "update": "u", "delete": "d"}[self.op]
@@ -159,7 +159,7 @@ class Changes:
         return pa.table({"value": records})
 
     def typed(self, lsn: int) -> pa.Table:
-        """Rows as the target has them, with ``op`` and ``lsn``; where one was deleted, its key alone."""
+        """Return rows in the target's types, with ``op`` and ``lsn``; a deleted row has only its key."""
         count, letter = len(self.ids), {"insert": "c", "update": "u", "delete": "d"}[self.op]
         place = np.int64(lsn) * 10_000_000 + np.arange(count)
         row = dict(zip(NAMES, order_columns(self.ids, self.status, self.raised), strict=True))
@@ -177,7 +177,7 @@ class Changes:
 
 
 class Work:
-    """A folder with a lake of ours and batches for the templates; writes changes to one or both."""
+    """A folder with deltasmelt's lake and optionally batches for the templates; writes changes to both."""
 
     def __init__(self, folder: Path, shapes: Sequence[Relation], *, templates: bool = False) -> None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -192,7 +192,7 @@ class Work:
         bronze.commit(10)
 
     def write(self, *changes: Changes) -> str:
-        """One transaction for each kind of change, all one window; returns the folder of the batch."""
+        """Write one transaction per kind of change, all in one window; return the folder of the batch."""
         self._batch += 1
         folder = "" if self._batches is None else str(self._batches / str(self._batch))
         for one in changes:
@@ -208,7 +208,7 @@ class Work:
         return folder
 
     def take(self, shape: Relation, ids: Any) -> None:
-        """A complete snapshot of a table with these rows."""
+        """Write a complete snapshot of a table with these rows."""
         self._lsn += _WAL_OF_A_TRANSACTION
         self._append(Changes(shape, "snapshot", ids).bronze(self._lsn), [])
         bronze = BronzeWriter(self.lake)
@@ -220,7 +220,7 @@ class Work:
         return [Transaction(STREAM_APP, self._lsn), Transaction(CONFIRM_APP, self._lsn + 1)]
 
     def _append(self, parts: Iterator[pa.Table], marks: list[Transaction]) -> None:
-        """Parts of a transaction, then its last one with the marks."""
+        """Write the parts of a transaction; the last part carries the marks."""
         waiting = next(parts)
         for part in parts:
             write_deltalake(self.lake.uri("bronze", CHANGES), waiting, mode="append")

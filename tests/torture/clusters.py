@@ -1,4 +1,4 @@
-"""Spark clusters of this machine, and what the event log of a run says."""
+"""Spark clusters on this machine, and the contents of a run's event log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 @contextmanager
 def standalone(folder: Path, *, workers: int) -> Iterator[str]:
-    """A standalone master with workers of one core each, all processes of this machine; gives its address."""
+    """Start a standalone master with workers of one core each on this machine; yield the master's address."""
     port = free_port()
     address = f"spark://127.0.0.1:{port}"
     started: list[subprocess.Popen[bytes]] = []
@@ -69,7 +69,7 @@ def _until_open(port: int) -> None:
 
 
 def executors() -> list[int]:
-    """Ids of the processes that run tasks for an application of this machine's tests."""
+    """Return the ids of this machine's executor processes."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -82,7 +82,7 @@ def executors() -> list[int]:
 
 
 def stages_begun(folder: Path, word: str) -> int:
-    """Stages that began, so far, for a statement whose description or plan holds a word."""
+    """Return how many stages began so far for statements with this word in description or plan."""
     begun: set[int] = set()
     wanted: set[str] = set()
     for file in folder.rglob("events_*"):
@@ -105,14 +105,14 @@ def stages_begun(folder: Path, word: str) -> int:
 
 @dataclass
 class Ran:
-    """What a run's statements did, by its event log.
+    """The work of a run's statements, read from its event log.
 
     Attributes:
-        tasks: of each stage, those that succeeded; one that ran twice counts once.
-        read: records that a stage's tasks read, from files and from other stages.
-        executors: those that ran tasks.
-        lost: executors that were removed while the application ran.
-        driver_bytes: of results that tasks sent to the driver; the largest of any one task, and all together.
+        tasks: successful tasks of each stage; a repeated task counts once.
+        read: records that a stage's tasks read from files and from earlier stages.
+        executors: ids of the executors that ran tasks.
+        lost: number of executors removed while the application ran.
+        driver_bytes: bytes of results that tasks sent to the driver: the largest result, and the total.
     """
 
     tasks: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -123,7 +123,7 @@ class Ran:
 
     @classmethod
     def of(cls, folder: Path) -> Ran:
-        """All applications that wrote their events into a folder."""
+        """Read the events of all applications in a folder."""
         ran = cls()
         largest = total = 0
         for number, file in enumerate(sorted(folder.rglob("events_*"))):
@@ -147,5 +147,5 @@ class Ran:
         return ran
 
     def tasks_of_large(self, rows: int) -> list[int]:
-        """Tasks of the stages that read at least so many records."""
+        """Return the number of tasks of each stage that read at least `rows` records."""
         return [len(self.tasks[stage]) for stage, read in self.read.items() if read >= rows]

@@ -1,7 +1,7 @@
 """Real servers of object stores: versitygw (S3, written in Go) and Azurite (Azure's blobs, on Node).
 
-Each is built or installed once into the account's cache. Where Go or Node are missing, a test is skipped, and
-says so.
+The first use builds or installs each server into the account's cache. Without Go or Node a test is skipped
+with a reason.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _AZURITE: Final = "3.35.0"
 _SECONDS: Final = 900
 ACCOUNT: Final = "devstoreaccount1"
 _KEY: Final = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-"""The emulator's, which is in its documentation."""
+"""The emulator's public key, from its documentation."""
 
 
 @contextmanager
 def versitygw(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Its URL, and the folder below which buckets are folders; login ``test`` and ``testtest``."""
+    """Start the server; yield its URL and the parent folder of all buckets. Login: ``test``, ``testtest``."""
     port, buckets = free_port(), folder / "buckets"
     buckets.mkdir()
     login = ["--access", "test", "--secret", "testtest"]
@@ -48,7 +48,7 @@ def versitygw(folder: Path) -> Iterator[tuple[str, Path]]:
 
 @contextmanager
 def azurite(folder: Path) -> Iterator[str]:
-    """URL of its blobs; the account is `ACCOUNT`, and its key the emulator's own."""
+    """Start the server; yield the URL of its blobs. Account: `ACCOUNT` with the emulator's public key."""
     port = free_port()
     command = [
         *(str(_azurite()), "--blobHost", "127.0.0.1", "--blobPort", str(port), "--silent"),
@@ -59,7 +59,7 @@ def azurite(folder: Path) -> Iterator[str]:
 
 
 def make_container(url: str, name: str) -> None:
-    """A container in Azurite, for whose account the world knows the key.
+    """Create a container in Azurite, with the emulator's public key.
 
     https://learn.microsoft.com/en-us/rest/api/storageservices/authorize-with-shared-key.
     """

@@ -1,7 +1,7 @@
-"""A TCP proxy between reader and server that can do to a connection what networks do.
+"""A TCP proxy between reader and server that damages connections as networks do.
 
-It passes bytes on as they are until it is told to cut lines, to fall silent in the middle of a message, to
-delay, or to keep the server's side of a line open after the reader's side is gone (a machine that vanished).
+By default the proxy forwards all bytes. On request the proxy cuts lines, stops in the middle of a message,
+delays bytes, or keeps the server's side open after the reader's side ended, as when a machine vanishes.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _LINGER_NOT = struct.pack("ii", 1, 0)
 
 
 class Proxy:
-    """Listens on a free port of 127.0.0.1 for one server; a context manager.
+    """A listener on a free port of 127.0.0.1 for one server; a context manager.
 
     Attributes:
-        delay: seconds that every piece waits before it is passed on.
-        refusing: new connections are closed at once.
-        leave_open: the end of a reader's side is not passed on to the server.
+        delay: seconds that each piece waits before the proxy forwards it.
+        refusing: whether the proxy closes new connections immediately.
+        leave_open: whether the server's side stays open after the reader's side ended.
     """
 
     def __init__(self, port: int) -> None:
@@ -38,18 +38,18 @@ class Proxy:
         self.leave_open = False
 
     def dsn(self, server_dsn: str) -> str:
-        """The same DSN, by way of the proxy."""
+        """Return the server's DSN with the proxy's address."""
         values = conninfo_to_dict(server_dsn)
         return make_conninfo("", **{**values, "host": "127.0.0.1", "port": str(self.port)})
 
     def stall(self, after: int = 0) -> None:
-        """Pass `after` more bytes of the server on each line that is open now, then nothing, either way."""
+        """Forward `after` more bytes from the server on each open line, then nothing in either direction."""
         with self._lock:
             for line in self._lines:
                 line.budget = after
 
     def cut(self) -> None:
-        """Break every line that is open now, without a goodbye."""
+        """Reset every open line without an orderly close."""
         with self._lock:
             lines, self._lines = self._lines, []
         for line in lines:
@@ -84,7 +84,7 @@ class Proxy:
 
 
 class _Line:
-    """One connection: a socket to either side, and a thread for either direction."""
+    """A connection: a socket to each side, and a thread for each direction."""
 
     def __init__(self, proxy: Proxy, reader: socket.socket, server: socket.socket) -> None:
         self._proxy = proxy

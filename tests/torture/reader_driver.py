@@ -1,6 +1,7 @@
 """A reader that kills its process at a named point: `python -m tests.torture.reader_driver JSON`.
 
-The JSON names dsn, slot, lake and, where it shall die, point and the how-manieth time that it is reached.
+The JSON names dsn, slot and lake. Optionally the JSON names the point of the kill, and how often the reader
+must reach the point.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from deltasmelt.bronze.reader.recovery import start_over  # noqa: E402
 
 
 class Killer:
-    """Sends SIGKILL to its own process when a point is reached for the n-th time."""
+    """A callback that sends SIGKILL to this process when a point is reached for the n-th time."""
 
     def __init__(self, point: str | None, times: int) -> None:
         self._point = point

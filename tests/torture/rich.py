@@ -1,4 +1,4 @@
-"""A database of every kind of type, relation and change, and what else is too much to be written out."""
+"""A database with every kind of type, relation and change, and schemas too large to write by hand."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 
 _TEXT: Final = Path(__file__).with_name("rich_schema.sql")
 COLUMNS: Final = 1600
-"""The most that PostgreSQL lets a table have."""
+"""The maximum number of columns of a PostgreSQL table."""
 MANY: Final = 200
 
 
 def sections() -> dict[str, tuple[str, list[str]]]:
-    """By name: how a section begins, and its transactions."""
+    """Return each section by name: the schema, then the transactions."""
     found = {}
     for section in _TEXT.read_text().split("=== ")[1:]:
         name, _, text = section.partition("\n")
@@ -22,7 +22,7 @@ def sections() -> dict[str, tuple[str, list[str]]]:
 
 
 def wide() -> tuple[str, list[str]]:
-    """A table of as many columns as there may be."""
+    """Return a table with the maximum number of columns, and its changes."""
     columns = [f"c{number} {_KINDS[number % len(_KINDS)]}" for number in range(1, COLUMNS)]
     schema = (
         f"CREATE TABLE wide (id int PRIMARY KEY, {', '.join(columns)}); INSERT INTO wide (id) VALUES (1); "
@@ -42,7 +42,7 @@ _KINDS: Final = ("int2", "bool", "text", "int4")
 
 
 def many(tables: int = MANY) -> tuple[str, list[str]]:
-    """Tables that are made, changed and dropped, half of them at once."""
+    """Return tables created in one statement, and changes of all of them; some are dropped or recreated."""
     made = [_made(f"many_{number}") for number in range(tables)]
     changes = []
     for number in range(tables):

@@ -1,9 +1,9 @@
-"""Faults behind the doors of what runs on Spark: its statements, and the control tables.
+"""Faults in the calls of the code that runs on Spark: its statements, and the control tables.
 
-A cycle, an upkeep or a rebuild touches the world by statements (each is a commit of its own, or reads) and by
-the methods of `ControlTables`. One run without faults counts these calls; then a call, chosen by its number,
-fails before its effect or after it. Either the same objects go on, as a continuous run does after an error
-that may pass, or new ones, as after a kill.
+A cycle, a maintenance or a rebuild affects the world by two kinds of calls: statements, each a read or a
+commit, and the methods of `ControlTables`. A run without faults counts these calls. In each later run one
+call, chosen by its number, fails before or after its effect. Then the work continues, either with equal
+objects, as a continuous run continues after a temporary error, or with new objects, as after a kill.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ KINDS: Final = ("before", "after")
 
 
 class FaultError(RuntimeError):
-    """What a store or a network says when it fails. No rule of ours knows it."""
+    """An error of a store or a network that deltasmelt's rules do not know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One fault.
+    """A fault.
 
     Attributes:
-        call: number of the call, from 0.
-        kind: ``before`` or ``after`` its effect.
-        restart: a new process goes on, not the same objects.
+        call: number of the failing call, from 0.
+        kind: ``before`` or ``after`` the effect of the call.
+        restart: whether new objects continue, as in a new process.
     """
 
     call: int
@@ -58,7 +58,7 @@ class Case:
 
 
 def cases(calls: int, number: int, seed: int) -> list[Case]:
-    """A sample of all cases, or all where there are no more, in the order of their calls."""
+    """Return a random sample of all cases, or all cases if fewer, in the order of their calls."""
     every = [Case(*one) for one in itertools.product(range(calls), KINDS, (False, True))]
     chosen = every if number >= len(every) else random.Random(seed).sample(every, number)
     return sorted(chosen, key=lambda case: case.call)
@@ -66,11 +66,11 @@ def cases(calls: int, number: int, seed: int) -> list[Case]:
 
 @dataclass
 class Doors:
-    """Counts the calls of a block, and fails one of them.
+    """A counter of the calls of a block that makes one call fail.
 
     Attributes:
-        names: of the calls so far, in their order.
-        hit: the call that failed.
+        names: names of the calls so far, in order.
+        hit: name of the call that failed.
     """
 
     case: Case | None = None
@@ -80,7 +80,7 @@ class Doors:
 
     @contextmanager
     def open(self) -> Iterator[Doors]:
-        """Within the block every call passes here."""
+        """Count every call within the block."""
         with ExitStack() as stack:
             owners: list[tuple[type, str]] = [(SparkSession, "sql")]
             owners += [(ControlTables, name) for name in CONTROL]
@@ -107,12 +107,12 @@ class Doors:
 
 @dataclass
 class Tried:
-    """What is tried under faults.
+    """Work that is tried under faults.
 
     Attributes:
-        prepare: makes work, without faults.
-        run: does it; may raise what a fault made it raise.
-        recover: goes on without faults, and checks; is told whether as a new process.
+        prepare: creates work, without faults.
+        run: does the work; may raise the error of a fault.
+        recover: continues without faults and checks; the argument says whether in a new process.
     """
 
     prepare: Callable[[], None]
@@ -121,7 +121,7 @@ class Tried:
 
 
 def enumerate_faults(tried: Tried, *, number: int, seed: int) -> list[str]:
-    """Run once without a fault, then once for each case of a sample; returns what went wrong."""
+    """Run once without a fault, then once for each case of a sample; return the failures."""
     tried.prepare()
     with Doors().open() as doors:
         tried.run()

@@ -1,8 +1,8 @@
-"""A cluster is used as one: the whole pipeline on two executors, one of which is killed at work.
+"""The pipeline uses a cluster as a cluster: the whole pipeline on two executors, with one executor killed.
 
-Two clusters of this machine: ``local-cluster``, which Spark itself uses for its tests, and a standalone
-master with two workers. Executors are processes of their own. So whatever holds only where tasks run beside
-the driver (a file in its temporary folder, a class on its class path alone) fails here.
+Two clusters run on this machine: ``local-cluster``, which Spark uses for tests, and a standalone master with
+two workers. Executors are separate processes. So code fails here if it needs tasks in the driver's process: a
+file in the driver's temporary folder, a class on the driver's class path alone.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ CELLS = {
     "customer": "concat_ws('|', id, name, note)",
     "purchase": "concat_ws('|', id, customer_id, amount)",
 }
-"""What of each table is compared, in words of both PostgreSQL and Spark."""
+"""The compared expression of each table, valid in both PostgreSQL and Spark."""
 
 LARGE = 20_000
-"""Records from which a stage counts as large, as in `silver.spark.tuning.SMALL`."""
+"""Number of records from which a stage counts as large, as in `silver.spark.tuning.SMALL`."""
 
 _DRIVER_BYTES = 10 * 2**20
-"""Most bytes that one task may send to the driver: what Spark itself broadcasts, and no table."""
+"""Maximum bytes that a task may send to the driver: enough for Spark's broadcasts, not for a table."""
 
 
 def fingerprint_there(dsn: str, table: str, cells: str) -> list[str]:
-    """Number of rows and sum of their hashes at the source."""
+    """Return the number of rows at the source and the sum of their hashes."""
     query = (
         f"SELECT count(*)::text, sum(('x' || substr(md5({cells}), 1, 8))::bit(32)::bigint)::text FROM {table}"
     )
@@ -76,7 +76,7 @@ def fingerprint_there(dsn: str, table: str, cells: str) -> list[str]:
 
 
 def fingerprint_here(pipeline: Path, table: str, cells: str) -> list[str]:
-    """The same of silver."""
+    """Return the number of rows in silver and the sum of their hashes."""
     number = f"CAST(conv(substr(md5({cells}), 1, 8), 16, 10) AS BIGINT)"
     query = f"SELECT CAST(count(*) AS STRING) AS n, CAST(sum({number}) AS STRING) AS h FROM silver.{table}"
     with Command("sql", pipeline, query, "--output", "json", folder=pipeline.parent) as asked:
@@ -97,7 +97,7 @@ def master(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def pipeline(database: str, master: str, tmp_path: Path) -> Path:
-    """A pipeline over large tables whose Spark is the cluster, and writes an event log."""
+    """Create a pipeline over large tables that runs on the cluster and writes an event log."""
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(SCHEMA.encode())
     (tmp_path / "events").mkdir()
@@ -119,7 +119,7 @@ def pipeline(database: str, master: str, tmp_path: Path) -> Path:
 
 
 def at_work(run: Command, events: Path, word: str, before: int) -> bool:
-    """Whether executors run a stage of the statement; fails where the run ended without one."""
+    """Check whether executors run a stage of the statement; fail if the run ended earlier."""
     assert run.process.poll() is None, run.text()
     return stages_begun(events, word) > before and bool(executors())
 

@@ -1,4 +1,4 @@
-"""A primary that dies under load, and the standby that is promoted in its place, with the slot it kept."""
+"""A primary that dies under load, and the promoted standby with the slot that the standby kept."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def primary() -> Iterator[EmbeddedServer]:
 
 @pytest.fixture
 def standby(primary: EmbeddedServer) -> Iterator[EmbeddedServer]:
-    """A standby of the primary, not started yet, which will keep its failover slots.
+    """Create a standby of the primary that will copy its failover slots; do not start the standby yet.
 
-    One that is started before there are any looks for them ever more rarely.
+    A standby that starts before the slots exist polls for them more and more rarely.
     """
     server = EmbeddedServer(version=18, settings=STANDBY_SETTINGS)
     owner = server.data.stat()
@@ -63,14 +63,14 @@ def standby(primary: EmbeddedServer) -> Iterator[EmbeddedServer]:
 
 
 def kept(standby: EmbeddedServer, slot: str) -> bool:
-    """Whether the standby has a copy of the slot that would survive its promotion."""
+    """Check whether the standby has a copy of the slot that survives a promotion."""
     query = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s AND synced AND NOT temporary"
     with psycopg.connect(standby.dsn()) as connection:
         return connection.execute(query, [slot]).fetchone() == (1,)
 
 
 def insert_until_the_end(source: SourceSettings) -> None:
-    """One transaction after the other, until the server is gone."""
+    """Insert in single transactions until the server is down."""
     with session(source) as connection:
         for number in range(1_000_000, 2_000_000):
             try:

@@ -1,4 +1,4 @@
-"""The wheel as a user installs it: a bare environment, no source tree near, from `--help` to the demo."""
+"""The wheel as a user installs it: a bare environment without the source tree, from `--help` to the demo."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ pytestmark = [pytest.mark.torture, pytest.mark.spark, pytest.mark.postgres, pyte
 
 
 def run(*words: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program in a folder, with nothing that would lead it to the source tree."""
+    """Run a program in a folder, with no variable that leads to the source tree.
+
+    A project with packages named as deltasmelt's own packages comes first on the path.
+    """
     ours = ("PYTHONPATH", "VIRTUAL_ENV", "SMELT_DEBUG", "PGHOST", "PGDATABASE", "PGSERVICE")
     environment = {name: value for name, value in os.environ.items() if name not in ours}
     for name in ("bronze", "silver", "gold", "pipelines"):  # a project of somebody's, first on the path
@@ -35,7 +38,7 @@ def run(*words: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def done(*words: str | Path, folder: Path) -> str:
-    """What a program printed that succeeded."""
+    """Return the output of a program that must succeed."""
     ended = run(*words, folder=folder)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout + ended.stderr
@@ -43,7 +46,7 @@ def done(*words: str | Path, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `bin` folder of a new environment into which the wheel alone was installed, without extras."""
+    """Install the wheel alone, without extras, into a new environment; return its `bin` folder."""
     folder = tmp_path_factory.mktemp("bare")
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
     subprocess.run(command, check=True, capture_output=True)
@@ -53,7 +56,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def install(bare: Path, *what: str) -> None:
-    """Install with pip's rules, at the versions that the lock names."""
+    """Install by pip's rules, at the locked versions."""
     lock = (ROOT / "requirements.lock").read_text()
     versions = re.findall(r"^([\w.-]+==[^\s;\\]+)(.*?)\\?$", lock, re.MULTILINE)
     constraints = bare.parent / "constraints.txt"

@@ -1,4 +1,4 @@
-"""Faults between reader and server that heal: broken, silent and slow lines, and sessions that end."""
+"""Temporary faults between reader and server: broken, silent and slow lines, and ended sessions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ITEMS = "CREATE TABLE items (id int PRIMARY KEY, note text)"
 
 @pytest.fixture
 def source(database: str) -> SourceSettings:
-    """The server itself: what the application uses."""
+    """Return the direct connection to the server, as applications use."""
     return source_of(database)
 
 
@@ -56,7 +56,7 @@ def proxy(source: SourceSettings) -> Iterator[Proxy]:
 
 
 def through(proxy: Proxy, source: SourceSettings) -> SourceSettings:
-    """The same source, by way of the proxy."""
+    """Return the source behind the proxy."""
     assert source.dsn is not None
     return source_of(proxy.dsn(source.dsn.get_secret_value()), timing=source.timing, slot=source.slot)
 
@@ -100,7 +100,10 @@ def errors_ever(lake_path: str) -> set[str]:
 
 
 def assert_healed(source: SourceSettings, lake_path: str, *codes: str) -> None:
-    """Nothing missing, nothing twice, the fault was said, by one of the codes given, and is closed."""
+    """Check that no change is missing or duplicated, and that the fault was recorded and closed.
+
+    Only the passed codes may occur, and at least one of them must.
+    """
     read_all(source, lake_path)
     assert ControlTables(Lake(lake_path)).open_errors() == []
     said = errors_ever(lake_path)
@@ -269,7 +272,7 @@ def test_an_idle_database_beside_a_busy_one_lets_the_slot_advance(
 
 
 def killed_in_mid_air(source: SourceSettings, proxy: Proxy, lake_path: str) -> None:
-    """A reader on a machine that vanishes: its side of the line ends, the server's does not."""
+    """Leave a session as a vanished machine does: its line is silent, and the server's side stays open."""
     proxy.leave_open = True
     with Running(through(proxy, source), lake_path) as running:
         insert(source)

@@ -1,8 +1,8 @@
-"""PostgreSQL's own regression tests run against a source while its pipeline runs; then all is compared.
+"""PostgreSQL's own regression tests run on a source while its pipeline runs; then all tables are compared.
 
-They are not part of this tree: the environment variable PG_SRC names a source tree of PostgreSQL of the
-server's version. What the files print is of no interest here, and many a statement of theirs fails; every
-table that they leave must be in silver as it is, or have an error that says why it is not.
+The environment variable PG_SRC names a source tree of PostgreSQL of the server's version, which holds the
+tests. The test ignores their output, and many of their statements fail. Every table that remains must equal
+its silver table, or have an error with the reason.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _LEFT_OUT: Final = {
     "opr_sanity",
     "sanity_check",
 }
-"""Files that leave no table, or want what a server alone in a folder has not."""
+"""Files that leave no table, or need features that a server in a single folder lacks."""
 _SECONDS: Final = 600
 _UNKNOWN: Final = {"table-failed"}
-"""Codes of errors that no rule knows: each is a defect."""
+"""Codes of errors without a specific rule: each occurrence is a defect."""
 
 pytestmark = [
     pytest.mark.torture,
@@ -54,7 +54,7 @@ pytestmark = [
 
 
 def files(regress: Path) -> Iterator[Path]:
-    """The tests in the order of their schedule."""
+    """Return the tests in the order of their schedule."""
     for line in (regress / "parallel_schedule").read_text().splitlines():
         for name in line.removeprefix("test:").split() if line.startswith("test:") else ():
             if name not in _LEFT_OUT and (regress / "sql" / f"{name}.sql").is_file():
@@ -62,7 +62,7 @@ def files(regress: Path) -> Iterator[Path]:
 
 
 def play(psql: str, dsn: str, file: Path, regress: Path) -> None:
-    """One file; its statements end after a minute each, its errors are its own."""
+    """Run one file and ignore its errors; each statement may run for a minute."""
     subprocess.run(
         [psql, "-X", "-q", "-d", dsn, "-f", str(file)],
         env={

@@ -1,4 +1,4 @@
-"""Publications that are altered, emptied or dropped: what was not published is noticed and taken again."""
+"""Altered, emptied or dropped publications: the reader detects unpublished changes and copies again."""
 
 from __future__ import annotations
 

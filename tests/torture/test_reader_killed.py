@@ -1,6 +1,6 @@
 """kill -9 of the reader between each pair of steps.
 
-Then a restart; then nothing is missing and nothing is there twice.
+After a restart no change is missing or duplicated.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SCHEMA = (
     "INSERT INTO entries (account, amount) SELECT 1 + i % 1500, i FROM generate_series(1, 1500) i",
 )
 POINTS = [("snapshot-parts-written", 1), ("open-transaction-written", 1), ("committed", 4)]
-"""In a copy, within a transaction, and after a commit that the slot was not told of."""
+"""Points in a copy, within a transaction, and between a commit and its confirmation to the slot."""
 
 MORE_POINTS = [
     ("slot-ready", 1),
@@ -60,7 +60,7 @@ MORE_POINTS = [
 class Workload:
     """Changes of every kind from one thread, until the block ends.
 
-    Commits, rollbacks, one large transaction now and then.
+    Commits, rollbacks, and from time to time a large transaction.
     """
 
     def __init__(self, source: SourceSettings, seed: int) -> None:
@@ -123,7 +123,7 @@ def start_reader(source: SourceSettings, lake_path: str, **more: Any) -> subproc
 
 
 def ending(reader: subprocess.Popen[bytes]) -> int:
-    """Its exit code; a reader that hangs is ended, and fails the test."""
+    """Return the reader's exit code; kill a reader that hangs, and fail the test."""
     try:
         return reader.wait(60)
     finally:

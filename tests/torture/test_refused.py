@@ -1,4 +1,4 @@
-"""A server that refuses a reader it let in before, and a lake that cannot be written for a while."""
+"""A server that refuses a reader after earlier logins, and a lake that is temporarily not writable."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ END = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE a
 
 @pytest.fixture
 def admin(own_server: EmbeddedServer) -> SourceSettings:
-    """An administrator, on a server that asks the role `smelt` for its password."""
+    """Return an administrator's source on a server that requires a password from the role `smelt`."""
     admin = source_of(own_server.dsn(), slot="smelt_refused")
     execute(
         admin,
@@ -103,7 +103,7 @@ def test_a_password_that_is_wrong_from_the_start_is_not_waited_for(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 24 MB."""
+    """Mount a file system of 24 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = shutil.which("mount")

@@ -1,7 +1,7 @@
-"""Every pair of types that `ALTER TABLE … ALTER COLUMN … TYPE` takes without USING, through a pipeline.
+"""Every pair of types that `ALTER TABLE … ALTER COLUMN … TYPE` accepts without USING, through a pipeline.
 
-One table for each type, one column in it for each type that it is altered to; all of them altered while no
-reader runs, then carried at once, and compared value for value.
+Each type has a table, with a column for each type after the change. The test alters all columns while no
+reader runs, carries all changes at once, and compares value by value.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def test_every_retype_ends_with_silver_as_the_source(
 
 
 def one_of_each_class(types: Mapping[str, PgType], taken: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Pairs that differ in what silver reads before and after, and in whether a copy is asked for."""
+    """Return one pair per class: pairs differ in silver's type before or after, or in the need for a copy."""
     found: dict[str, list[str]] = {}
     seen = set()
     for before, afters in taken.items():
@@ -70,7 +70,7 @@ def one_of_each_class(types: Mapping[str, PgType], taken: Mapping[str, list[str]
 
 
 def make(flow: Flow, name: str, before: str, values: Mapping[str, Sequence[str]]) -> None:
-    """The table of a type, its rows holding what can be altered."""
+    """Create the table of a type, with rows of values that the changes accept."""
     names = ", ".join(f"{sql_name(after)} {before}" for after in values)
     flow.connection.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, {names})".encode())
     flow.connection.execute(f"COMMENT ON TABLE {name} IS {sql.quote(before)}".encode())
@@ -81,7 +81,7 @@ def make(flow: Flow, name: str, before: str, values: Mapping[str, Sequence[str]]
 
 
 def alter(flow: Flow, name: str, values: Mapping[str, Sequence[str]]) -> None:
-    """All of its columns, and a row after it."""
+    """Alter all columns of the table, then insert a row."""
     actions = ", ".join(f"ALTER {sql_name(after)} TYPE {after}" for after in values)
     flow.connection.execute(f"ALTER TABLE {name} {actions}".encode())
     listed = ", ".join(map(sql_name, values))

@@ -1,4 +1,4 @@
-"""Every kind of type, relation and change of PostgreSQL, played while a reader runs; compared by content."""
+"""Every kind of type, relation and change of PostgreSQL while a reader runs; contents are compared."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A sample database in two gigabytes: every array that its foreign keys suggest, built and changed.
 
-Each store and each member of its staff holds 8,000 rentals and payments, each with what it points at. That
-ended the JVM when it changed, because all documents were assembled side by side whatever their size.
+Each store and each member of its staff has 8,000 rentals and payments, each with its referenced rows. Changes
+to such documents once ended the JVM, because gold assembled all documents in parallel whatever their size.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.torture, pytest.mark.spark, pytest.mark.timeout(3000)]
 
 @pytest.fixture
 def rentals(database: str, tmp_path: Path) -> Path:
-    """A pipeline over the sample, with documents as they are drafted where nothing is known of sizes."""
+    """Create a pipeline over the sample, with the documents drafted without knowledge of table sizes."""
     play(database, "rentals.sql")
     file = tmp_path / "pipeline.yml"
     run_init(Output(), dsn=database, out=file)

@@ -1,4 +1,4 @@
-"""A process of silver is killed at the points where a test may also end a cycle from inside."""
+"""A silver process is killed at the points where a test can also end a cycle from inside."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Faults that need a person: the slot is gone or moved, the server's history is another one.
+"""Faults that need a person: the slot is lost or moved, or the server's history is a different history.
 
-Each stops the reader with the missing range, the cause and the remedy; the remedy, one command, takes every
-table again, deletes included; killed at any point, it leaves the error of before or a complete request.
+Each fault stops the reader with the missing range, the cause and the remedy. The remedy is one command that
+copies every table again, deletes included. A kill at any point of the command leaves the earlier error or a
+complete request.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ BREAKS = {
 
 
 def stopped(source: SourceSettings, lake_path: str) -> DefiniteError:
-    """The error that stops a reader, recorded as it is raised."""
+    """Return the error that stops a reader; the recorded error must have its code and remedy."""
     with pytest.raises(DefiniteError) as caught:
         read_all(source, lake_path)
     [error] = ControlTables(Lake(lake_path)).open_errors()

@@ -1,4 +1,4 @@
-"""A call of silver, of gold, of their upkeep or of a rebuild fails: what follows makes it good."""
+"""A call of silver, gold, maintenance or a rebuild fails: the next run repairs the state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAMES = [[("id", INT), ("count", INT), (one, TEXT), (other, TEXT)] for one, othe
 
 
 class Varied(Stage):
-    """Two tables; each write is of another kind: changes, a TRUNCATE, a new copy, two names swapped."""
+    """Two tables with four kinds of writes in turn: changes, a TRUNCATE, a new copy, two swapped names."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         super().__init__(spark, path)
@@ -74,7 +74,7 @@ class Folding(Tried):
 
 
 def brought(silver: Silver, stage: KilledStage) -> Cut | None:
-    """The cut of all that was written; within three cycles."""
+    """Run at most three cycles until a cut holds all written changes; return the newest cut."""
     for _ in range(3):
         silver.cycle()
         latest: Cut | None = stage.control.latest_cut("silver")

@@ -1,4 +1,4 @@
-"""Spark's log file, which a pipeline that runs for months writes."""
+"""Spark's log file in a pipeline that runs for months."""
 
 from __future__ import annotations
 

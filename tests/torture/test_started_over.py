@@ -1,6 +1,6 @@
-"""A publication that is dropped: nothing since can be decoded, so the reader starts over by itself.
+"""A dropped publication: no later change can be decoded, so the reader starts over automatically.
 
-Whatever stops it on the way, the next start goes on with that.
+After an interruption at any point the next start continues to start over.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Days of a pipeline: what it keeps depends on the retention, and not on how long it has run."""
+"""Days of a pipeline: the amount of stored data depends on the retention and not on the pipeline's age."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ DAYS: Final = 30
 
 
 def older(world: World) -> None:
-    """Make all that the control tables say a day older."""
+    """Make all timestamps in the control tables a day older."""
     day = f"INTERVAL '{DAY} seconds'"
     for table, columns in (
         ("cuts", ("recorded_at", "built_from")),
@@ -65,7 +65,7 @@ def older(world: World) -> None:
 
 
 def kept(world: World) -> dict[str, int]:
-    """Count what is kept: what cuts pin, files, entries of logs, rows of control tables."""
+    """Count the stored data: versions that cuts pin, files, log entries, rows of control tables."""
     found = {}
     layers: tuple[Layer, ...] = ("silver", "gold")
     for layer in layers:
@@ -85,7 +85,7 @@ def kept(world: World) -> dict[str, int]:
 
 
 def turn(world: World, day: int, number: int) -> None:
-    """One of a day's two cycles; in the second a table is missing that the quiet document reads."""
+    """Run one of a day's two cycles; in the second cycle the quiet document's table is missing."""
     shop, order = world.shop, 1 + day % 5
     shop.put("orders", id=order, total=money(f"{day}.{number}0"))
     shop.put("order_items", order_id=order, line=1, sku=f"no number {day} {number}")
@@ -104,10 +104,10 @@ def turn(world: World, day: int, number: int) -> None:
 
 
 def test_nothing_grows_after_the_first_week(spark: SparkSession, tmp_path: Path) -> None:
-    """A busy document, a quiet one that cuts leave out at times, and one with an error all the time.
+    """A busy document, a quiet document that some cuts omit, and a document with a permanent error.
 
-    Each day has two cycles, and a table that is created for it and dropped on the next day. Cuts are kept for
-    two days.
+    Each day has two cycles, and a table that is created on this day and dropped on the next day. The
+    retention of cuts is two days.
     """
     shapes = {name: SHAPES[name] for name in ("public.orders", "public.order_items", "public.products")}
     world = World(spark, str(tmp_path / "lake"), [BUSY, QUIET], Model(shapes=shapes))

@@ -1,4 +1,4 @@
-"""Two small tables that the fault tests share, and what they must be like in the end."""
+"""Two small tables that the fault tests share, and the check of their final rows."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ SCHEMA = (
 
 
 def assert_whole(source: SourceSettings, lake_path: str) -> None:
-    """Nothing is missing and nothing is there twice."""
+    """Check that bronze equals the source: no change is missing or duplicated."""
     assert_each_change_once(bronze_rows(lake_path))
     assert_bronze_equals_source(source, lake_path, "public.items", "public.others")
