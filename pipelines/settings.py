@@ -31,8 +31,9 @@ from deltasmelt.bronze.config.sections import (
 from deltasmelt.bronze.config.validation import validate
 from deltasmelt.bronze.config.yaml_file import YamlFile, parse_yaml, read_yaml
 from deltasmelt.bronze.errors import ConfigurationError
-from deltasmelt.bronze.lake.location import Lake, local_folder, misread
-from deltasmelt.bronze.lake.stores import is_meant_for_store, refuse_wrong, register, scheme_of
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lake.place import Catalog, in_store, local_folder, misread, scheme_of
+from deltasmelt.bronze.lake.stores import is_meant_for_store, refuse_wrong
 from deltasmelt.gold.settings import GoldSettings
 from deltasmelt.pipelines.databricks_secrets import secret
 from deltasmelt.pipelines.secret_variables import remember
@@ -120,6 +121,7 @@ class Pipeline(Section):
 
     _path: Path = PrivateAttr(default=Path("pipeline.yml"))
     _text: str = PrivateAttr(default="")
+    _lake: Lake | None = PrivateAttr(default=None)
 
     @field_validator("spark")
     @classmethod
@@ -145,15 +147,23 @@ class Pipeline(Section):
         return self._path.parent
 
     def lake_address(self) -> Lake:
-        """Where the tables lie."""
-        path = self.lake.path
+        """Return the lake, the same at each call: its place holds the options, or the session."""
+        if self._lake is None:
+            self._lake = self._made_lake()
+        return self._lake
+
+    def _made_lake(self) -> Lake:
+        path, lease = self.lake.path, self.lake.lease
         if path is None:
-            return Lake(catalog=self.lake.catalog)
+            catalog = str(self.lake.catalog)
+            given = "lease" in self.lake.model_fields_set
+            return Lake(catalog=catalog, known=Catalog(catalog, lease) if given else Catalog(catalog))
         folder = local_folder(path)
-        if folder is None:
-            scheme, _, rest = path.rstrip("/").partition("://")
-            return Lake(path=f"{scheme.lower()}://{rest}")
-        return Lake(path=str((self.folder / folder.expanduser()).resolve()))
+        if folder is not None:
+            return Lake(path=str((self.folder / folder.expanduser()).resolve()))
+        scheme, _, rest = path.rstrip("/").partition("://")
+        options = {name: value.get_secret_value() for name, value in self.lake.options.items()}
+        return Lake(path=in_store(f"{scheme.lower()}://{rest}", options, lease=lease))
 
     def document_files(self) -> list[Path]:
         """Files that `gold.documents` selects, sorted, each once.
@@ -295,7 +305,7 @@ def _refuse_executors(pipeline: Pipeline, yaml: YamlFile) -> None:
 
 
 def _enter_store(pipeline: Pipeline, yaml: YamlFile) -> None:
-    """Refuse a lake in a store that is not known; let `deltalake` and Spark into the one that is."""
+    """Refuse a lake in a store that is not known, and options that do not fit the lake."""
     path = pipeline.lake_address().path
     options = {name: value.get_secret_value() for name, value in pipeline.lake.options.items()}
     if path is None:
@@ -306,8 +316,6 @@ def _enter_store(pipeline: Pipeline, yaml: YamlFile) -> None:
                 where=yaml.where(("lake", "options")),
                 remedy="remove lake.options: Spark's own settings, or the catalog, let it into the store",
             )
-        if "lease" in pipeline.lake.model_fields_set:
-            register(pipeline.lake_address().root, {}, lease=pipeline.lake.lease)
         return
     try:
         if is_meant_for_store(str(pipeline.lake.path)):
@@ -326,8 +334,6 @@ def _enter_store(pipeline: Pipeline, yaml: YamlFile) -> None:
             where=yaml.where(wrong),
             remedy="correct lake.path or lake.options",
         ) from None
-    if scheme_of(path) is not None:
-        register(path, options, lease=pipeline.lake.lease)
 
 
 def _has_key_without_token(options: dict[str, str]) -> bool:

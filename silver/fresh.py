@@ -33,7 +33,8 @@ from typing import TYPE_CHECKING, Final
 from deltasmelt.bronze.errors import DefiniteError, TableError
 from deltasmelt.bronze.lake import objects
 from deltasmelt.bronze.lake.delta import location, open_existing, refresh
-from deltasmelt.bronze.lake.location import Lake, local_folder
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lake.place import local_folder
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.gaps import is_whole
 from deltasmelt.bronze.store.position import position_of
@@ -362,7 +363,7 @@ class FreshTables:
                 code="table-failed",
                 remedy="ask again after silver's next cycle, or without --fresh",
             )
-        return Lake(path=f"{self._lake.path}/{_SCRATCH}/{uuid.uuid4().hex}")
+        return self._lake.below(f"{_SCRATCH}/{uuid.uuid4().hex}")
 
 
 def _frontier(bronze: DeltaTable) -> tuple[Lsn, datetime | None]:
@@ -387,11 +388,11 @@ def _each(steps: Sequence[Step], carry: Callable[[Step], object]) -> None:
 
 
 def _remove(scratch: Lake) -> None:
-    folder = local_folder(str(scratch.path))
+    folder = local_folder(scratch.root)
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
     else:
-        objects.discard(str(scratch.path))
+        objects.discard(scratch.root)
 
 
 def _columns(table: SilverTable, stored: Stored | None) -> dict[str, str]:

@@ -35,9 +35,9 @@ from deltasmelt.bronze.lake.catalog.sql import make_schema
 from deltasmelt.bronze.lake.client import DeltaError
 from deltasmelt.bronze.lake.delta import checkpoint_interval, location, open_existing
 from deltasmelt.bronze.lake.leases import still_writing
-from deltasmelt.bronze.lake.location import Lake, is_named
 from deltasmelt.bronze.lake.parquet import file_system
-from deltasmelt.bronze.lake.scratch import NUMBERED, remove_left, scratch_of
+from deltasmelt.bronze.lake.place import is_named
+from deltasmelt.bronze.lake.scratch import NUMBERED, remove_left
 from deltasmelt.bronze.lake.scratch import remove as remove_named
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.contract import CHANGES
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from deltasmelt.bronze.lake.location import Lake
     from deltasmelt.bronze.shapes import Relation
     from deltasmelt.silver.run.stored import Stored
     from deltasmelt.silver.schema.catalog import SilverTable
@@ -144,9 +145,9 @@ def rebuild(
 def _scratch(lake: Lake) -> Iterator[Lake]:
     """Where a table is derived; under a new name each time, as Spark remembers what was at a path."""
     if lake.path is not None:
-        yield Lake(path=f"{lake.path}/{SCRATCH}/{uuid.uuid4().hex}")
+        yield lake.below(f"{SCRATCH}/{uuid.uuid4().hex}")
         return
-    scratch = scratch_of(lake, _PURPOSE + uuid.uuid4().hex[:NUMBERED])
+    scratch = lake.scratch_for(_PURPOSE + uuid.uuid4().hex[:NUMBERED])
     try:
         yield scratch
     finally:
@@ -160,9 +161,9 @@ def remove_scratch(lake: Lake) -> None:
         remove_left(lake, _PURPOSE)
         return
     if lake.in_store:
-        objects.discard(f"{lake.path}/{SCRATCH}")
+        objects.discard(lake.root / SCRATCH)
         return
-    system = file_system(str(lake.path))
+    system = file_system(lake.root)
     if system.get_file_info(SCRATCH).type != FileType.NotFound:
         system.delete_dir(SCRATCH)
 

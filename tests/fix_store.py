@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deltasmelt.bronze.lake.stores import register
+from deltasmelt.bronze.lake.place import Location, in_store
 from tests.object_store import object_store
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ def store(store_of_all: ObjectStore) -> Iterator[ObjectStore]:
 
 
 @pytest.fixture
-def place(store: ObjectStore) -> str:
-    """Return a registered location in the store that no other test uses."""
-    location = f"s3://lake/{next(_places)}/place"
-    register(location, store.options())
-    return location
+def place(store: ObjectStore) -> Location:
+    """Return a location in the store that no other test uses, with the server's options."""
+    return in_store(f"s3://lake/{next(_places)}/place", store.options())

@@ -21,6 +21,7 @@ from obstore.exceptions import BaseError, NotSupportedError
 from deltasmelt.bronze.checks.finding import Finding
 from deltasmelt.bronze.lake import objects
 from deltasmelt.bronze.lake.failures import store_error, words_of
+from deltasmelt.bronze.lake.place import Location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,7 @@ _NOT_SERVED: Final = re.compile("501 Not Implemented|NotImplemented")
 def probe_store(root: str) -> list[Finding]:
     """Return the reasons why no process can write a lake at this place of an object store; empty if none.
 
-    `root` is the location of the lake, whose options are registered. The probe leaves no object behind.
+    `root` is the location of the lake. The probe leaves no object behind.
     """
     findings: list[Finding] = []
     place = f"{FOLDER}/{uuid.uuid4().hex}"
@@ -51,7 +52,7 @@ def probe_store(root: str) -> list[Finding]:
     except (OSError, BaseError) as error:
         findings.append(Finding.of(store_error(error, root, doing)))
         if doing in {"written", "read"}:
-            objects.discard(f"{root}/{place}")
+            objects.discard(Location(root) / place)
     return findings
 
 

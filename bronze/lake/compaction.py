@@ -50,8 +50,8 @@ from deltasmelt.bronze.lake.catalog.table import CatalogTable
 from deltasmelt.bronze.lake.client import AddAction, CommitFailedError, RemoveAction, Transaction
 from deltasmelt.bronze.lake.delta import nothing_besides, sorted_by
 from deltasmelt.bronze.lake.durability import flush_after
-from deltasmelt.bronze.lake.location import is_named
 from deltasmelt.bronze.lake.parquet import HELD_BYTES, PartWriter, delete_files, file_system, open_whole
+from deltasmelt.bronze.lake.place import is_named
 from deltasmelt.bronze.lake.transactions import transaction_version
 
 if TYPE_CHECKING:

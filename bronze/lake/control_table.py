@@ -22,8 +22,8 @@ from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import CommitFailedError
 from deltasmelt.bronze.lake.compaction import COMPACT_ABOVE, RETENTION, compact, conform, rewrite, tidy
 from deltasmelt.bronze.lake.kept import SELDOM
-from deltasmelt.bronze.lake.location import is_named, local_folder
 from deltasmelt.bronze.lake.parquet import PartWriter
+from deltasmelt.bronze.lake.place import is_named, local_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

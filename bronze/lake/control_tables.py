@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.control import CUTS_SCHEMA, ERRORS_SCHEMA, RUNS_SCHEMA, Cut, Named, OpenError, Run
 from deltasmelt.bronze.lake.control_table import ControlTable
-from deltasmelt.bronze.lake.stores import without_keys
+from deltasmelt.bronze.lake.place import without_keys
 from deltasmelt.bronze.lake.thinning import (
     beyond,
     closed_before,

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import pyarrow as pa
@@ -38,10 +39,9 @@ from deltasmelt.bronze.lake.catalog.sql import MADE_PROPERTY, require_ours
 from deltasmelt.bronze.lake.catalog.table import CatalogTable
 from deltasmelt.bronze.lake.client import CommitFailedError, DeltaError, TableNotFoundError
 from deltasmelt.bronze.lake.durability import entry_path
-from deltasmelt.bronze.lake.location import is_named, local_folder
 from deltasmelt.bronze.lake.named_files import append_written
 from deltasmelt.bronze.lake.parquet import PartWriter, delete_files, open_whole
-from deltasmelt.bronze.lake.stores import options_of
+from deltasmelt.bronze.lake.place import is_named, local_folder, options_of
 from deltasmelt.bronze.lake.torn_log import ACTIONS_KEY, DERIVED, set_torn_aside
 from deltasmelt.bronze.lake.transactions import expect_marks
 
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from deltasmelt.bronze.lake.client import AddAction, RemoveAction, Transaction
     from deltasmelt.bronze.lake.location import Lake, Layer
+    from deltasmelt.bronze.lake.place import Location
 
 
 def history(table: DeltaTable, limit: int) -> list[dict[str, Any]]:
@@ -105,7 +106,7 @@ def nothing_besides() -> PostCommitHookProperties:
     return PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
-def location(lake: Lake, layer: Layer, name: str) -> str:
+def location(lake: Lake, layer: Layer, name: str) -> Location:
     """Where a table is found by whoever opens it (`open_table`)."""
     return lake.uri(layer, name)
 
@@ -157,11 +158,28 @@ def open_at(uri: str, version: int | None) -> DeltaTable:
     def opened() -> DeltaTable:
         if is_named(uri):
             return cast("DeltaTable", CatalogTable(uri, version))
-        from deltalake import DeltaTable  # noqa: PLC0415 - a lake in a catalog needs none
-
-        return DeltaTable(uri, version, storage_options=options_of(uri))
+        return _handles()(uri, version, storage_options=options_of(uri))
 
     return perform(Effect.OPEN_TABLE, uri, opened)
+
+
+@cache
+def _handles() -> type[DeltaTable]:
+    from deltalake import DeltaTable  # noqa: PLC0415 - a lake in a catalog needs none
+
+    class Handle(DeltaTable):
+        """A handle that knows its table by the location it was opened at, with that location's place."""
+
+        def __init__(self, uri: str, version: int | None, storage_options: dict[str, str] | None) -> None:
+            super().__init__(uri, version, storage_options=storage_options)
+            self._location = uri
+
+        @property
+        def table_uri(self) -> str:
+            """The location; `deltalake` would write it anew, as plain text."""
+            return self._location
+
+    return Handle
 
 
 def open_or_create(

@@ -27,7 +27,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.effects import Effect, perform
-from deltasmelt.bronze.lake.location import local_folder
+from deltasmelt.bronze.lake.place import local_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

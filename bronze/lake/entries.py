@@ -63,7 +63,7 @@ def put_next(
     Raises:
         OSError: the store cannot be reached, or refuses. Whether the entry was put is not known then.
     """
-    uri = table.table_uri.rstrip("/")
+    uri = table.table_uri
     added = [action for action in actions if isinstance(action, AddAction) and _is_plain(action)]
     protocol, version = table.protocol(), table.version() if after is None else after
     if len(added) < len(actions) or protocol.min_reader_version > _READER:
@@ -81,7 +81,7 @@ def has_entry(uri: str, version: int) -> bool:
     Raises:
         OSError: the store cannot be reached, or refuses.
     """
-    return objects.exists(uri.rstrip("/"), _name(version))
+    return objects.exists(uri, _name(version))
 
 
 def read_entry(uri: str, version: int) -> bytes | None:
@@ -91,7 +91,7 @@ def read_entry(uri: str, version: int) -> bytes | None:
         OSError: the store cannot be reached, or refuses.
     """
     try:
-        return objects.read_whole(uri.rstrip("/"), _name(version))
+        return objects.read_whole(uri, _name(version))
     except FileNotFoundError as error:
         if lacks_bucket(error):
             raise

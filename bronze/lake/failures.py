@@ -24,8 +24,7 @@ from obstore.exceptions import BaseError
 
 from deltasmelt.bronze.errors import DefiniteError, SmeltError, TransientError
 from deltasmelt.bronze.lake.client import DeltaError
-from deltasmelt.bronze.lake.location import is_named
-from deltasmelt.bronze.lake.stores import scheme_of, without_keys
+from deltasmelt.bronze.lake.place import is_named, scheme_of, without_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,7 +29,7 @@ from urllib.parse import unquote
 
 from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.lake.durability import entry_path
-from deltasmelt.bronze.lake.location import local_folder
+from deltasmelt.bronze.lake.place import local_folder
 from deltasmelt.bronze.lake.torn_log import ACTIONS_KEY
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import DeltaError
-from deltasmelt.bronze.lake.location import is_named, local_folder
+from deltasmelt.bronze.lake.place import is_named, local_folder
 from deltasmelt.bronze.lake.transactions import expect_entry
 
 if TYPE_CHECKING:

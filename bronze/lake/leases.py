@@ -41,14 +41,12 @@ from typing import TYPE_CHECKING, Final
 
 from obstore.exceptions import BaseError
 
-from deltasmelt.bronze.config.timing import LEASE_SECONDS, LEASE_SECONDS_IN_CATALOGS
 from deltasmelt.bronze.errors import DefiniteError, SmeltError, TransientError
 from deltasmelt.bronze.lake import objects
 from deltasmelt.bronze.lake.catalog import lease_rows
 from deltasmelt.bronze.lake.failures import words_of
 from deltasmelt.bronze.lake.lease_objects import HOLDER, Pace, body_of, held_by, is_free, patience_of, said
-from deltasmelt.bronze.lake.location import is_named
-from deltasmelt.bronze.lake.stores import lease_of
+from deltasmelt.bronze.lake.place import is_named, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -200,10 +198,6 @@ def cells_of(root: str) -> CompareAndSwap:
     return lease_rows if is_named(root) else objects
 
 
-def _seconds(root: str) -> float:
-    return lease_of(root, LEASE_SECONDS_IN_CATALOGS if is_named(root) else LEASE_SECONDS)
-
-
 def object_of(name: str) -> str:
     """The name of a lease's object, below the lake."""
     return f"{FOLDER}/{name}.json"
@@ -304,7 +298,7 @@ def leased(
         TransientError: ``lake-unreachable``: the store cannot be reached, or refuses.
     """
     with _turn(root, name) if wait else nullcontext():
-        lease = _taken(root, name, command=command, wait=wait, pace=Pace(_seconds(root)), say=say)
+        lease = _taken(root, name, command=command, wait=wait, pace=Pace(place_of(root).lease), say=say)
         _held[root, name] = lease
         keeper = threading.Thread(target=lease.keep, name=f"smelt-lease-{name}", daemon=True)
         keeper.start()

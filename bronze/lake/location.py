@@ -28,11 +28,6 @@ would be too long otherwise. What follows ``-01`` is a digest of one that is too
 database in UTF-8 has any).
 
 Names and texts as Spark SQL writes them. Pure.
-
-Locations of a catalog's tables: ``catalog://main/silver/orders`` is the table ``main.silver.orders``.
-
-All that opens a table does so by a location. One of these says that the catalog alone knows where the files
-lie, so nobody takes it for a folder or a bucket.
 """
 
 from __future__ import annotations
@@ -40,10 +35,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import InitVar, dataclass, field
 from typing import Final, Literal, TypeAlias
-from urllib.parse import quote, unquote
+
+from deltasmelt.bronze.lake.place import (
+    Catalog,
+    Location,
+    Place,
+    Store,
+    parts_of,
+    place_of,
+    root_of,
+    scratch_name,
+)
 
 LONGEST: Final = 255
 """Bytes of a file's name that all usual file systems take."""
@@ -53,10 +57,6 @@ _DEVICES: Final = re.compile(r"con|prn|aux|nul|com[0-9]|lpt[0-9]")
 _WHOLE: Final = "-00"
 _DIGEST: Final = "-01"
 _ESCAPED: Final = re.compile(r"-(?:(-)|([a-z])|([0-9][0-9a-f]*)-)")
-_FILE: Final = re.compile(r"(?i:file):(?://(?i:localhost(?=/))?(?P<after>.*)|(?P<absolute>/.*))", re.DOTALL)
-_STORE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_MISREAD: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\[\]^|\\\x00-\x1f\x7f]")
-_MISREAD_IN_URL: Final = re.compile(r"[%?#\[\]^|\\\x00-\x1f\x7f]")
 
 
 def folder_name(name: str) -> str:
@@ -120,32 +120,6 @@ def _base32(text: bytes) -> str:
     return base64.b32encode(text).decode().rstrip("=").lower()
 
 
-def local_folder(location: str) -> Path | None:
-    """The folder of a location; None in an object store.
-
-    Args:
-        location: a path; or ``file:`` before a path that is percent-encoded, as `deltalake` says it of every
-            table (`DeltaTable.table_uri`) and Spark of a local one.
-    """
-    file = _FILE.fullmatch(location)
-    if file is not None:
-        return Path(unquote(file["after"] or file["absolute"] or ""))
-    return None if _STORE.match(location) else Path(location)
-
-
-def misread(location: str) -> str | None:
-    """The first part of a lake's location that does not mean itself to `deltalake`, or not the same to Spark.
-
-    `deltalake` 1.6 takes ``%20`` in a folder's name for a space, a backslash for a slash, and panics at some
-    others. In a URL it takes ``%``, ``?`` and ``#`` for what they are in one, and Spark does not.
-
-    Args:
-        location: an absolute path, or a URL of an object store.
-    """
-    found = (_MISREAD if local_folder(location) is not None else _MISREAD_IN_URL).search(location)
-    return None if found is None else found[0]
-
-
 def quoted(name: str) -> str:
     """An identifier in backticks."""
     return "`" + name.replace("`", "``") + "`"
@@ -158,47 +132,6 @@ def literal(text: str) -> str:
     """
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
     return f"'{escaped}'"
-
-
-SCHEME: Final = "catalog://"
-SCRATCH: Final = "deltasmelt_scratch"
-"""Schema of the tables that are there for a while."""
-
-
-def location_of(catalog: str, layer: str, name: str) -> str:
-    """The location that stands for a name."""
-    return "/".join((root_of(catalog), *(quote(part, safe="") for part in (layer, name))))
-
-
-def root_of(catalog: str) -> str:
-    """The location below which all tables of a catalog stand."""
-    return SCHEME + quote(catalog, safe="")
-
-
-def is_named(location: str) -> bool:
-    """Whether a location is a name in a catalog."""
-    return location.startswith(SCHEME)
-
-
-def parts_of(location: str) -> tuple[str, str, str]:
-    """Catalog, schema and name of a table.
-
-    Raises:
-        ValueError: the location is of another kind.
-    """
-    catalog, layer, name = map(unquote, location.removeprefix(SCHEME).split("/"))
-    return catalog, layer, name
-
-
-def scratch_name(purpose: str, layer: str, name: str) -> tuple[str, str]:
-    """Schema and name of a table that is there for a while (`bronze.lake.scratch`)."""
-    return SCRATCH, f"{purpose}_{layer}_{name}"
-
-
-def layer_of(location: str) -> str:
-    """The layer whose table it is, for a while or for good."""
-    _, schema, name = parts_of(location)
-    return name.split("_")[1] if schema == SCRATCH else schema
 
 
 def address_of(location: str) -> str:
@@ -216,22 +149,31 @@ class Lake:
     Attributes:
         path: absolute local path or object-store URL, without a trailing slash.
         catalog: a catalog of the Spark session.
-        scratch: in a catalog, what the tables are for a while and no part of the pipeline
-            (`bronze.lake.scratch`); None: its own.
+        scratch: in a catalog, the purpose of tables that exist for a while and are no part of the pipeline
+            (`bronze.lake.scratch`); None: the lake's own tables.
+        known: the place, where it is known already; None: the location is parsed.
+        place: how the tables are reached; every location of the lake carries it.
     """
 
     path: str | None = None
     catalog: str | None = None
     scratch: str | None = None
+    known: InitVar[Place | None] = None
+    place: Place = field(init=False, compare=False, repr=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, known: Place | None) -> None:
         if (self.path is None) == (self.catalog is None):
             raise ValueError("a lake has either a path or a catalog")
+        root = root_of(str(self.catalog)) if self.path is None else self.path
+        place = place_of(root) if known is None else known
+        object.__setattr__(self, "place", place)
+        if self.path is not None:
+            object.__setattr__(self, "path", Location(self.path, place))
 
     @property
     def in_store(self) -> bool:
         """Whether the lake lies in an object store."""
-        return self.path is not None and local_folder(self.path) is None
+        return isinstance(self.place, Store)
 
     @property
     def is_remote(self) -> bool:
@@ -239,23 +181,35 @@ class Lake:
         return self.path is None or self.in_store
 
     @property
-    def place(self) -> str:
+    def label(self) -> str:
         """What a person knows the lake by: its path, or the catalog's name."""
         return str(self.catalog) if self.path is None else self.path
 
     @property
-    def root(self) -> str:
+    def root(self) -> Location:
         """The location below which the tables lie; in a catalog it stands for the name."""
-        return root_of(str(self.catalog)) if self.path is None else self.path
+        return Location(root_of(str(self.catalog)) if self.path is None else self.path, self.place)
 
-    def uri(self, layer: Layer, name: str) -> str:
-        """Location of a table; the folder bears its name as `bronze.lake.location` writes it.
+    def below(self, folder: str) -> Lake:
+        """Return a lake in a folder of this one, which is reached as this one is; not in a catalog."""
+        return Lake(path=self.root / folder, known=self.place)
 
-        Of a catalog's table it stands for the name (`bronze.lake.location`).
+    def scratch_for(self, purpose: str) -> Lake:
+        """Return the lake of a catalog's tables that exist for a while (`bronze.lake.scratch`).
+
+        Args:
+            purpose: small letters and digits; the same purpose means the same tables.
         """
-        if self.path is None:
-            return location_of(str(self.catalog), *self._placed(layer, name))
-        return f"{self.path}/{layer}/{folder_name(name)}"
+        return Lake(catalog=self.catalog, scratch=purpose, known=self.place)
+
+    def uri(self, layer: Layer, name: str) -> Location:
+        """Location of a table; the folder bears its name as `folder_name` writes it.
+
+        Of a catalog's table it stands for the name (`bronze.lake.place`).
+        """
+        if isinstance(self.place, Catalog):
+            return self.place.table(*self._placed(layer, name))
+        return self.root / f"{layer}/{folder_name(name)}"
 
     def sql(self, layer: Layer, name: str) -> str:
         """The table as Spark SQL, quoted."""

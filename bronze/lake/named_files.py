@@ -18,9 +18,10 @@ import pyarrow.parquet as pq
 
 from deltasmelt.bronze.lake.catalog import commits
 from deltasmelt.bronze.lake.catalog.staging import aside
-from deltasmelt.bronze.lake.location import Lake, location_of, parts_of, scratch_name
+from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lake.parquet import delete_files, open_whole
-from deltasmelt.bronze.lake.scratch import NUMBERED, remove, remove_left, scratch_of
+from deltasmelt.bronze.lake.place import catalog_of, parts_of, scratch_name
+from deltasmelt.bronze.lake.scratch import NUMBERED, remove, remove_left
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -71,11 +72,11 @@ def _held(uri: str, paths: Sequence[str], schema: pa.Schema) -> pa.Table | None:
 def _append_in_pieces(
     table: CatalogTable, paths: Sequence[str], schema: pa.Schema, marks: dict[str, int]
 ) -> None:
-    catalog, layer, name = parts_of(table.table_uri)
-    lake = Lake(catalog=catalog)
+    catalog, (_, layer, name) = catalog_of(table.table_uri), parts_of(table.table_uri)
+    lake = Lake(catalog=catalog.name, known=catalog)
     remove_left(lake, PURPOSE)
     purpose = PURPOSE + uuid.uuid4().hex[:NUMBERED]
-    beside = location_of(catalog, *scratch_name(purpose, layer, name))
+    beside = catalog.table(*scratch_name(purpose, layer, name))
     try:
         commits.create(beside, schema, "", {})
         for piece in _pieces(table.table_uri, paths):
@@ -83,7 +84,7 @@ def _append_in_pieces(
         commits.append_rows_of(table, beside, marks)
     finally:
         with suppress(OSError):  # it stays for a day, as after a kill
-            remove(scratch_of(lake, purpose))
+            remove(lake.scratch_for(purpose))
 
 
 def _pieces(uri: str, paths: Sequence[str]) -> Iterator[pa.Table]:

@@ -28,7 +28,8 @@ from obstore.store import from_url
 from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.lake.failures import lacks_bucket, words_of
 from deltasmelt.bronze.lake.lease_objects import Found
-from deltasmelt.bronze.lake.stores import is_true, options_of, root_of
+from deltasmelt.bronze.lake.place import Location, client_root, options_of, place_of
+from deltasmelt.bronze.lake.stores import is_true
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -223,14 +224,14 @@ def discard(location: str) -> None:
     """Remove what a command has put below a location for itself; where that fails it stays, and is logged."""
     root, _, name = location.rstrip("/").rpartition("/")
     try:
-        delete_below(root, name)
+        delete_below(Location(root, place_of(location)), name)
     except (OSError, BaseError) as error:
         _LOGGER.warning("%s could not be removed: %s", location, words_of(error))
 
 
 def _object(root: str, name: str, timeout: timedelta = _TIMEOUT) -> tuple[ObjectStore, str]:
     """Return the client of the lake that a location is in, and what an object below it is called there."""
-    lake, below = root_of(root)
+    lake, below = client_root(root)
     store = _connected(lake, tuple(sorted((options_of(root) or {}).items())), timeout)
     return store, f"{below}/{name}" if below else name
 

@@ -44,8 +44,7 @@ from deltasmelt.bronze.lake import objects
 from deltasmelt.bronze.lake.catalog.staging import aside
 from deltasmelt.bronze.lake.client import AddAction
 from deltasmelt.bronze.lake.durability import flush_to_disk
-from deltasmelt.bronze.lake.location import is_named, local_folder
-from deltasmelt.bronze.lake.stores import options_of, root_of
+from deltasmelt.bronze.lake.place import client_root, is_named, local_folder, options_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -126,7 +125,7 @@ def file_system(uri: str) -> pa_fs.FileSystem:
     """The file system below a table's location: local, or whatever `deltalake` reaches."""
     folder = files_folder(uri)
     if folder is None:
-        lake, below = root_of(uri)
+        lake, below = client_root(uri)
         if _PLAIN.fullmatch(below) is None:
             lake, below = uri, ""
         found = _connected(lake, tuple(sorted((options_of(uri) or {}).items())))

@@ -13,24 +13,14 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from deltasmelt.bronze.lake.catalog.session import session_of
 from deltasmelt.bronze.lake.catalog.sql import failures, run
 from deltasmelt.bronze.lake.client import TableNotFoundError
-from deltasmelt.bronze.lake.location import SCRATCH, Lake, location_of, quoted
+from deltasmelt.bronze.lake.location import Lake, quoted
+from deltasmelt.bronze.lake.place import SCRATCH, catalog_of
 
 NUMBERED: Final = 8
 """Hexadecimal digits of the number after a purpose."""
 _LEFT_SECONDS: Final = 86_400.0
-
-
-def scratch_of(lake: Lake, purpose: str) -> Lake:
-    """A lake whose tables lie in the catalog's scratch schema.
-
-    Args:
-        lake: in a catalog.
-        purpose: small letters and digits; the same purpose means the same tables.
-    """
-    return Lake(catalog=lake.catalog, scratch=purpose)
 
 
 def remove(scratch: Lake) -> None:
@@ -39,24 +29,25 @@ def remove(scratch: Lake) -> None:
     Raises:
         OSError: the catalog refuses.
     """
-    _drop(str(scratch.catalog), re.compile(rf"{scratch.scratch}_"), older=0.0)
+    _drop(scratch, re.compile(rf"{scratch.scratch}_"), older=0.0)
 
 
 def remove_left(lake: Lake, purpose: str) -> None:
     """Drop what killed processes left of a purpose with a number, as `remove`."""
-    _drop(str(lake.catalog), re.compile(rf"{purpose}[0-9a-f]{{{NUMBERED}}}_"), older=_LEFT_SECONDS)
+    _drop(lake, re.compile(rf"{purpose}[0-9a-f]{{{NUMBERED}}}_"), older=_LEFT_SECONDS)
 
 
-def _drop(catalog: str, ours: re.Pattern[str], *, older: float) -> None:
+def _drop(lake: Lake, ours: re.Pattern[str], *, older: float) -> None:
     """Drop tables whose name begins so, and which were made so many seconds ago."""
-    uri, schema = location_of(catalog, SCRATCH, "tables"), f"{quoted(catalog)}.{quoted(SCRATCH)}"
-    spark = session_of(catalog)
+    catalog = catalog_of(lake.root)
+    uri, schema = catalog.table(SCRATCH, "tables"), f"{quoted(catalog.name)}.{quoted(SCRATCH)}"
+    spark = catalog.session()
     with failures(uri):
         if not spark.catalog.databaseExists(schema):
             return
         names = [row["tableName"] for row in spark.sql(f"SHOW TABLES IN {schema}").collect()]
         for name in filter(ours.match, names):
-            each = location_of(catalog, SCRATCH, name)
+            each = catalog.table(SCRATCH, name)
             with suppress(TableNotFoundError):  # somebody dropped it just now
                 if not older or _age(each) > older:
                     run(each, "DROP TABLE IF EXISTS {}")

@@ -50,7 +50,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import DefiniteError, TransientError
 from deltasmelt.bronze.lake.durability import entries_of, entry_path, flush_to_disk, newest_checkpoint
-from deltasmelt.bronze.lake.location import local_folder
+from deltasmelt.bronze.lake.place import local_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

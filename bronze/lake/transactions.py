@@ -34,8 +34,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltasmelt.bronze.effects import Effect, perform
-from deltasmelt.bronze.lake.location import is_named
 from deltasmelt.bronze.lake.parquet import open_whole
+from deltasmelt.bronze.lake.place import is_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

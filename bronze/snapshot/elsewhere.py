@@ -36,8 +36,8 @@ from pyarrow.fs import FileSelector
 
 from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.errors import DefiniteError, TableError, TransientError
-from deltasmelt.bronze.lake.location import local_folder
 from deltasmelt.bronze.lake.parquet import delete_files, file_system
+from deltasmelt.bronze.lake.place import local_folder
 from deltasmelt.bronze.postgres.connection import connect, translated
 from deltasmelt.bronze.postgres.conninfo import address_of
 from deltasmelt.bronze.snapshot.copy_out import snapshot_gone
@@ -47,7 +47,7 @@ from deltasmelt.bronze.snapshot.range_task import (
     TASK_NAME,
     RangeTask,
     copy_ranges,
-    place_of,
+    destination_of,
     prefix_of,
     results_of,
 )
@@ -236,7 +236,7 @@ class Elsewhere:
             taken_at=self._taken_at,
             condition=copy.condition,
             ranges=tuple(ranges),
-            place=place_of(self._uri),
+            place=destination_of(self._uri),
             round=self._round,
             versions=versions(),
         )

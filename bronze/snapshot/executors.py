@@ -21,7 +21,7 @@ from deltasmelt.bronze.errors import DefiniteError, SmeltError, TransientError
 from deltasmelt.bronze.lake.parquet import delete_files, file_system
 from deltasmelt.bronze.postgres.conninfo import address_of
 from deltasmelt.bronze.snapshot.fitness import CODE, not_shared, require_same, unfit, versions
-from deltasmelt.bronze.snapshot.range_task import Place, reach
+from deltasmelt.bronze.snapshot.range_task import Destination, reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     """Prepares executors for a block; the start may take long, and raises only `SmeltError`."""
 
 
-def examine(executors: Executors, source: SourceSettings, place: Place) -> None:
+def examine(executors: Executors, source: SourceSettings, place: Destination) -> None:
     """Check that executors can copy.
 
     Args:

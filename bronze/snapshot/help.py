@@ -19,7 +19,7 @@ from deltasmelt.bronze.snapshot.chunks import chunks_of
 from deltasmelt.bronze.snapshot.elsewhere import Elsewhere
 from deltasmelt.bronze.snapshot.executors import examine
 from deltasmelt.bronze.snapshot.fitness import silent, without_executors
-from deltasmelt.bronze.snapshot.range_task import place_of
+from deltasmelt.bronze.snapshot.range_task import destination_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -107,7 +107,7 @@ class Help:
                 executors = stack.enter_context(self._at_hand())
                 uri, workers = self._landing.sink.uri, self._settings.workers
                 with _cancelled_by(stop, executors, silence):
-                    examine(executors, pinned(self._source, watcher.info), place_of(uri))
+                    examine(executors, pinned(self._source, watcher.info), destination_of(uri))
             finally:
                 progress.set(copies_wait="")
 

@@ -34,7 +34,7 @@ from deltasmelt.bronze.errors import DefiniteError, SmeltError, TableError, Tran
 from deltasmelt.bronze.identifiers import quote_literal
 from deltasmelt.bronze.lake.failures import lake_failures
 from deltasmelt.bronze.lake.parquet import delete_files, file_system
-from deltasmelt.bronze.lake.stores import all_options, lease_of, register
+from deltasmelt.bronze.lake.place import Location, Store, in_store, place_of
 from deltasmelt.bronze.postgres.connection import connect, translated, within
 from deltasmelt.bronze.snapshot.copy_out import EXPORTER_ENDED, enlarge_buffer
 from deltasmelt.bronze.snapshot.fitness import CODE, require_same, unfit, versions
@@ -67,23 +67,21 @@ _FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Destination of files.
+class Destination:
+    """Destination of files, in the form that executors receive.
 
     Attributes:
-        uri: location of the Delta table `bronze.changes`.
+        text: location of `bronze.changes`.
         options: options of the lake's store; may hold keys.
-        lease: duration of a lease of the lake, in seconds.
     """
 
-    uri: str
+    text: str
     options: dict[str, str] = field(default_factory=dict, repr=False)
-    lease: float = 0.0
 
-    def enter(self) -> None:
-        """Register the options in this process."""
-        if self.options:
-            register(self.uri, self.options, lease=self.lease)
+    @property
+    def uri(self) -> Location:
+        """The location, with the options; in each process its keys are masked from the first use."""
+        return in_store(self.text, self.options) if self.options else Location(self.text)
 
 
 def prefix_of(relation_id: int, round_: str) -> str:
@@ -91,9 +89,10 @@ def prefix_of(relation_id: int, round_: str) -> str:
     return f"snapshot-{relation_id}-{round_}-"
 
 
-def place_of(uri: str) -> Place:
+def destination_of(uri: str) -> Destination:
     """Return the destination of files, with the options that an executor needs."""
-    return Place(uri, all_options(uri), lease_of(uri))
+    place = place_of(uri)
+    return Destination(str(uri), dict(place.options) if isinstance(place, Store) else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,7 @@ class RangeTask:
     taken_at: datetime
     condition: str
     ranges: tuple[tuple[Leaf, Chunk], ...]
-    place: Place
+    place: Destination
     round: str
     versions: Mapping[str, str | None]
 
@@ -181,7 +180,6 @@ def copy_ranges(task: RangeTask) -> str:
 def _copy_all(task: RangeTask, results: list[RangeResult]) -> None:
     """Copy range after range; append each result at once."""
     require_same(socket.gethostname(), versions(), task.versions)
-    task.place.enter()
     require_files(task.source)
     name = f"{TASK_NAME} {task.round}"
     with translated(task.source), closing(connect(task.source, application_name=name)) as connection:
@@ -211,7 +209,7 @@ def _unfit(error: DefiniteError) -> RangeResult:
     return RangeResult(-1, "unfit", error={"message": message, "remedy": error.remedy})
 
 
-def reach(source: SourceSettings, place: Place, name: str) -> str:
+def reach(source: SourceSettings, place: Destination, name: str) -> str:
     """Try the requirements of copying: connect to the server, and write a small file into the lake.
 
     Args:
@@ -224,7 +222,6 @@ def reach(source: SourceSettings, place: Place, name: str) -> str:
     """
     report: dict[str, Any] = {"host": socket.gethostname()}
     try:
-        place.enter()
         require_files(source)
         with closing(connect(source, application_name=TASK_NAME)) as connection, translated(source):
             connection.execute("SELECT")

@@ -33,7 +33,7 @@ from deltasmelt.bronze.drift.observed_storage import ObservedStorage
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake import delta, durability
 from deltasmelt.bronze.lake.compaction import COMPACT_ABOVE, RETENTION, compact, rewrite, tidy
-from deltasmelt.bronze.lake.location import is_named
+from deltasmelt.bronze.lake.place import is_named
 from deltasmelt.bronze.lake.torn_log import set_torn_aside
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.lake.catalog.sql import make_schema
 from deltasmelt.bronze.lake.leases import still_writing
-from deltasmelt.bronze.lake.location import is_named
+from deltasmelt.bronze.lake.place import is_named
 from deltasmelt.gold.builder.failures import SPARK_ERRORS
 from deltasmelt.gold.builder.gold_table import DEFINITION_PROPERTY, is_small
 from deltasmelt.gold.builder.merging import Merge, merge

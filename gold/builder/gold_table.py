@@ -21,7 +21,7 @@ from deltasmelt.bronze.lake.foreign_commits import (
     first_foreign,
     restored,
 )
-from deltasmelt.bronze.lake.location import is_named
+from deltasmelt.bronze.lake.place import is_named
 from deltasmelt.bronze.lake.torn_log import set_torn_aside
 from deltasmelt.bronze.lake.transactions import transaction_version
 from deltasmelt.bronze.lsn import Lsn

@@ -127,7 +127,7 @@ def require_lake(pipeline: Pipeline) -> Cut:
         raise DefiniteError(
             "the lake is empty: silver has no cut yet",
             code="layer-empty",
-            where=lake.place,
+            where=lake.label,
             remedy=f"run `smelt run {pipeline.path.name} --until-caught-up` first",
         )
     return cut

@@ -108,7 +108,7 @@ def _is_there(lake: Lake) -> bool:
         DefiniteError, TransientError: the store refuses, or does not answer.
     """
     if lake.in_store:
-        root = str(lake.path)
+        root = lake.root
         try:
             with lake_opened(root):
                 return objects.any_below(root)

@@ -26,7 +26,7 @@ from deltasmelt.bronze.checks.ownership import require_own_slot
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, SmeltError, TableError
 from deltasmelt.bronze.lake.delta import open_table
 from deltasmelt.bronze.lake.failures import lake_opened
-from deltasmelt.bronze.lake.location import local_folder
+from deltasmelt.bronze.lake.place import local_folder
 from deltasmelt.bronze.postgres.connection import connect, identify, primary_log_end, translated
 from deltasmelt.bronze.postgres.conninfo import address_of, conninfo
 from deltasmelt.bronze.reader.session_start import SessionStart

@@ -19,8 +19,8 @@ import pyarrow as pa
 from deltasmelt.bronze.errors import ConfigurationError
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import DeltaError
-from deltasmelt.bronze.lake.location import local_folder
 from deltasmelt.bronze.lake.parquet import file_system
+from deltasmelt.bronze.lake.place import local_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -22,7 +22,7 @@ from deltasmelt.bronze.lake import delta, parquet
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.failures import lake_opened, vanished
 from deltasmelt.bronze.lake.kept import KeptTable
-from deltasmelt.bronze.lake.location import is_named
+from deltasmelt.bronze.lake.place import is_named
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.marks import snapshot_of
 from deltasmelt.bronze.store.ownership import refuse_foreign
@@ -129,7 +129,7 @@ class LakeReader:
             self._was_there = True
             refuse_foreign(changes, self._pipeline.pipeline)
         elif self._was_there:
-            raise vanished(self._lake.place)
+            raise vanished(self._lake.label)
         cuts = {layer: self._control.latest_cut(layer) for layer in ("silver", "gold")}
         errors = tuple(self._control.open_errors())
         relations = self._relations.read()

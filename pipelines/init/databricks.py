@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltasmelt.bronze.config.yaml_file import YamlFile, read_yaml
 from deltasmelt.bronze.errors import ConfigurationError
-from deltasmelt.bronze.lake.location import local_folder
+from deltasmelt.bronze.lake.place import local_folder
 from deltasmelt.pipelines.init.bundle import (
     OF_SCHEME,
     BundleChoices,

@@ -35,7 +35,8 @@ from deltasmelt.bronze.backoff import Backoff
 from deltasmelt.bronze.errors import ConfigurationError, TransientError
 from deltasmelt.bronze.lake import objects
 from deltasmelt.bronze.lake.failures import words_of
-from deltasmelt.bronze.lake.location import Lake, local_folder
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lake.place import Location, local_folder
 from deltasmelt.bronze.postgres.connection import connect, identify, translated
 from deltasmelt.bronze.progress import Progress
 from deltasmelt.bronze.snapshot.snapshot import Snapshot
@@ -99,12 +100,12 @@ def scratch_lake(lake: Lake, *, tasks_are_local: bool) -> Iterator[Lake]:
             remedy="run the command with spark.master local[*], or compare documents alone: --document '*'",
         )
     _remove_left_objects(lake.path)
-    place_url = f"{lake.path}/{_FOLDER}/{uuid.uuid4().hex}"
+    copy = lake.below(f"{_FOLDER}/{uuid.uuid4().hex}")
     try:
-        with _touching(lambda: objects.replace(place_url, _TOUCHED, b"")):
-            yield Lake(path=place_url)
+        with _touching(lambda: objects.replace(copy.root, _TOUCHED, b"")):
+            yield copy
     finally:
-        objects.discard(place_url)
+        objects.discard(copy.root)
 
 
 def remove_left(lake: Lake) -> list[str]:
@@ -194,7 +195,7 @@ def _remove_left_objects(root: str) -> list[str]:
                 removed.append(f"{root}/{_FOLDER}/{name}")
     except (OSError, BaseError) as error:
         _LOGGER.warning("%s: copies of comparisons that were killed stay: %s", root, words_of(error))
-    objects.discard(f"{root}/{_FOLDER}/{marker}")
+    objects.discard(Location(root) / f"{_FOLDER}/{marker}")
     return removed
 
 

@@ -17,7 +17,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import ConfigurationError
-from deltasmelt.bronze.lake.location import local_folder
+from deltasmelt.bronze.lake.place import local_folder
 from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:

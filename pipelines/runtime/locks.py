@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.lake.failures import lake_failures
 from deltasmelt.bronze.lake.leases import leased, watch, writing_of
-from deltasmelt.bronze.lake.location import local_folder
+from deltasmelt.bronze.lake.place import local_folder
 from deltasmelt.pipelines.private import unread_folder
 from deltasmelt.pipelines.terminal import output
 from deltasmelt.pipelines.terminal.visible import visible

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 from pyarrow.fs import FileSelector, FileType
 
 from deltasmelt.bronze.lake import delta
-from deltasmelt.bronze.lake.location import is_named
 from deltasmelt.bronze.lake.parquet import file_system
+from deltasmelt.bronze.lake.place import is_named
 from deltasmelt.bronze.lake.transactions import transaction_version
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.gold.builder.spark_settings import GOLD_APP

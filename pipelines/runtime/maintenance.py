@@ -44,7 +44,7 @@ from deltasmelt.bronze.errors import SmeltError, TransientError
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.control import OpenError
 from deltasmelt.bronze.lake.leases import still_writing
-from deltasmelt.bronze.lake.location import is_named
+from deltasmelt.bronze.lake.place import is_named
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.pipelines.runtime.clustering import ORDERED_FILES, cluster_as_wanted, written_again
 from deltasmelt.pipelines.runtime.locks import writing

@@ -38,8 +38,8 @@ import pyarrow.parquet as pq
 from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.foreign_commits import added_by_others, entry_of
-from deltasmelt.bronze.lake.location import is_named
 from deltasmelt.bronze.lake.parquet import file_system
+from deltasmelt.bronze.lake.place import is_named
 from deltasmelt.silver.schema.clustering import cluster_by, may_cluster
 from deltasmelt.silver.schema.ddl import MICROSECONDS, TIMESTAMPS
 from deltasmelt.silver.schema.fields import fields_of

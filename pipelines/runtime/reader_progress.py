@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.place import Location, Place
     from deltasmelt.bronze.progress import SnapshotView
 
 OBJECT: Final = "_control/progress.json"
@@ -48,7 +49,7 @@ def write_progress(lake: Lake, counters: dict[str, Any]) -> None:
     """Write the progress of the snapshots, in a store soon; nothing before the lake's first folder."""
     said = json.dumps({"at": time.time(), "snapshots": counters["snapshots"]})
     if lake.in_store:
-        _stored(str(lake.path)).write(said.encode())
+        _stored(lake.place, lake.root).write(said.encode())
         return
     path = _path(lake)
     if path is not None and path.parent.is_dir():
@@ -72,7 +73,7 @@ def read_progress(lake: Lake) -> SnapshotView | None:
 def _read(lake: Lake) -> bytes | None:
     if lake.in_store:
         try:
-            found = objects.read(str(lake.path), OBJECT)
+            found = objects.read(lake.root, OBJECT)
         except (OSError, BaseError) as error:
             _LOGGER.warning("how far the reader's snapshots are is not known: %s", words_of(error))
             return None
@@ -120,5 +121,6 @@ class StoredProgress:
 
 
 @cache
-def _stored(root: str) -> StoredProgress:
+def _stored(_: Place, root: Location) -> StoredProgress:
+    """Return the thread that puts a lake's progress; of another lake at the same location another thread."""
     return StoredProgress(root)

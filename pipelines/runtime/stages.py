@@ -246,7 +246,7 @@ class Stages:
         if self._silver is not None and (at_once or self._is_due()):
             position = self._position.read()
             if position is None and self._seen >= 0:
-                raise vanished(self._lake.place)
+                raise vanished(self._lake.label)
             if position is not None and (position.version != self._seen or self._may_take(at_once=at_once)):
                 begun = time.monotonic()
                 if self._catalog is not None and on_databricks():

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from deltasmelt.bronze.errors import SmeltError
 from deltasmelt.bronze.lake.leases import still_holding
-from deltasmelt.bronze.lake.location import local_folder
+from deltasmelt.bronze.lake.place import local_folder
 from deltasmelt.bronze.store.position import PositionWatch
 from deltasmelt.pipelines.runtime.locks import lake_lock
 from deltasmelt.pipelines.runtime.reader_supervision import STOP_SECONDS, TOLD_SECONDS, ReaderProcess

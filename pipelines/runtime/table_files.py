@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.catalog.sql import TAKEN, is_made_by_us
-from deltasmelt.bronze.lake.location import is_named
+from deltasmelt.bronze.lake.place import is_named
 from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:

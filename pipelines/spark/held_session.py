@@ -29,7 +29,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from deltasmelt.bronze.lake.catalog.session import serve
+from deltasmelt.bronze.lake.place import Catalog
 from deltasmelt.pipelines.spark.guest_sql import Views, old_versions
 from deltasmelt.pipelines.spark.jvm_death import death
 from deltasmelt.pipelines.spark.launch import refused
@@ -66,7 +66,7 @@ def serve_catalog(pipeline: Pipeline) -> None:
         pipeline: of any lake; one with a path needs none.
     """
     lake = pipeline.lake_address()
-    if lake.catalog is None:
+    if not isinstance(lake.place, Catalog):
         return
 
     def session() -> SparkSession:
@@ -81,7 +81,7 @@ def serve_catalog(pipeline: Pipeline) -> None:
                 _beside = name, access_of(found).child()
             return _beside[1]
 
-    serve(lake.catalog, session)
+    lake.place.serve(session)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class HeldSession:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._catalog = pipeline.lake_address().catalog
+        self._place = pipeline.lake_address().place
         self._session: SparkSession | None = None
         self._beside: SparkSession | None = None
         self._lock = threading.RLock()
@@ -230,10 +230,10 @@ class HeldSession:
             DefiniteError: ``spark-died``: the JVM ended, or does not answer; or the server ended the session.
         """
         try:
-            if self._catalog is None:
+            if not isinstance(self._place, Catalog):
                 yield
             else:
-                serve(self._catalog, self._for_tables)  # another lake of the catalog may have served it since
+                self._place.serve(self._for_tables)  # another user of this lake may have served it since
                 with self._staying_active():
                     yield
         except Exception as error:

@@ -39,7 +39,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, SmeltError
-from deltasmelt.bronze.lake.stores import AZURE, GOOGLE, S3, scheme_of
+from deltasmelt.bronze.lake.place import scheme_of
+from deltasmelt.bronze.lake.stores import AZURE, GOOGLE, S3
 from deltasmelt.pipelines.secret_variables import without_secret_variables
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.spark.store_checksums import AZURE_JARS, S3_JARS

@@ -136,7 +136,7 @@ def cut_of(
         ControlTables(lake),
         with_gold=bool(pipeline.gold.documents) and asked,
         at=at,
-        lake=lake.place,
+        lake=lake.label,
     )
 
 

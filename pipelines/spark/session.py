@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
 from deltasmelt.bronze.lake.catalog.session import is_local
-from deltasmelt.bronze.lake.stores import scheme_of
+from deltasmelt.bronze.lake.place import scheme_of
 from deltasmelt.pipelines.spark import class_archive, local_folder
 from deltasmelt.pipelines.spark.hadoop import LOG_STORE, hadoop_settings
 from deltasmelt.pipelines.spark.jars import LOG_STORE_JAR, delta_jars, store_jars

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.parquet as pq
 
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
-from deltasmelt.bronze.lake.location import local_folder
+from deltasmelt.bronze.lake.place import local_folder
 from deltasmelt.pipelines.sql_shell.results import STREAMED, running
 from deltasmelt.pipelines.terminal.arguments import RowFormat
 from deltasmelt.pipelines.terminal.output import counted

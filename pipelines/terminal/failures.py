@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 from rich.text import Text
 
 from deltasmelt.bronze.errors import SmeltError, TransientError
-from deltasmelt.bronze.lake.stores import without_keys
+from deltasmelt.bronze.lake.place import without_keys
 from deltasmelt.pipelines.terminal import output
 from deltasmelt.pipelines.terminal.error_pages import has_page
 from deltasmelt.pipelines.terminal.interrupts import Terminated, interruption_behind

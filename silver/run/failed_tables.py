@@ -266,6 +266,6 @@ def unreachable(lake: Lake, said: str) -> TransientError:
     return TransientError(
         f"the lake does not answer: {said}",
         code="lake-unreachable",
-        where=lake.place,
+        where=lake.label,
         remedy="check the store, the network to it, its credentials and free space",
     )

@@ -31,7 +31,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.lake.catalog import commit_marks
-from deltasmelt.bronze.lake.location import address_of, is_named
+from deltasmelt.bronze.lake.location import address_of
+from deltasmelt.bronze.lake.place import is_named
 from deltasmelt.silver.fold.upsert import as_merge
 from deltasmelt.silver.spark.tuning import mark_settings, may_set, settings
 

@@ -29,7 +29,7 @@ from deltasmelt.bronze.backoff import Pauses
 from deltasmelt.bronze.lake.catalog.sql import make_schema
 from deltasmelt.bronze.lake.delta import checkpoint_interval
 from deltasmelt.bronze.lake.leases import commit_lost, put_back, still_writing
-from deltasmelt.bronze.lake.location import is_named
+from deltasmelt.bronze.lake.place import is_named
 from deltasmelt.silver.fold import merge
 from deltasmelt.silver.fold.upsert import as_merge
 from deltasmelt.silver.run import step_source
@@ -384,12 +384,12 @@ class StepRunner:
         """
         written = self._log.written(step.table.name, step.window.end)
         if written.version < stored.version:
-            raise put_back(f"silver.{step.table.name}", self._lake.place, stored.version)
+            raise put_back(f"silver.{step.table.name}", self._lake.label, stored.version)
         if written.version == stored.version:  # without effect; or onto an older version than is known
             self._log.confirm(step.table.name)
         committed = written.version > stored.version
         if committed and (written.mark is None or written.mark < step.window.end):
-            raise commit_lost(f"silver.{step.table.name}", self._lake.place, "the window is folded")
+            raise commit_lost(f"silver.{step.table.name}", self._lake.label, "the window is folded")
         return written.version
 
     def _uri(self, table: SilverTable) -> str:

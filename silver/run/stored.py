@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.lake.catalog.sql import require_ours
 from deltasmelt.bronze.lake.durability import entry_path
-from deltasmelt.bronze.lake.location import local_folder
+from deltasmelt.bronze.lake.place import local_folder
 from deltasmelt.bronze.lake.transactions import transaction_version
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.silver.schema.ddl import FEED, RELATION_PROPERTY

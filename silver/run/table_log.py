@@ -38,7 +38,7 @@ from deltasmelt.bronze.lake.foreign_commits import (
 )
 from deltasmelt.bronze.lake.kept import LISTED_AFTER, SELDOM
 from deltasmelt.bronze.lake.leases import put_back
-from deltasmelt.bronze.lake.location import is_named, local_folder
+from deltasmelt.bronze.lake.place import is_named, local_folder
 from deltasmelt.bronze.lake.tail import Tail, advance, has_entry, tail_of
 from deltasmelt.bronze.lake.torn_log import set_torn_aside
 from deltasmelt.bronze.lsn import Lsn
@@ -124,7 +124,7 @@ class SilverLog:
         stored = self._read(name)
         if stored is None or stored.version < known.version:
             self.forget((name,))
-            raise put_back(f"silver.{name}", self._lake.place, known.version)
+            raise put_back(f"silver.{name}", self._lake.label, known.version)
 
     def read(self, name: str) -> Stored | None:
         """The table at its newest version; None where there is none.

@@ -27,8 +27,8 @@ import pyarrow as pa
 
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import DeltaError
-from deltasmelt.bronze.lake.location import local_folder
 from deltasmelt.bronze.lake.parquet import file_system
+from deltasmelt.bronze.lake.place import local_folder
 from deltasmelt.silver.spark.access import access_of
 from deltasmelt.silver.spark.tuning import on_databricks
 from deltasmelt.silver.sql import quote

@@ -30,7 +30,7 @@ import psycopg
 from deltalake import DeltaTable
 
 from deltasmelt.bronze.effects import Effect
-from deltasmelt.bronze.lake.location import local_folder
+from deltasmelt.bronze.lake.place import local_folder
 from deltasmelt.bronze.lsn import ZERO, Lsn
 from deltasmelt.bronze.pgoutput.framing import Block
 from deltasmelt.bronze.store.marks import CONFIRM_APP

@@ -12,7 +12,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltasmelt
-from deltasmelt.bronze.lake.catalog import session as named_session
 from deltasmelt.bronze.lake.control import Cut
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lsn import Lsn
@@ -59,9 +58,8 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture
-def file(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Write a pipeline file in a process without a session for the catalog."""
-    monkeypatch.delitem(named_session._SESSIONS, CATALOG)
+def file(lake: Lake, tmp_path: Path) -> Path:
+    """Write a pipeline file of the lake's catalog."""
     (tmp_path / "pipeline.yml").write_text(FILE)
     return tmp_path / "pipeline.yml"
 

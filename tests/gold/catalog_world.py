@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from deltasmelt.bronze.lake.catalog.session import serve
 from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lake.place import Catalog
 from deltasmelt.pipelines.spark.session import spark_session
 from deltasmelt.silver.settings import SilverSettings
 from deltasmelt.silver.sql import literal
@@ -58,12 +58,13 @@ def lake_in_catalog(spark: SparkSession, folder: Path) -> Iterator[Lake]:
     `folder` is an empty folder for the tables' files, because other tests may have left files in the
     session's own.
     """
-    serve(CATALOG, lambda: spark)
     _drop(spark)
     for layer in LAYERS:
         spark.sql(f"CREATE SCHEMA {CATALOG}.{layer} LOCATION {literal((folder / layer).as_uri())}")
     try:
-        yield Lake(catalog=CATALOG)
+        place = Catalog(CATALOG)
+        place.serve(lambda: spark)
+        yield Lake(catalog=CATALOG, known=place)
     finally:
         _drop(spark)
         # Sibling sessions wrote the rows, and each became the active session.

@@ -25,12 +25,11 @@ fields:
 """
 _JOB: Final = """
 import json, sys
-from deltasmelt.bronze.lake.stores import register
+from deltasmelt.bronze.lake.place import in_store
 from deltasmelt.pipelines.cli import main
 from deltasmelt.pipelines.spark.session import spark_session
 root, options, settings = map(json.loads, sys.argv[1:])
-register(root, options)
-spark = spark_session(settings, lake=root)
+spark = spark_session(settings, lake=in_store(root, options))
 for line in sys.stdin:
     try:
         main(json.loads(line))

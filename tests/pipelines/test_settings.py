@@ -8,7 +8,7 @@ import pytest
 from deltasmelt.bronze.config.timing import LEASE_SECONDS_IN_CATALOGS
 from deltasmelt.bronze.errors import ConfigurationError
 from deltasmelt.bronze.lake.location import Lake
-from deltasmelt.bronze.lake.stores import all_options, lease_of, options_of
+from deltasmelt.bronze.lake.place import Store, options_of
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.terminal.failures import without_secrets
 
@@ -159,9 +159,11 @@ def test_a_lake_in_a_catalog_has_a_pace_and_leases_of_its_own_and_no_store(tmp_p
     pipeline = load_pipeline(written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{catalog: main}}\n"))
     assert pipeline.lake_address() == Lake(catalog="main")
     assert pipeline.bronze.flush_interval == 10
-    assert lease_of("catalog://main", LEASE_SECONDS_IN_CATALOGS) == 120
-    load_pipeline(written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{catalog: main, lease: 5s}}\n"))
-    assert lease_of("catalog://main", LEASE_SECONDS_IN_CATALOGS) == 5
+    assert pipeline.lake_address().place.lease == LEASE_SECONDS_IN_CATALOGS == 120
+    pipeline = load_pipeline(
+        written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{catalog: main, lease: 5s}}\n")
+    )
+    assert pipeline.lake_address().place.lease == 5
     path = written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{catalog: main, options: {{a: b}}}}\n")
     with pytest.raises(ConfigurationError, match="options are for object stores") as raised:
         load_pipeline(path)
@@ -238,11 +240,13 @@ def test_options_of_the_store_are_read_with_the_environment_and_shown_nowhere(
     options = "{aws_region: eu-central-1, aws_secret_access_key: '${LAKE_SECRET}', fs.s3a.threads.max: '20'}"
     text = f"pipeline: shop\n{SOURCE}lake: {{path: 's3://options/lake/', options: {options}}}\n"
     pipeline = load_pipeline(written(tmp_path, text))
-    assert options_of("s3://options/lake/bronze/changes") == {
+    lake = pipeline.lake_address()
+    assert options_of(lake.uri("bronze", "changes")) == {
         "aws_region": "eu-central-1",
         "aws_secret_access_key": SECRET,
     }
-    assert all_options("s3://options/lake")["fs.s3a.threads.max"] == "20"
+    assert isinstance(lake.place, Store)
+    assert lake.place.options["fs.s3a.threads.max"] == "20"
     assert SECRET not in repr(pipeline) + str(pipeline) + pipeline.model_dump_json()
     assert without_secrets(f"the store said {SECRET}") == "the store said ***"
 

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from deltasmelt.bronze.lake import delta
-from deltasmelt.bronze.lake.stores import register
+from deltasmelt.bronze.lake.place import in_store
 from deltasmelt.bronze.lake.transactions import transaction_version
 from tests.bronze.replaying import execute, fetch, source_of
 from tests.pipelines.processes import Command, until
@@ -114,8 +114,7 @@ def test_the_line_to_the_store_is_cut_refused_and_slow_for_a_minute(database: st
 def test_a_log_of_ten_thousand_entries_is_read_whole(tmp_path: Path) -> None:
     with versitygw(tmp_path) as (url, buckets):
         (buckets / "lake").mkdir()
-        root = "s3://lake/long"
-        register(root, options(url))
+        root = in_store("s3://lake/long", options(url))
         write_deltalake(root, pa.table({"a": [1]}), storage_options=options(url))
         log = buckets / "lake" / "long" / "_delta_log"
         for version in range(1, ENTRIES):

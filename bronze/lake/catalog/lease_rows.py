@@ -29,6 +29,7 @@ from deltasmelt.bronze.lake.catalog.table import CatalogTable
 from deltasmelt.bronze.lake.client import CommitFailedError, TableNotFoundError
 from deltasmelt.bronze.lake.lease_objects import Found
 from deltasmelt.bronze.lake.location import literal
+from deltasmelt.bronze.lake.place import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -167,4 +168,4 @@ def _update(name: str, body: bytes, tag: str, over: Found) -> str:
 
 
 def _table(root: str) -> str:
-    return f"{root}/control/{LEASES}"
+    return Location(root) / f"control/{LEASES}"

@@ -19,9 +19,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import DefiniteError
-from deltasmelt.bronze.lake.catalog.session import SESSION_ENDED, session_of
+from deltasmelt.bronze.lake.catalog.session import SESSION_ENDED
 from deltasmelt.bronze.lake.client import CommitFailedError, TableNotFoundError
-from deltasmelt.bronze.lake.location import address_of, is_named, parts_of, quoted
+from deltasmelt.bronze.lake.location import address_of, quoted
+from deltasmelt.bronze.lake.place import catalog_of, is_named, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -99,8 +100,12 @@ class TableBeingMadeError(OSError):
 
 
 def session_for(uri: str) -> SparkSession:
-    """The session that knows a table's catalog."""
-    return session_of(parts_of(uri)[0])
+    """Return the session of the lake that a catalog's table is in.
+
+    Raises:
+        ConfigurationError: ``catalog-session``: no session serves this lake.
+    """
+    return catalog_of(uri).session()
 
 
 def run(uri: str, text: str) -> DataFrame:

@@ -24,7 +24,8 @@ import pyarrow as pa
 from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.lake.catalog import commit_marks
 from deltasmelt.bronze.lake.catalog.sql import failures, run
-from deltasmelt.bronze.lake.location import address_of, layer_of, literal, quoted
+from deltasmelt.bronze.lake.location import address_of, literal, quoted
+from deltasmelt.bronze.lake.place import layer_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

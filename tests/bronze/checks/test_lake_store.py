@@ -12,7 +12,7 @@ from deltasmelt.bronze.lake import objects
 from deltasmelt.bronze.lake.failures import lake_failures, lake_opened
 from deltasmelt.bronze.lake.leases import leased
 from deltasmelt.bronze.lake.location import Lake
-from deltasmelt.bronze.lake.stores import register
+from deltasmelt.bronze.lake.place import in_store
 from deltasmelt.bronze.store.ownership import require_own_lake
 from tests.object_store import Faults
 
@@ -43,18 +43,17 @@ def test_a_sound_store_is_found_sound_and_keeps_nothing(place: str, store: Objec
 
 
 def test_a_bucket_that_is_not_there(store: ObjectStore) -> None:
-    register("s3://nobodys/lake", store.options())
-    found = one(probe_store("s3://nobodys/lake"))
+    root = in_store("s3://nobodys/lake", store.options())
+    found = one(probe_store(root))
     assert (found.code, found.subject) == ("lake-bucket", "s3://nobodys/lake")
     assert "NoSuchBucket: The specified bucket does not exist" in found.message
     with pytest.raises(DefiniteError) as raised:
-        require_own_lake(Lake("s3://nobodys/lake"), "shop")
+        require_own_lake(Lake(root), "shop")
     assert raised.value.code == "lake-bucket"
 
 
 def test_a_running_pipeline_tries_again_for_its_bucket_may_come_back(store: ObjectStore) -> None:
-    root = "s3://nobodys/lake"
-    register(root, store.options())
+    root = in_store("s3://nobodys/lake", store.options())
     with pytest.raises(TransientError) as reading, lake_failures(root):
         objects.read(root, "x")
     with pytest.raises(TransientError) as putting, lake_failures(root):
@@ -152,12 +151,12 @@ def test_a_store_without_conditional_puts(place: str, store: ObjectStore, faults
 
 
 def test_a_store_that_does_not_answer(store: ObjectStore) -> None:
-    register("s3://lake/away", {**store.options(), "aws_endpoint_url": NOWHERE})
-    found = one(probe_store("s3://lake/away"))
+    root = in_store("s3://lake/away", {**store.options(), "aws_endpoint_url": NOWHERE})
+    found = one(probe_store(root))
     assert found.code == "lake-unreachable"
     assert NOWHERE in found.message
     with pytest.raises(TransientError) as raised:
-        require_own_lake(Lake("s3://lake/away"), "shop")
+        require_own_lake(Lake(root), "shop")
     assert raised.value.code == "lake-unreachable"
 
 

@@ -13,7 +13,7 @@ from deltasmelt.bronze.lake import control_table, objects
 from deltasmelt.bronze.lake.control import Cut, OpenError, Run
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.location import Lake
-from deltasmelt.bronze.lake.stores import register
+from deltasmelt.bronze.lake.place import Location, in_store
 from deltasmelt.bronze.lsn import Lsn
 from tests.object_store import Faults
 
@@ -106,14 +106,14 @@ def test_the_log_is_listed_again_after_a_while(
 
 
 def test_nothing_is_put_into_a_log_that_was_removed_or_put_back_meanwhile(
-    store: ObjectStore, place: str, monkeypatch: pytest.MonkeyPatch
+    store: ObjectStore, place: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control_table, "_JUST_PUT", 0)
     control = ControlTables(Lake(place))
     for lsn in range(1, 5):
         control.record_cut(cut(lsn))
     for version in (3, 4):
-        obstore.delete(*objects._object(f"{place}/control/cuts", f"_delta_log/{version:020}.json"))
+        obstore.delete(*objects._object(place / "control/cuts", f"_delta_log/{version:020}.json"))
     control.record_cut(cut(9))
     assert lsns(control) == lsns(ControlTables(Lake(place))) == [1, 2, 9]
     objects.delete_below(place, "control/cuts")
@@ -124,7 +124,7 @@ def test_nothing_is_put_into_a_log_that_was_removed_or_put_back_meanwhile(
 
 def test_no_error_says_a_key_of_a_store(store: ObjectStore, place: str) -> None:
     key = "a-key-of-another-place"
-    register(f"{place}/other", {**store.options(), "aws_secret_access_key": key})
+    in_store(f"{place}/other", {**store.options(), "aws_secret_access_key": key})
     control = ControlTables(Lake(place))
     control.open_error(OpenError("table", "a", "table-failed", f"denied: {key}"))
     said = [one.message for one in ControlTables(Lake(place)).open_errors()]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction
 
+    from deltasmelt.bronze.lake.place import Location
     from tests.object_store import ObjectStore
 
 pytestmark = pytest.mark.process
@@ -32,8 +33,8 @@ SCHEMA = pa.schema({"id": pa.int64()})
 
 
 @pytest.fixture
-def uri(place: str) -> str:
-    return f"{place}/changes"
+def uri(place: Location) -> Location:
+    return place / "changes"
 
 
 def made(uri: str, properties: Mapping[str, str] | None = None) -> DeltaTable:

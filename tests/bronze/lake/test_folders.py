@@ -13,8 +13,9 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from deltasmelt.bronze.lake.location import LONGEST, Lake, folder_name, local_folder, misread, table_name
+from deltasmelt.bronze.lake.location import LONGEST, Lake, folder_name, table_name
 from deltasmelt.bronze.lake.parquet import file_system
+from deltasmelt.bronze.lake.place import local_folder, misread
 
 ODD = [
     "Größe", "Order Details", "a/b", "../control/cuts", "..%2F/x", "tä日\U0001f642", "CON", "con", "trail.",

@@ -15,7 +15,7 @@ from deltasmelt.bronze.lake import objects
 from deltasmelt.bronze.lake.lease_objects import Pace
 from deltasmelt.bronze.lake.leases import leased, object_of, still_holding, still_writing, watch, writing_of
 from deltasmelt.bronze.lake.location import Lake
-from deltasmelt.bronze.lake.stores import register
+from deltasmelt.bronze.lake.place import Location, in_store
 from tests.bronze.running import wait_for
 from tests.docs.blocks import ROOT
 from tests.object_store import Faults
@@ -29,20 +29,18 @@ PACE: Final = Pace(2.0)
 HOLDER: Final = """
 import sys, time
 from deltasmelt.bronze.lake.leases import leased
-from deltasmelt.bronze.lake.stores import register
+from deltasmelt.bronze.lake.place import in_store
 from tests.object_store import options_of
 root, url, name = sys.argv[1:]
-register(root, options_of(url), lease=2.0)
-with leased(root, name, command="smelt silver", wait=True):
+with leased(in_store(root, options_of(url), lease=2.0), name, command="smelt silver", wait=True):
     print("held", flush=True)
     sys.stdin.read()
 """
 
 
 @pytest.fixture
-def root(store: ObjectStore, place: str) -> str:
-    register(place, store.options(), lease=PACE.seconds)
-    return place
+def root(store: ObjectStore, place: str) -> Location:
+    return in_store(place, store.options(), lease=PACE.seconds)
 
 
 def hold(root: str, store: ObjectStore, name: str = "silver") -> subprocess.Popen[bytes]:
@@ -165,10 +163,10 @@ def test_an_answer_that_is_lost_loses_no_lease(root: str, store: ObjectStore) ->
 
 
 def test_a_store_that_is_not_there_is_said(root: str) -> None:
-    register("s3://nowhere/lake", {"aws_endpoint_url": "http://127.0.0.1:9", "aws_allow_http": "true"})
+    nowhere = in_store("s3://nowhere/lake", {"aws_endpoint_url": "http://127.0.0.1:9"})
     with (
         pytest.raises(TransientError) as raised,
-        leased("s3://nowhere/lake", "silver", command="smelt run", wait=False),
+        leased(nowhere, "silver", command="smelt run", wait=False),
     ):
         pass
     assert raised.value.code == "lake-unreachable"

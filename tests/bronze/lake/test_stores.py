@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
+from copy import copy
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
 from pyarrow.fs import FileSelector
 
-from deltasmelt.bronze.lake import objects, parquet
-from deltasmelt.bronze.lake.stores import (
-    AZURE,
-    SCHEMES,
-    all_options,
-    is_meant_for_store,
-    options_of,
-    refuse_wrong,
-    register,
-    scheme_of,
-    without_keys,
-)
+from deltasmelt.bronze.lake import delta, objects, parquet
+from deltasmelt.bronze.lake.control import Cut
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lake.place import Location, Store, in_store, options_of, scheme_of, without_keys
+from deltasmelt.bronze.lake.stores import AZURE, SCHEMES, is_meant_for_store, refuse_wrong
+from deltasmelt.bronze.lsn import Lsn
+
+if TYPE_CHECKING:
+    from tests.object_store import ObjectStore
 
 
 @pytest.mark.parametrize(
@@ -56,27 +57,26 @@ def test_a_local_path_takes_no_options_not_even_those_of_spark() -> None:
             refuse_wrong("/data/lake", {name: "1"})
 
 
-def test_a_location_gets_what_was_registered_for_the_nearest_place_above_it() -> None:
-    register("s3://nearest", {"aws_region": "bucket"})
-    register("s3://nearest/lake/", {"aws_region": "lake", "fs.s3a.threads.max": "9"})
-    assert options_of("s3://nearest/lake/bronze/changes") == {"aws_region": "lake"}
-    assert options_of("s3://nearest/lake") == {"aws_region": "lake"}
-    assert options_of("s3://nearest/lake-of-another/bronze") == {"aws_region": "bucket"}
-    assert all_options("s3://nearest/lake/gold/x") == {"aws_region": "lake", "fs.s3a.threads.max": "9"}
-    assert options_of("s3://another/lake") is None
-    assert all_options("/nearest/lake") == {}
+def test_every_location_of_a_lake_carries_the_lakes_own_options() -> None:
+    lake = Lake(in_store("s3://own/lake/", {"aws_region": "lake", "fs.s3a.threads.max": "9"}))
+    for location in (lake.root, lake.uri("bronze", "changes"), lake.below("_fresh/1").uri("gold", "x")):
+        assert options_of(location) == {"aws_region": "lake"}
+        assert options_of(str(location)) is None, "text alone names no lake"
+    assert isinstance(lake.place, Store)
+    assert lake.place.options["fs.s3a.threads.max"] == "9"
+    assert lake.place.below(lake.uri("bronze", "changes")) == "bronze/changes"
+    assert options_of(Lake("/own/lake").uri("gold", "x")) is None
 
 
-def test_what_is_registered_again_takes_the_place_of_what_was() -> None:
-    register("s3://again/lake", {"aws_region": "one", "aws_session_token": "old"})
-    register("s3://again/lake", {"aws_region": "two"})
-    assert options_of("s3://again/lake") == {"aws_region": "two"}
-    register("s3://again/lake", {})
-    assert options_of("s3://again/lake") is None
+def test_a_location_keeps_its_place_where_it_is_copied_or_sent_to_another_process() -> None:
+    location = Lake(in_store("s3://sent/lake", {"aws_region": "one"})).uri("gold", "x")
+    sent = pickle.loads(pickle.dumps(location))  # noqa: S301 - our own
+    for other in (copy(location), sent, Location(location)):
+        assert (other, options_of(other)) == (location, {"aws_region": "one"})
 
 
 def test_keys_are_blanked_out_of_a_text_and_other_options_are_not() -> None:
-    register(
+    in_store(
         "s3://blanked/lake",
         {
             "aws_secret_access_key": "gEh31m-Wort",
@@ -119,20 +119,20 @@ def test_a_service_account_s_content_is_no_file_s_name_and_abfss_names_its_accou
         refuse_wrong("abfss://container/lake", {})
 
 
-def test_a_location_that_is_percent_encoded_or_has_a_large_scheme_is_the_same_place() -> None:
-    register("s3://odd/my läke", {"aws_region": "odd"})
-    for location in ("s3://odd/my%20l%C3%A4ke/bronze/changes/", "S3://odd/my läke", "s3://odd/my läke"):
-        assert options_of(location) == {"aws_region": "odd"}
+def test_a_location_below_a_lake_is_found_there_however_it_is_written() -> None:
+    store = Store("s3://odd/my läke", {})
+    for location in ("s3://odd/my%20l%C3%A4ke/bronze/changes/", "S3://odd/my läke/bronze/changes"):
+        assert store.below(location) == "bronze/changes"
 
 
 def test_http_that_is_written_is_allowed() -> None:
-    register("s3://plain/lake", {"aws_endpoint_url": "http://x"})
-    assert options_of("s3://plain/lake") == {"aws_endpoint_url": "http://x", "aws_allow_http": "true"}
+    plain = in_store("s3://plain/lake", {"aws_endpoint_url": "http://x"})
+    assert options_of(plain) == {"aws_endpoint_url": "http://x", "aws_allow_http": "true"}
 
 
 def test_a_key_within_json_and_one_that_a_library_says_as_bytes_are_blanked_out() -> None:
     key = '{"type": "service_account", "private_key": "-----BEGIN\\nGEHEIMGEHEIM\\nEND"}'
-    register("gs://json/lake", {"google_service_account_key": key})
+    in_store("gs://json/lake", {"google_service_account_key": key})
     for text in (key, "-----BEGIN\nGEHEIMGEHEIM\nEND", "-----BEGIN\\nGEHEIMGEHEIM\\nEND"):
         assert "GEHEIM" not in without_keys(f"cannot read {text}")
     assert "71" not in without_keys("missing end marker: [80, 82, 73, 86, 65, 84, 69, 32, 71]")
@@ -140,9 +140,27 @@ def test_a_key_within_json_and_one_that_a_library_says_as_bytes_are_blanked_out(
 
 
 @pytest.mark.process
-def test_one_client_serves_every_table_of_a_lake_whatever_its_name(place: str) -> None:
+def test_two_lakes_at_one_location_each_use_their_own_options_and_both_keys_are_masked(
+    store: ObjectStore, place: Location
+) -> None:
+    keys, nowhere = ("a-key-of-the-first", "a-key-of-the-second"), {"aws_endpoint_url": "http://127.0.0.1:9"}
+    first, second = (
+        Lake(in_store(place, store.options() | {"aws_secret_access_key": key} | more))
+        for key, more in zip(keys, ({}, nowhere), strict=True)
+    )
+    ControlTables(first).record_cut(Cut("silver", Lsn(1), None, {}))
+    table = delta.open_existing(first.uri("control", "cuts"))
+    assert options_of(table.table_uri) == first.place.client_options != second.place.client_options
+    assert objects.exists(table.table_uri, "_delta_log/00000000000000000000.json")
+    with pytest.raises(OSError, match="127\\.0\\.0\\.1:9"):
+        objects.exists(second.uri("control", "cuts"), "_delta_log/00000000000000000000.json")
+    assert without_keys(" ".join(keys)) == "*** ***"
+
+
+@pytest.mark.process
+def test_one_client_serves_every_table_of_a_lake_whatever_its_name(place: Location) -> None:
     names = ("plain", "a b", "100%", "ü", "a#b", "100%25")
-    uris = {name: f"{place}/silver/{quote(name)}" for name in names}
+    uris = {name: place / f"silver/{quote(name)}" for name in names}
     before = objects._connected.cache_info().misses, parquet._connected.cache_info().misses
     for name, uri in uris.items():
         objects.replace(uri, "one", name.encode())
@@ -150,7 +168,7 @@ def test_one_client_serves_every_table_of_a_lake_whatever_its_name(place: str) -
     assert objects._connected.cache_info().misses == before[0] + 1
     assert [objects.read_whole(uri, "one").decode() for uri in uris.values()] == list(names)
     assert [list(objects.newest_below(uri, "below")) for uri in uris.values()] == [["two"]] * len(uris)
-    for uri in (uris["plain"], f"{place}/silver/plain/below", place):
+    for uri in (uris["plain"], place / "silver/plain/below", place):
         parquet.file_system(uri).get_file_info("one")
     assert parquet._connected.cache_info().misses == before[1] + 1
     for name, uri in uris.items():
@@ -161,4 +179,4 @@ def test_one_client_serves_every_table_of_a_lake_whatever_its_name(place: str) -
         assert not objects.exists(uri, "below/two")
         parquet.delete_files(uri, ["one"])
         assert not objects.any_below(uri)
-    assert not objects.any_below(f"{place}/silver")
+    assert not objects.any_below(place / "silver")

@@ -14,7 +14,7 @@ from pyarrow.fs import FileSelector
 from pyarrow.parquet import read_table
 
 from deltasmelt.bronze.lake.parquet import HELD_BYTES, PartWriter, UnusableWriterError, file_system
-from deltasmelt.bronze.lake.stores import register
+from deltasmelt.bronze.lake.place import Location, in_store
 from tests.docs.blocks import ROOT
 from tests.object_store import Faults
 
@@ -27,9 +27,9 @@ SCHEMA = pa.schema({"body": pa.binary()})
 
 
 @pytest.fixture
-def table(store: ObjectStore, place: str) -> str:
+def table(store: ObjectStore, place: Location) -> Location:
     store.forget()
-    return f"{place}/changes"
+    return place / "changes"
 
 
 def rows(size: int) -> pa.Table:
@@ -114,5 +114,6 @@ def test_a_reader_of_a_local_lake_loads_no_client_of_stores() -> None:
 def test_other_options_of_a_place_are_heeded_at_once(store: ObjectStore, table: str) -> None:
     system = file_system(table)
     assert file_system(table) == system
-    register(table, store.options() | {"aws_region": "eu-central-1"})
-    assert file_system(table) != system
+    elsewhere = in_store(table, store.options() | {"aws_region": "eu-central-1"})
+    assert file_system(elsewhere) != system
+    assert file_system(table) == system

@@ -32,7 +32,13 @@ from deltasmelt.bronze.postgres.connection import connect
 from deltasmelt.bronze.postgres.conninfo import conninfo, pinned
 from deltasmelt.bronze.snapshot.elsewhere import _batches
 from deltasmelt.bronze.snapshot.executors import _look, _require_packages, examine
-from deltasmelt.bronze.snapshot.range_task import Place, RangeTask, copy_ranges, require_files, results_of
+from deltasmelt.bronze.snapshot.range_task import (
+    Destination,
+    RangeTask,
+    copy_ranges,
+    require_files,
+    results_of,
+)
 from deltasmelt.bronze.snapshot.table_copy import Outcome
 from deltasmelt.pipelines.spark.executors import said_of
 from tests.bronze.replaying import (
@@ -398,7 +404,7 @@ def test_what_keeps_executors_from_copying_is_said_before_anything_is_locked(
     source: SourceSettings, lake_path: str, tmp_path: Path
 ) -> None:
     (tmp_path / "lake").mkdir()
-    place = Place(str(tmp_path / "lake"))
+    place = Destination(str(tmp_path / "lake"))
 
     class OtherMachine(Here):
         def run(self, work: Callable[[], str]) -> str:

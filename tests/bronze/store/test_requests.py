@@ -60,7 +60,7 @@ def test_a_look_that_finds_the_same_comments_takes_no_request_and_neither_does_s
     sink, watch = open_sink(place), CommentsWatch(Lake(place))
     seen = {TableName("public", "t"): Comments(1, "orders", {2: "in cents"})}
     sink.tables.record_comments(seen)
-    changes = open_existing(f"{place}/bronze/changes")
+    changes = open_existing(Lake(place).uri("bronze", "changes"))
     assert watch.read(changes) == {1: Comments(1, "orders", {2: "in cents"})}
     store.forget()
     for _ in range(3):

@@ -51,7 +51,7 @@ def test_it_is_refused_while_the_reader_runs_and_frees_the_lease_afterwards(
     tmp_path: Path, database: str, store: ObjectStore
 ) -> None:
     shop = pipeline(tmp_path, database, store, "s3://lake/dropped")
-    with leased("s3://lake/dropped", "bronze", command="smelt bronze", wait=False):
+    with leased(shop.lake_address().root, "bronze", command="smelt bronze", wait=False):
         with pytest.raises(DefiniteError) as raised:
             run_drop(shop, Output(Format.TEXT))
         assert raised.value.code == "already-running"
@@ -71,7 +71,7 @@ def test_without_a_lake_nothing_is_made_in_the_store(
     assert slots(database) == 0
     assert store.requests("PUT") == []
     if lake == "s3://lake/never-made":
-        assert not objects.any_below(lake)
+        assert not objects.any_below(shop.lake_address().root)
 
 
 def local(folder: Path, dsn: str, slot: str) -> Pipeline:

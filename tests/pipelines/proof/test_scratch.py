@@ -12,7 +12,7 @@ import pytest
 
 from deltasmelt.bronze.lake import objects
 from deltasmelt.bronze.lake.location import Lake
-from deltasmelt.bronze.lake.stores import register
+from deltasmelt.bronze.lake.place import Location, in_store
 from deltasmelt.pipelines.proof import source_copy as scratches
 from deltasmelt.pipelines.proof.source_copy import remove_left, scratch_lake
 from deltasmelt.silver.fresh import _remove
@@ -28,42 +28,46 @@ ROOT = "s3://lake/scratch"
 
 
 @pytest.fixture(scope="module")
-def store(store_of_all: ObjectStore) -> ObjectStore:
+def root(store_of_all: ObjectStore) -> Location:
+    return in_store(ROOT, store_of_all.options())
+
+
+@pytest.fixture(scope="module")
+def store(store_of_all: ObjectStore, root: Location) -> ObjectStore:
     store_of_all.forget()
-    register(ROOT, store_of_all.options())
-    objects.replace(ROOT, "silver/kept", b"1")
+    objects.replace(root, "silver/kept", b"1")
     return store_of_all
 
 
-def names(store: ObjectStore) -> set[str]:
+def names(store: ObjectStore, root: Location) -> set[str]:
     """Objects below the lake, by what was put and deleted since `forget`, and the one that is kept."""
     put = {one.path for one in store.requests("PUT", "/lake/scratch/") if one.status == 200}
-    return {path for path in put if objects.read(ROOT, path.removeprefix("/lake/scratch/")) is not None}
+    return {path for path in put if objects.read(root, path.removeprefix("/lake/scratch/")) is not None}
 
 
-def test_the_copy_of_the_sources_rows(store: ObjectStore) -> None:
-    with scratch_lake(Lake(ROOT), tasks_are_local=False) as scratch:
+def test_the_copy_of_the_sources_rows(store: ObjectStore, root: Location) -> None:
+    with scratch_lake(Lake(root), tasks_are_local=False) as scratch:
         for number in range(120):  # more than a page of the store's answers
-            objects.replace(str(scratch.path), f"silver/t/{number}", b"1")
-    assert names(store) == {"/lake/scratch/silver/kept"}
+            objects.replace(scratch.root, f"silver/t/{number}", b"1")
+    assert names(store, root) == {"/lake/scratch/silver/kept"}
 
 
 @pytest.mark.parametrize("by", ["the next comparison", "maintenance"])
 def test_a_copy_in_the_store_whose_process_was_killed(
-    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, by: str
+    store: ObjectStore, root: Location, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     monkeypatch.setattr(scratches, "_LEFT_SECONDS", 1.0)
-    objects.replace(ROOT, "_verify/killed/bronze/changes/1", b"1")
-    objects.replace(ROOT, "_verify/living/bronze/changes/1", b"1")
+    objects.replace(root, "_verify/killed/bronze/changes/1", b"1")
+    objects.replace(root, "_verify/living/bronze/changes/1", b"1")
     time.sleep(2.1)  # the store counts in seconds
-    objects.replace(ROOT, "_verify/living/alive", b"")
+    objects.replace(root, "_verify/living/alive", b"")
     if by == "maintenance":
-        assert remove_left(Lake(ROOT)) == [f"{ROOT}/_verify/killed"]
+        assert remove_left(Lake(root)) == [f"{root}/_verify/killed"]
     else:
-        with scratch_lake(Lake(ROOT), tasks_are_local=False):
+        with scratch_lake(Lake(root), tasks_are_local=False):
             pass
-    assert set(objects.newest_below(ROOT, "_verify")) == {"living"}
-    objects.delete_below(ROOT, "_verify")
+    assert set(objects.newest_below(root, "_verify")) == {"living"}
+    objects.delete_below(root, "_verify")
 
 
 def test_a_copy_on_this_machine_whose_process_was_killed(
@@ -98,27 +102,27 @@ def test_a_living_process_touches_its_copy(tmp_path: Path, monkeypatch: pytest.M
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_look_ahead_at_a_fresh_table(store: ObjectStore) -> None:
-    objects.replace(ROOT, "_fresh/one/silver/t/1", b"1")
-    objects.replace(ROOT, "_fresh/other/silver/t/1", b"1")
-    _remove(Lake(f"{ROOT}/_fresh/one"))
-    assert names(store) == {"/lake/scratch/silver/kept", "/lake/scratch/_fresh/other/silver/t/1"}
-    _remove(Lake(f"{ROOT}/_fresh/other"))
+def test_a_look_ahead_at_a_fresh_table(store: ObjectStore, root: Location) -> None:
+    objects.replace(root, "_fresh/one/silver/t/1", b"1")
+    objects.replace(root, "_fresh/other/silver/t/1", b"1")
+    _remove(Lake(root / "_fresh/one"))
+    assert names(store, root) == {"/lake/scratch/silver/kept", "/lake/scratch/_fresh/other/silver/t/1"}
+    _remove(Lake(root / "_fresh/other"))
 
 
-def test_what_a_rebuild_left(store: ObjectStore) -> None:
-    remove_scratch(Lake(ROOT))
-    objects.replace(ROOT, f"{SCRATCH}/one/silver/t/1", b"1")
-    remove_scratch(Lake(ROOT))
-    assert names(store) == {"/lake/scratch/silver/kept"}
+def test_what_a_rebuild_left(store: ObjectStore, root: Location) -> None:
+    remove_scratch(Lake(root))
+    objects.replace(root, f"{SCRATCH}/one/silver/t/1", b"1")
+    remove_scratch(Lake(root))
+    assert names(store, root) == {"/lake/scratch/silver/kept"}
 
 
 def test_a_store_that_refuses_to_delete_ends_no_command(
-    store: ObjectStore, caplog: pytest.LogCaptureFixture
+    store: ObjectStore, root: Location, caplog: pytest.LogCaptureFixture
 ) -> None:
-    objects.replace(ROOT, "_fresh/one/silver/t/1", b"1")
+    objects.replace(root, "_fresh/one/silver/t/1", b"1")
     store.set_faults(Faults(denied="DELETE|POST"))
-    _remove(Lake(f"{ROOT}/_fresh/one"))
+    _remove(Lake(root / "_fresh/one"))
     assert "could not be removed" in caplog.text
     assert "AccessDenied" in caplog.text
     store.set_faults()

@@ -19,6 +19,8 @@ from tests.pipelines.processes import Command, until
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from deltasmelt.bronze.lake.location import Lake
+
 ROOT = "s3://lake/away"
 
 
@@ -27,9 +29,9 @@ def run(dsn: str, sql: str) -> None:
         connection.execute(sql.encode())
 
 
-def ids() -> set[str]:
+def ids(lake: Lake) -> set[str]:
     """The rows in bronze, whether they came by the snapshot or the stream."""
-    table = open_table(f"{ROOT}/bronze/changes")
+    table = open_table(lake.uri("bronze", "changes"))
     if table is None:
         return set()
     rows = table.to_pyarrow_table(columns=["op", "new"]).to_pylist()
@@ -52,9 +54,9 @@ def test_a_bucket_that_is_away_for_a_while_is_waited_for(database: str, tmp_path
             f"pipeline: away\nsource: {{dsn: '{database}', slot: bucket_away, publication: p}}\n"
             f"{lake_text(ROOT, store.options())}\nalerts: {{webhook: '{hook}', kinds: [blind], lag: 1s}}\n"
         )
-        load_pipeline(file)
+        lake = load_pipeline(file).lake_address()
         with Command("bronze", file, "--metrics-port", "0", folder=tmp_path) as running:
-            until(lambda: ids() == {"0"}, 60)
+            until(lambda: ids(lake) == {"0"}, 60)
             (metrics,) = re.findall(r"http://\S+/metrics", running.text())
             until(lambda: {"lake_up 1.0", "slot_active 1.0"} <= numbers(metrics), 60)
             log = tmp_path / "logs" / "away" / "smelt.log"
@@ -66,7 +68,7 @@ def test_a_bucket_that_is_away_for_a_while_is_waited_for(database: str, tmp_path
             assert running.process.poll() is None, running.text()
             store.set_faults()
             run(database, "INSERT INTO items VALUES (2)")
-            until(lambda: ids() == {"0", "1", "2"}, 60)
+            until(lambda: ids(lake) == {"0", "1", "2"}, 60)
             until(lambda: (accepted[-1]["name"], accepted[-1]["state"]) == ("lake", "resolved"), 60)
             running.process.send_signal(signal.SIGTERM)
             assert running.wait(60) in {0, 143}, running.text()

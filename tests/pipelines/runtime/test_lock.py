@@ -13,7 +13,7 @@ from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.lake import objects
 from deltasmelt.bronze.lake.leases import leased, object_of, writing_of
 from deltasmelt.bronze.lake.location import Lake
-from deltasmelt.bronze.lake.stores import register
+from deltasmelt.bronze.lake.place import in_store
 from deltasmelt.pipelines.runtime.locks import lake_lock, writing
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ def test_an_object_store_is_locked_by_leases_in_it_and_by_no_files(
     monkeypatch.chdir(tmp_path)
     lake = Lake(path=place)
     with lake_lock(lake, ("bronze", "silver"), command="smelt run"), writing(lake, "silver"):
-        held = {name: objects.read(str(lake.path), object_of(name)) for name in LEASES}
-    freed = {name: objects.read(str(lake.path), object_of(name)) for name in LEASES}
+        held = {name: objects.read(lake.root, object_of(name)) for name in LEASES}
+    freed = {name: objects.read(lake.root, object_of(name)) for name in LEASES}
     with lake_lock(lake, ("bronze",), command="smelt bronze"):
         pass  # who has ended is not waited for
     said = {name: json.loads(found.body) for name, found in held.items() if found is not None}
@@ -96,9 +96,8 @@ def test_an_object_store_is_locked_by_leases_in_it_and_by_no_files(
 
 
 def test_a_stage_that_runs_in_an_object_store_is_not_started_twice(store: ObjectStore, place: str) -> None:
-    lake = Lake(path=place)
-    register(place, store.options(), lease=QUICK)
-    with leased(str(lake.path), "silver", command="smelt silver", wait=False):
+    lake = Lake(path=in_store(place, store.options(), lease=QUICK))
+    with leased(lake.root, "silver", command="smelt silver", wait=False):
         with pytest.raises(DefiniteError) as raised, lake_lock(lake, ("silver",), command="smelt run"):
             pass
         assert raised.value.code == "already-running"

@@ -11,7 +11,7 @@ import pytest
 
 from deltasmelt.bronze.lake import objects
 from deltasmelt.bronze.lake.location import Lake
-from deltasmelt.bronze.lake.stores import register
+from deltasmelt.bronze.lake.place import in_store
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.progress import Progress, snapshot_view
 from deltasmelt.bronze.setup.slot import SlotState
@@ -90,11 +90,10 @@ def test_another_process_sees_it_while_it_is_fresh(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_in_an_object_store_it_is_an_object_that_is_put_now_and_then() -> None:
-    lake = Lake("s3://lake/progress")
     progress = Progress()
     progress.copying("public.t", 10)
     with object_store() as store:
-        register("s3://lake/progress", store.options())
+        lake = Lake(in_store("s3://lake/progress", store.options()))
         assert read_progress(lake) is None
         for _ in range(20):
             progress.copied("public.t", 1)
@@ -107,7 +106,7 @@ def test_in_an_object_store_it_is_an_object_that_is_put_now_and_then() -> None:
         assert len(puts) == 1
         assert puts[0].condition == ""
         said = {"at": time.time() - 60, "snapshots": progress.read()["snapshots"]}
-        objects.replace("s3://lake/progress", OBJECT, json.dumps(said).encode())
+        objects.replace(lake.root, OBJECT, json.dumps(said).encode())
         assert read_progress(lake) is None, "of a reader that is gone"
     assert read_progress(lake) is None, "a store that is away is no reason to end"
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from deltasmelt.bronze.lake.stores import register
+from deltasmelt.bronze.lake.place import in_store
 from deltasmelt.pipelines.spark.hadoop import LOG_STORE, hadoop_settings
 
 FS = "spark.hadoop.fs."
@@ -20,8 +20,7 @@ LOG_STORES = {f"spark.delta.logStore.{scheme}.impl": LOG_STORE for scheme in ("s
 
 def told(location: str, options: dict[str, str], environment: dict[str, str] | None = None) -> dict[str, str]:
     """Hadoop's settings of a location, without the beginning that all share."""
-    register(location, options)
-    settings = hadoop_settings(location, environment or {})
+    settings = hadoop_settings(in_store(location, options), environment or {})
     return {name.removeprefix(FS): value for name, value in settings.items() if name not in ALWAYS}
 
 

@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from deltasmelt.bronze.lake import objects
-from deltasmelt.bronze.lake.stores import register
+from deltasmelt.bronze.lake.place import in_store
 from deltasmelt.pipelines.spark.hadoop import LOG_STORE
 from deltasmelt.pipelines.spark.launch import JVM_OPTIONS, jvm_options
 from deltasmelt.silver.rebuild import SCRATCH
@@ -38,11 +38,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.process, pyte
 SETTINGS: Final = {"spark.driver.memory": "1g", JVM_OPTIONS: jvm_options("", brief=True)}
 DRIVER: Final = """
 import sys
-from deltasmelt.bronze.lake.stores import register
+from deltasmelt.bronze.lake.place import in_store
 from deltasmelt.pipelines.spark.session import spark_session
 from tests.object_store import options_of
 name, root, url = sys.argv[1:]
-register(root, options_of(url))
+root = in_store(root, options_of(url))
 few = {"spark.driver.memory": "700m", "spark.sql.shuffle.partitions": "1"}
 spark = spark_session(few, lake=root, brief=True)
 spark.range(1).count()
@@ -118,9 +118,9 @@ def test_a_pipeline_killed_within_a_commit_and_refused_for_a_while_is_equal_to_i
     assert fetch(source, "SELECT count(*) FROM pg_publication") == 0
     commits = [one for one in store.requests("PUT") if re.search(r"_delta_log/[0-9]+\.json$", one.path)]
     assert {one.path.split("/")[3] for one in commits} == {"bronze", "silver", "gold", "control", SCRATCH}
-    register("s3://lake/shop", store.options())
+    shop = in_store("s3://lake/shop", store.options())
     made = {one.path.removeprefix("/lake/shop/") for one in store.requests("PUT", f"/lake/shop/{SCRATCH}/")}
-    kept = [one for one in made if not one.endswith("/") and objects.read("s3://lake/shop", one) is not None]
+    kept = [one for one in made if not one.endswith("/") and objects.read(shop, one) is not None]
     assert (bool(made), kept) == (True, []), "what a rebuild made for itself is gone"
     assert {one.condition for one in commits} == {"*"}, "each commit is put on condition"
 

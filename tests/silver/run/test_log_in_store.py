@@ -198,7 +198,7 @@ def test_a_comment_is_one_commit_and_the_version_after_it_is_known(shop: Shop) -
 
 def test_a_lease_follows_an_earlier_one_only_where_nobody_held_it_between(shop: Shop) -> None:
     def take() -> Any:
-        root = str(shop.lake.path)
+        root = shop.lake.root
         with leased(root, writing_of("silver"), command="test", wait=True) as lease:
             assert held(shop.lake, "silver") is lease
             return lease

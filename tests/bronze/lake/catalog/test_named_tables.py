@@ -17,7 +17,7 @@ from deltasmelt.bronze.lake.catalog.table import CatalogTable
 from deltasmelt.bronze.lake.client import CommitFailedError
 from deltasmelt.bronze.lake.control import Cut, OpenError
 from deltasmelt.bronze.lake.control_tables import ControlTables
-from deltasmelt.bronze.lake.location import SCRATCH
+from deltasmelt.bronze.lake.place import SCRATCH
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.contract import CHANGES_SCHEMA
 from deltasmelt.bronze.store.marks import READER_APP

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltasmelt.bronze.lake.catalog import commit_marks
-from deltasmelt.bronze.lake.location import address_of, is_named, location_of, parts_of
+from deltasmelt.bronze.lake.location import address_of
+from deltasmelt.bronze.lake.place import Catalog, is_named, parts_of
 
 APPS = st.text(min_size=1, max_size=20).filter(lambda name: name != commit_marks.AS_OF)
 MARKS = st.dictionaries(APPS, st.integers(0, 2**63 - 1), max_size=4)
@@ -97,7 +98,7 @@ def test_the_newest_word_of_each_mark_counts_back_to_the_entry_that_says_all() -
 
 @given(st.lists(st.text(min_size=1, max_size=12), min_size=3, max_size=3))
 def test_a_location_stands_for_a_name_and_nothing_else(parts: list[str]) -> None:
-    location = location_of(*parts)
+    location = Catalog(parts[0]).table(*parts[1:])
     assert is_named(location)
     assert parts_of(location) == tuple(parts)
     assert address_of(location).count("`") == 6 + 2 * sum(part.count("`") for part in parts)

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deltasmelt.bronze.errors import ConfigurationError
 from deltasmelt.bronze.lake.catalog import commit_marks
-from deltasmelt.bronze.lake.location import Lake, layer_of
-from deltasmelt.bronze.lake.scratch import scratch_of
+from deltasmelt.bronze.lake.catalog.sql import session_for
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lake.place import Catalog, layer_of
 
 APPS = st.sampled_from(["a", "b", "c"])
 COMMITS = st.lists(st.dictionaries(APPS, st.integers(0, 9), max_size=2), min_size=1, max_size=12)
@@ -115,6 +117,19 @@ def test_of_two_properties_the_newer_one_says_all() -> None:
 @pytest.mark.parametrize("name", ["orders", "order_items", "x"])
 def test_a_scratch_tables_layer_is_that_of_the_table_it_stands_for(name: str) -> None:
     lake = Lake(catalog="main")
-    scratch = scratch_of(lake, "rebuild")
+    scratch = lake.scratch_for("rebuild")
     assert scratch.sql("silver", name) == f"`main`.`deltasmelt_scratch`.`rebuild_silver_{name}`"
     assert layer_of(scratch.uri("silver", name)) == layer_of(lake.uri("silver", name)) == "silver"
+
+
+def test_two_lakes_in_one_catalog_are_each_opened_through_their_own_session() -> None:
+    lakes, sessions = [Lake(catalog="main"), Lake(catalog="main")], [object(), object()]
+    for lake, session in zip(lakes, sessions, strict=True):
+        assert isinstance(lake.place, Catalog)
+        lake.place.serve(lambda session=session: session)  # type: ignore[misc]
+    for lake, session in zip(lakes, sessions, strict=True):
+        for uri in (lake.uri("gold", "a b"), lake.scratch_for("verify").uri("silver", "x"), lake.root):
+            assert session_for(uri) is session
+    with pytest.raises(ConfigurationError) as raised:
+        session_for(Lake(catalog="main").uri("gold", "x"))
+    assert raised.value.code == "catalog-session"
