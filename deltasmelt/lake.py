@@ -252,7 +252,7 @@ class OpenLake:
 
     def _looking(self) -> AbstractContextManager[None]:
         """Yield access to the lake: through Spark for a lake in a catalog, otherwise without Spark."""
-        return nullcontext() if self.pipeline.lake.path is not None else self._held.told()
+        return self._held.told() if self.pipeline.lake_address().place.needs_session else nullcontext()
 
     def _require_lake(self) -> None:
         with self._looking():

@@ -511,7 +511,7 @@ def _read(file: Path) -> Pipeline:
     from deltasmelt.pipelines.settings import load_pipeline
 
     pipeline = load_pipeline(file)
-    if pipeline.lake.path is None:
+    if pipeline.lake_address().place.needs_session:
         from deltasmelt.pipelines.spark.held_session import serve_catalog
 
         serve_catalog(pipeline)

@@ -32,7 +32,7 @@ from deltasmelt.bronze.config.validation import validate
 from deltasmelt.bronze.config.yaml_file import YamlFile, parse_yaml, read_yaml
 from deltasmelt.bronze.errors import ConfigurationError
 from deltasmelt.bronze.lake.location import Lake
-from deltasmelt.bronze.lake.place import Catalog, in_store, local_folder, misread, scheme_of
+from deltasmelt.bronze.lake.place import Catalog, Location, in_store, misread
 from deltasmelt.bronze.lake.stores import is_meant_for_store, refuse_wrong
 from deltasmelt.gold.settings import GoldSettings
 from deltasmelt.pipelines.databricks_secrets import secret
@@ -158,7 +158,7 @@ class Pipeline(Section):
             catalog = str(self.lake.catalog)
             given = "lease" in self.lake.model_fields_set
             return Lake(catalog=catalog, known=Catalog(catalog, lease) if given else Catalog(catalog))
-        folder = local_folder(path)
+        folder = Location(path).folder
         if folder is not None:
             return Lake(path=str((self.folder / folder.expanduser()).resolve()))
         scheme, _, rest = path.rstrip("/").partition("://")
@@ -257,10 +257,10 @@ def _paced(pipeline: Pipeline) -> Pipeline:
 
     In a catalog a commit is a statement of Spark.
     """
-    path, bronze = pipeline.lake_address().path, pipeline.bronze
-    if "flush_interval" in bronze.model_fields_set or (path is not None and scheme_of(path) is None):
+    lake, bronze = pipeline.lake_address(), pipeline.bronze
+    if "flush_interval" in bronze.model_fields_set or not lake.is_remote:
         return pipeline
-    interval = FLUSH_INTERVAL_IN_CATALOGS if path is None else FLUSH_INTERVAL_IN_STORES
+    interval = FLUSH_INTERVAL_IN_CATALOGS if lake.place.needs_session else FLUSH_INTERVAL_IN_STORES
     paced = bronze.model_copy(update={"flush_interval": interval})
     return pipeline.model_copy(update={"bronze": paced})
 
@@ -277,8 +277,8 @@ def _connection_files(source: SourceSettings, folder: Path) -> dict[str, str]:
 
 def _refuse_misread(pipeline: Pipeline, yaml: YamlFile) -> None:
     """Refuse a lake whose location one of the libraries would take for another one."""
-    path = pipeline.lake_address().path
-    if path is not None and (part := misread(path)) is not None:
+    path = pipeline.lake_address().root
+    if (part := misread(path)) is not None:
         raise ConfigurationError(
             f"the lake's location holds {part!r}, which deltalake reads as something else: "
             f"{_without_query(path)!r}",
@@ -294,7 +294,7 @@ def _refuse_executors(pipeline: Pipeline, yaml: YamlFile) -> None:
 
     Rows for a catalog's tables are put aside in a folder of the reader's own, which nobody else sees.
     """
-    if pipeline.snapshot.engine == "spark" and pipeline.lake.path is None:
+    if pipeline.snapshot.engine == "spark" and pipeline.lake_address().place.needs_session:
         raise ConfigurationError(
             "snapshot.engine: spark has executors write the lake's files, and this lake lies in a catalog, "
             "which alone says where they are",
@@ -306,9 +306,9 @@ def _refuse_executors(pipeline: Pipeline, yaml: YamlFile) -> None:
 
 def _enter_store(pipeline: Pipeline, yaml: YamlFile) -> None:
     """Refuse a lake in a store that is not known, and options that do not fit the lake."""
-    path = pipeline.lake_address().path
+    lake = pipeline.lake_address()
     options = {name: value.get_secret_value() for name, value in pipeline.lake.options.items()}
-    if path is None:
+    if lake.place.needs_session:
         if options:
             raise ConfigurationError(
                 "options are for object stores; this lake lies in a catalog",
@@ -320,7 +320,7 @@ def _enter_store(pipeline: Pipeline, yaml: YamlFile) -> None:
     try:
         if is_meant_for_store(str(pipeline.lake.path)):
             raise ValueError(f"{pipeline.lake.path} is a URL without a bucket after ://")  # noqa: TRY301 - as below
-        refuse_wrong(path, options)
+        refuse_wrong(lake.root, options)
         if "AWS_SESSION_TOKEN" in os.environ and _has_key_without_token(options):
             raise ValueError(  # noqa: TRY301 - as below
                 "AWS_SESSION_TOKEN of the environment is of another key than the option aws_access_key_id; "
@@ -343,7 +343,7 @@ def _has_key_without_token(options: dict[str, str]) -> bool:
 
 def _without_query(location: str) -> str:
     """A location without what may hold a secret: a token behind a ?, or who logs in."""
-    if local_folder(location) is not None:
+    if Location(location).folder is not None:
         return location
     shown = re.split("[?#]", location, maxsplit=1)[0]
     return re.sub(r"(?<=://)[^/@]*:[^/@]*@", "***@", shown)

@@ -209,7 +209,7 @@ class Silver:
         if not names and self.long_work.tables:
             return None  # a cut of nothing would help nobody
         ahead = any(stored.mark is not None and stored.mark > end for stored in stands.values())
-        if ahead and self._lake.path is None:
+        if ahead and self._lake.place.needs_session:
             return None  # another process carries them on, and its cut names them
         commit_ts = position.commit_ts if end == position.frontier else None
         cut = Cut(

@@ -34,7 +34,6 @@ from deltasmelt.bronze.errors import DefiniteError, TableError
 from deltasmelt.bronze.lake import objects
 from deltasmelt.bronze.lake.delta import location, open_existing, refresh
 from deltasmelt.bronze.lake.location import Lake
-from deltasmelt.bronze.lake.place import local_folder
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.gaps import is_whole
 from deltasmelt.bronze.store.position import position_of
@@ -354,9 +353,9 @@ class FreshTables:
         Raises:
             TableError: there is none.
         """
-        if local_folder(self._lake.uri("silver", table.name)) is not None and access_of(session).runs_locally:
+        if self._lake.folder is not None and access_of(session).runs_locally:
             return Lake(path=tempfile.mkdtemp(prefix="smelt-fresh-"))
-        if self._lake.path is None:
+        if self._lake.place.needs_session:
             raise TableError(
                 table.table,
                 "its columns change in the window, and of a catalog's table no clone is made to look ahead",
@@ -388,9 +387,8 @@ def _each(steps: Sequence[Step], carry: Callable[[Step], object]) -> None:
 
 
 def _remove(scratch: Lake) -> None:
-    folder = local_folder(scratch.root)
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
+    if scratch.folder is not None:
+        shutil.rmtree(scratch.folder, ignore_errors=True)
     else:
         objects.discard(scratch.root)
 

@@ -23,22 +23,13 @@ the error says so.
 from __future__ import annotations
 
 import logging
-import uuid
-from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from pyarrow.fs import FileType
-
 from deltasmelt.bronze.errors import DefiniteError, TableError, resnapshot_remedy
-from deltasmelt.bronze.lake import objects
-from deltasmelt.bronze.lake.catalog.sql import make_schema
 from deltasmelt.bronze.lake.client import DeltaError
-from deltasmelt.bronze.lake.delta import checkpoint_interval, location, open_existing
+from deltasmelt.bronze.lake.delta import checkpoint_interval, location, make_room, open_existing
 from deltasmelt.bronze.lake.leases import still_writing
-from deltasmelt.bronze.lake.parquet import file_system
-from deltasmelt.bronze.lake.place import is_named
-from deltasmelt.bronze.lake.scratch import NUMBERED, remove_left
-from deltasmelt.bronze.lake.scratch import remove as remove_named
+from deltasmelt.bronze.lake.scratch import remove_workspaces, workspace
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.gaps import is_left_out, is_whole
@@ -63,7 +54,7 @@ from deltasmelt.silver.spark.tuning import settings as session_settings
 from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
@@ -125,8 +116,8 @@ def rebuild(
         if activity is None or activity.snapshot != snapshot:
             raise _incomplete(table)  # the snapshot is of a former table of this name
         versions = tuple(one for one in relations if one.relation_id == relation_id and one.from_lsn <= end)
-        remove_scratch(lake)
-        with _scratch(lake) as scratch:
+        remove_workspaces(lake, SCRATCH, _PURPOSE)
+        with workspace(lake, SCRATCH, _PURPOSE) as scratch:
             kept = table.versioned and _keep(
                 session, lake, scratch, table, versions=versions, snapshot=snapshot, own=own
             )
@@ -137,35 +128,8 @@ def rebuild(
                 runner.run(session, step, changes=activity.changes)
             tune(session, small=False)
             version = _replace(session, lake, scratch, settings, table, end=end)
-        remove_scratch(lake)
+        remove_workspaces(lake, SCRATCH, _PURPOSE)
         return version
-
-
-@contextmanager
-def _scratch(lake: Lake) -> Iterator[Lake]:
-    """Where a table is derived; under a new name each time, as Spark remembers what was at a path."""
-    if lake.path is not None:
-        yield lake.below(f"{SCRATCH}/{uuid.uuid4().hex}")
-        return
-    scratch = lake.scratch_for(_PURPOSE + uuid.uuid4().hex[:NUMBERED])
-    try:
-        yield scratch
-    finally:
-        with suppress(OSError):  # a later start removes it
-            remove_named(scratch)
-
-
-def remove_scratch(lake: Lake) -> None:
-    """Remove what a rebuild left, also one that was killed; in a catalog a day later, as another may run."""
-    if lake.path is None:
-        remove_left(lake, _PURPOSE)
-        return
-    if lake.in_store:
-        objects.discard(lake.root / SCRATCH)
-        return
-    system = file_system(lake.root)
-    if system.get_file_info(SCRATCH).type != FileType.NotFound:
-        system.delete_dir(SCRATCH)
 
 
 def _incomplete(table: SilverTable) -> TableError:
@@ -228,7 +192,7 @@ def _keep(
     if newest is None:
         return False
     before = None
-    if not is_named(lake.uri("silver", table.name)):
+    if not lake.place.needs_session:
         before = _before_others(log, table, newest, own, snapshot)
     if before is not None:
         try:
@@ -265,8 +229,7 @@ def _copied(
         return False
     target, uri = scratch.sql("silver", table.name), scratch.uri("silver", table.name)
     if SilverLog(scratch).read(table.name) is None:
-        if is_named(uri):
-            make_schema(uri)
+        make_room(uri)
         for statement in ddl.create(target, table):
             session.sql(statement)
     names = [*(column.name for column in table.columns), *table.own_columns]
@@ -316,8 +279,7 @@ def _replace(
     stored = log.read(table.name)
     _require_no_more(stored, uri, end)
     if stored is None:
-        if is_named(uri):
-            make_schema(uri)
+        make_room(uri)
         statements = ddl.create(target, table, checkpoints=checkpoint_interval(uri))
     else:  # mostly none, because a cycle has just run
         statements, fields = adopted(target, table, stored.fields, stored.relation)
@@ -336,7 +298,7 @@ def _replace(
         values[field.name] = quote(str(source)) if known else f"CAST(NULL AS {field.ddl})"
     still_writing(lake, "silver")
     derived, mark = scratch.sql("silver", table.name), Mark(SILVER_APP, end, stored.mark)
-    if is_named(uri):
+    if lake.place.needs_session:
         named = ", ".join(f"{value} AS {quote(name)}" for name, value in values.items())
         write(session, uri, f"SELECT {named}\nFROM {derived}", mark, replaces=True)
     else:

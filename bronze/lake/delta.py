@@ -10,22 +10,13 @@ on (`bronze.lake.durability`). In an object store we put the usual entry ourselv
 (`bronze.lake.entries`). Where a call fails, whether the commit came about is not known: files that it names
 are not removed then, and the caller looks at the table before it does anything again. Only a refusal
 (`CommitFailedError`) says that it did not.
-
-What the newest commits of a table say of themselves (``commitInfo``).
-
-`deltalake` finds no entry where the folder's path holds a character that a URL does not, as ``#``. It refuses
-a log whose statistics it does not know: a shallow clone says ``-1`` for a size. A local log is then read file
-by file: entries are `_delta_log/<version>.json`, and `commitInfo` is a line of each.
-
-Protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#commit-provenance-information.
 """
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,10 +26,9 @@ from deltasmelt.bronze.backoff import tried_again
 from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.lake import durability
 from deltasmelt.bronze.lake.catalog import commits as named
-from deltasmelt.bronze.lake.catalog.sql import MADE_PROPERTY, require_ours
+from deltasmelt.bronze.lake.catalog.sql import MADE_PROPERTY, make_schema, require_ours
 from deltasmelt.bronze.lake.catalog.table import CatalogTable
 from deltasmelt.bronze.lake.client import CommitFailedError, DeltaError, TableNotFoundError
-from deltasmelt.bronze.lake.durability import entry_path
 from deltasmelt.bronze.lake.named_files import append_written
 from deltasmelt.bronze.lake.parquet import PartWriter, delete_files, open_whole
 from deltasmelt.bronze.lake.place import is_named, local_folder, options_of
@@ -47,43 +37,12 @@ from deltasmelt.bronze.lake.transactions import expect_marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from deltalake import DeltaTable, PostCommitHookProperties
 
     from deltasmelt.bronze.lake.client import AddAction, RemoveAction, Transaction
     from deltasmelt.bronze.lake.location import Lake, Layer
     from deltasmelt.bronze.lake.place import Location
-
-
-def history(table: DeltaTable, limit: int) -> list[dict[str, Any]]:
-    """What the newest commits say, newest first; each with its ``version``, as far as the log still has it.
-
-    Args:
-        table: as of some version.
-        limit: number of commits; at least 1.
-    """
-    folder = local_folder(table.table_uri)
-    if folder is None:
-        return table.history(limit)
-    try:
-        return table.history(limit) or list(_read(table, folder, limit))
-    except DeltaError:
-        return list(_read(table, folder, limit))
-
-
-def _read(table: DeltaTable, folder: Path, limit: int) -> Iterator[dict[str, Any]]:
-    newest = table.version()
-    for version in range(newest, max(newest - limit, -1), -1):
-        try:
-            lines = entry_path(folder / "_delta_log", version).read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:  # past its retention
-            return
-        for line in lines:
-            said = json.loads(line).get("commitInfo")
-            if said is not None:
-                yield {**said, "version": version}
-                break
 
 
 CHECKPOINT_INTERVAL: Final = 50
@@ -236,6 +195,16 @@ def _create(uri: str, schema: pa.Schema, description: str, properties: dict[str,
     except DeltaError:
         if open_table(uri) is None:  # not a lost race
             raise
+
+
+def make_room(uri: str) -> None:
+    """Make what a table that Spark creates needs first: in a catalog its schema.
+
+    Raises:
+        OSError: the catalog refuses.
+    """
+    if is_named(uri):
+        make_schema(uri)
 
 
 def refresh(table: DeltaTable, *, after: int = -1) -> int:

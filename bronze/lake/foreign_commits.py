@@ -1,4 +1,4 @@
-"""Commits to a table of ours that somebody else made, and that changed its rows. Pure but for `entry_of`.
+"""Commits to a table of ours that somebody else made, and that changed its rows.
 
 A table's mark states up to which LSN the table holds the source. Others can change the rows and leave the
 mark: RESTORE brings older rows back under the newest mark, and DELETE, UPDATE, MERGE or an INSERT by hand set
@@ -17,6 +17,11 @@ needed may leave the others out (`Commit.drops_columns`).
 **What makes older commits irrelevant.** A commit of ours that replaces every row: whatever came before it is
 gone. So a snapshot that replaces a table, and a rebuild, heal the table.
 
+**Where commits are read.** `deltalake` finds no entry where the folder's path holds a character that a URL
+does not, as ``#``. It refuses a log whose statistics it does not know: a shallow clone has ``-1`` as a size.
+A local log is then read file by file: entries are `_delta_log/<version>.json`, and `commitInfo` is a line of
+each. Of a catalog's table Spark's history alone shows the commits.
+
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#commit-provenance-information.
 """
 
@@ -28,12 +33,16 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from deltasmelt.bronze.effects import Effect, perform
+from deltasmelt.bronze.lake.client import DeltaError
 from deltasmelt.bronze.lake.durability import entry_path
-from deltasmelt.bronze.lake.place import local_folder
+from deltasmelt.bronze.lake.place import is_named, local_folder
 from deltasmelt.bronze.lake.torn_log import ACTIONS_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from deltalake import DeltaTable
 
 SIGNATURE: Final = "deltasmelt"
 """The ``userMetadata`` of every commit of ours that states nothing else there; others begin with the same."""
@@ -158,6 +167,55 @@ def first_foreign(versions: Iterable[int], commit_at: Callable[[int], Commit | N
         if commit.changes_rows and not commit.ours:
             found = ForeignCommit(version, commit.operation)
     return found
+
+
+def history(table: DeltaTable, limit: int) -> list[dict[str, Any]]:
+    """What the newest commits say, newest first; each with its ``version``, as far as the log still has it.
+
+    Args:
+        table: as of some version.
+        limit: number of commits; at least 1.
+    """
+    folder = local_folder(table.table_uri)
+    if folder is None:
+        return table.history(limit)
+    try:
+        return table.history(limit) or list(_from_files(table, folder, limit))
+    except DeltaError:
+        return list(_from_files(table, folder, limit))
+
+
+def _from_files(table: DeltaTable, folder: Path, limit: int) -> Iterator[dict[str, Any]]:
+    newest = table.version()
+    for version in range(newest, max(newest - limit, -1), -1):
+        try:
+            lines = entry_path(folder / "_delta_log", version).read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:  # past its retention
+            return
+        for line in lines:
+            said = json.loads(line).get("commitInfo")
+            if said is not None:
+                yield {**said, "version": version}
+                break
+
+
+def commits_of(uri: str, opened: Callable[[], DeltaTable], limit: int) -> Callable[[int], Commit | None]:
+    """Return what gives the commit of a version; None of a version that the log no longer has.
+
+    Args:
+        uri: location of the table.
+        opened: gives the table at its newest version; asked where no log can be read.
+        limit: commits back to which versions are asked for.
+    """
+    if is_named(uri):
+        told = {one["version"]: one for one in history(opened(), limit)}
+        return lambda version: restored(told.get(version))
+
+    def commit_at(version: int) -> Commit | None:
+        entry = entry_of(uri, version)
+        return None if entry is None else commit_of(entry)
+
+    return commit_at
 
 
 def entry_of(uri: str, version: int) -> bytes | None:

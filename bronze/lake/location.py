@@ -36,7 +36,7 @@ import base64
 import hashlib
 import re
 from dataclasses import InitVar, dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from deltasmelt.bronze.lake.place import (
     Catalog,
@@ -48,6 +48,9 @@ from deltasmelt.bronze.lake.place import (
     root_of,
     scratch_name,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LONGEST: Final = 255
 """Bytes of a file's name that all usual file systems take."""
@@ -189,6 +192,11 @@ class Lake:
     def root(self) -> Location:
         """The location below which the tables lie; in a catalog it stands for the name."""
         return Location(root_of(str(self.catalog)) if self.path is None else self.path, self.place)
+
+    @property
+    def folder(self) -> Path | None:
+        """The lake's folder; None in a store or a catalog."""
+        return self.root.folder
 
     def below(self, folder: str) -> Lake:
         """Return a lake in a folder of this one, which is reached as this one is; not in a catalog."""

@@ -26,6 +26,7 @@ import re
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeAlias
 from urllib.parse import quote, unquote
 
@@ -65,11 +66,13 @@ class Folder:
 
     root: str
     lease: ClassVar[float] = LEASE_SECONDS  # taken by no process: the kernel's locks guard a folder
+    needs_session: ClassVar[bool] = False
+    folds_case: ClassVar[bool] = False
+    scheme: ClassVar[str | None] = None
+    options: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
-    @property
-    def client_options(self) -> dict[str, str] | None:
-        """Options for `deltalake` and `obstore`; a folder has none."""
-        return None
+    def serve(self, session: Callable[[], SparkSession]) -> None:
+        """Leave the session alone: the tables are reached without one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,6 +88,8 @@ class Store:
     root: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     lease: float = LEASE_SECONDS
+    needs_session: ClassVar[bool] = False
+    folds_case: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         options = dict(self.options)
@@ -95,10 +100,17 @@ class Store:
         with _LOCK:
             _KEYS.update(_keys(options))
 
+    def __reduce__(self) -> tuple[type[Store], tuple[str, dict[str, str], float]]:
+        """Have another process make the store anew, which then masks the keys."""
+        return Store, (self.root, dict(self.options), self.lease)
+
     @property
-    def client_options(self) -> dict[str, str] | None:
-        """Options for `deltalake` and `obstore`; None where there are none."""
-        return {name: value for name, value in self.options.items() if not name.startswith(HADOOP)} or None
+    def scheme(self) -> str | None:
+        """The scheme of the URL, in small letters."""
+        return scheme_of(self.root)
+
+    def serve(self, session: Callable[[], SparkSession]) -> None:
+        """Leave the session alone: the tables are reached without one."""
 
     def below(self, location: str) -> str:
         """Return the path from the root to a location at or below the root."""
@@ -117,11 +129,10 @@ class Catalog:
     name: str
     lease: float = LEASE_SECONDS_IN_CATALOGS
     _session: Callable[[], SparkSession] | None = field(default=None, repr=False)
-
-    @property
-    def client_options(self) -> dict[str, str] | None:
-        """Options for `deltalake` and `obstore`, which do not reach a catalog's tables."""
-        return None
+    needs_session: ClassVar[bool] = True
+    folds_case: ClassVar[bool] = True
+    scheme: ClassVar[str | None] = None
+    options: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def table(self, schema: str, name: str) -> Location:
         """Return the location that stands for a table of the catalog."""
@@ -152,6 +163,14 @@ class Catalog:
 
 
 Place: TypeAlias = Folder | Store | Catalog
+"""Beside what each kind owns, every place answers:
+
+* `needs_session`: whether a Spark session alone reaches the tables. Then this process sees none of their
+  files, logs and folders, and Spark's history alone shows what their commits record.
+* `folds_case`: whether names that differ in nothing but case are one table.
+* `scheme`: of a store's URL, in small letters.
+* `serve`: which session opens the tables from now on, where they need one.
+"""
 
 
 class Location(str):
@@ -169,6 +188,11 @@ class Location(str):
         made = super().__new__(cls, text)
         made.place = place_of(text) if place is None else place
         return made
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of a file system that the location names; None in a store or a catalog."""
+        return local_folder(self)
 
     def __truediv__(self, below: str) -> Location:
         return Location(f"{self.rstrip('/')}/{below}", self.place)
@@ -190,7 +214,8 @@ def in_store(location: str, options: Mapping[str, str], *, lease: float = LEASE_
 
 def options_of(location: str) -> dict[str, str] | None:
     """Return what `deltalake` and `obstore` need to reach a location; None where they need nothing."""
-    return place_of(location).client_options
+    options = place_of(location).options
+    return {name: value for name, value in options.items() if not name.startswith(HADOOP)} or None
 
 
 def client_root(location: str) -> tuple[str, str]:
@@ -240,8 +265,10 @@ def misread(location: str) -> str | None:
     others. In a URL it takes ``%``, ``?`` and ``#`` for what they are in one, and Spark does not.
 
     Args:
-        location: an absolute path, or a URL of an object store.
+        location: an absolute path, or a URL of an object store; no library reads that of a catalog.
     """
+    if location.startswith(SCHEME):
+        return None
     found = (_MISREAD if local_folder(location) is not None else _MISREAD_IN_URL).search(location)
     return None if found is None else found[0]
 

@@ -1,4 +1,6 @@
-"""Tables of a catalog that are there for a while: what a rebuild derives, what a comparison copies.
+"""Tables that are there for a while: what a rebuild derives, what a comparison copies.
+
+Where tables lie at a path, a folder beside the layers holds them (`workspace`). In a catalog it is otherwise.
 
 They lie in a schema of their own, so nobody takes them for the pipeline's, and so a grant on that schema is
 enough. Their names begin with what they are for, and a number that no other process has: in a catalog no lock
@@ -10,17 +12,62 @@ from __future__ import annotations
 
 import re
 import time
-from contextlib import suppress
-from typing import Final
+import uuid
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
 
+from pyarrow.fs import FileType
+
+from deltasmelt.bronze.lake import objects
 from deltasmelt.bronze.lake.catalog.sql import failures, run
 from deltasmelt.bronze.lake.client import TableNotFoundError
-from deltasmelt.bronze.lake.location import Lake, quoted
+from deltasmelt.bronze.lake.location import quoted
+from deltasmelt.bronze.lake.parquet import file_system
 from deltasmelt.bronze.lake.place import SCRATCH, catalog_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deltasmelt.bronze.lake.location import Lake
 
 NUMBERED: Final = 8
 """Hexadecimal digits of the number after a purpose."""
 _LEFT_SECONDS: Final = 86_400.0
+
+
+@contextmanager
+def workspace(lake: Lake, folder: str, purpose: str) -> Iterator[Lake]:
+    """Return a lake beside a lake's layers, under a new name each time: Spark remembers what was at a path.
+
+    What lies in a folder or a store stays there until `remove_workspaces`.
+
+    Args:
+        lake: the pipeline's.
+        folder: of the lake, for all that is derived.
+        purpose: of a catalog's tables.
+    """
+    if not lake.place.needs_session:
+        yield lake.below(f"{folder}/{uuid.uuid4().hex}")
+        return
+    scratch = lake.scratch_for(purpose + uuid.uuid4().hex[:NUMBERED])
+    try:
+        yield scratch
+    finally:
+        with suppress(OSError):  # a later start removes it
+            remove(scratch)
+
+
+def remove_workspaces(lake: Lake, folder: str, purpose: str) -> None:
+    """Remove the workspaces of killed processes too; in a catalog after a day, as another process may run."""
+    if lake.place.needs_session:
+        remove_left(lake, purpose)
+        return
+    if lake.in_store:
+        objects.discard(lake.root / folder)
+        return
+    system = file_system(lake.root)
+    if system.get_file_info(folder).type != FileType.NotFound:
+        system.delete_dir(folder)
 
 
 def remove(scratch: Lake) -> None:

@@ -37,7 +37,7 @@ from pyarrow.fs import FileSelector
 from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.errors import DefiniteError, TableError, TransientError
 from deltasmelt.bronze.lake.parquet import delete_files, file_system
-from deltasmelt.bronze.lake.place import local_folder
+from deltasmelt.bronze.lake.place import Location
 from deltasmelt.bronze.postgres.connection import connect, translated
 from deltasmelt.bronze.postgres.conninfo import address_of
 from deltasmelt.bronze.snapshot.copy_out import snapshot_gone
@@ -47,7 +47,6 @@ from deltasmelt.bronze.snapshot.range_task import (
     TASK_NAME,
     RangeTask,
     copy_ranges,
-    destination_of,
     prefix_of,
     results_of,
 )
@@ -236,7 +235,7 @@ class Elsewhere:
             taken_at=self._taken_at,
             condition=copy.condition,
             ranges=tuple(ranges),
-            place=destination_of(self._uri),
+            destination=Location(self._uri),
             round=self._round,
             versions=versions(),
         )
@@ -294,7 +293,7 @@ class Elsewhere:
 
     def _is_seen(self, result: RangeResult) -> bool:
         """Check that the files are visible in the commit's folder; an object store needs no check."""
-        folder = local_folder(self._uri)
+        folder = Location(self._uri).folder
         files = [] if folder is None else [(folder / part["path"], part["size"]) for part in result.parts]
         return all(file.is_file() and file.stat().st_size == size for file, size in files)
 

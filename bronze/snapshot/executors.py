@@ -21,7 +21,7 @@ from deltasmelt.bronze.errors import DefiniteError, SmeltError, TransientError
 from deltasmelt.bronze.lake.parquet import delete_files, file_system
 from deltasmelt.bronze.postgres.conninfo import address_of
 from deltasmelt.bronze.snapshot.fitness import CODE, not_shared, require_same, unfit, versions
-from deltasmelt.bronze.snapshot.range_task import Destination, reach
+from deltasmelt.bronze.snapshot.range_task import reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.lake.place import Location
 
 PACKAGES: Final = ("deltasmelt", "psycopg", "pyarrow", "numpy", "deltalake", "pydantic")
 
@@ -62,13 +63,13 @@ if TYPE_CHECKING:
     """Prepares executors for a block; the start may take long, and raises only `SmeltError`."""
 
 
-def examine(executors: Executors, source: SourceSettings, place: Destination) -> None:
+def examine(executors: Executors, source: SourceSettings, destination: Location) -> None:
     """Check that executors can copy.
 
     Args:
         executors: executors that are ready to run jobs.
         source: settings of exactly the holder's server.
-        place: destination of the files in the lake.
+        destination: location of `bronze.changes`.
 
     Raises:
         DefiniteError: ``executors-unfit``, or another reason that keeps executors from server or lake.
@@ -77,14 +78,14 @@ def examine(executors: Executors, source: SourceSettings, place: Destination) ->
     _require_packages(json.loads(run_fit(executors, _look(PACKAGES))))
     name = f"snapshot-probe-{uuid.uuid4()}"
     try:
-        tried = json.loads(executors.run(partial(reach, source, place, name)))
+        tried = json.loads(executors.run(partial(reach, source, destination, name)))
         if "error" in tried:
             raise _of_executor(tried, source)
-        if file_system(place.uri).get_file_info(name).size != tried["size"]:
-            raise not_shared(place.uri)
+        if file_system(destination).get_file_info(name).size != tried["size"]:
+            raise not_shared(destination)
     finally:
         with suppress(OSError, pa.ArrowException):
-            delete_files(place.uri, [name])
+            delete_files(destination, [name])
 
 
 def run_fit(executors: Executors, work: Callable[[], str]) -> str:

@@ -14,12 +14,12 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import SmeltError, TransientError
+from deltasmelt.bronze.lake.place import Location
 from deltasmelt.bronze.postgres.conninfo import pinned
 from deltasmelt.bronze.snapshot.chunks import chunks_of
 from deltasmelt.bronze.snapshot.elsewhere import Elsewhere
 from deltasmelt.bronze.snapshot.executors import examine
 from deltasmelt.bronze.snapshot.fitness import silent, without_executors
-from deltasmelt.bronze.snapshot.range_task import destination_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -107,7 +107,7 @@ class Help:
                 executors = stack.enter_context(self._at_hand())
                 uri, workers = self._landing.sink.uri, self._settings.workers
                 with _cancelled_by(stop, executors, silence):
-                    examine(executors, pinned(self._source, watcher.info), destination_of(uri))
+                    examine(executors, pinned(self._source, watcher.info), Location(uri))
             finally:
                 progress.set(copies_wait="")
 

@@ -34,7 +34,6 @@ from deltasmelt.bronze.errors import DefiniteError, SmeltError, TableError, Tran
 from deltasmelt.bronze.identifiers import quote_literal
 from deltasmelt.bronze.lake.failures import lake_failures
 from deltasmelt.bronze.lake.parquet import delete_files, file_system
-from deltasmelt.bronze.lake.place import Location, Store, in_store, place_of
 from deltasmelt.bronze.postgres.connection import connect, translated, within
 from deltasmelt.bronze.snapshot.copy_out import EXPORTER_ENDED, enlarge_buffer
 from deltasmelt.bronze.snapshot.fitness import CODE, require_same, unfit, versions
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.lake.place import Location
     from deltasmelt.bronze.shapes import Relation
     from deltasmelt.bronze.snapshot.chunks import Chunk
 
@@ -66,33 +66,9 @@ _PROBE: Final = b"An executor of deltasmelt tried whether it can write here.\n"
 _FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """Destination of files, in the form that executors receive.
-
-    Attributes:
-        text: location of `bronze.changes`.
-        options: options of the lake's store; may hold keys.
-    """
-
-    text: str
-    options: dict[str, str] = field(default_factory=dict, repr=False)
-
-    @property
-    def uri(self) -> Location:
-        """The location, with the options; in each process its keys are masked from the first use."""
-        return in_store(self.text, self.options) if self.options else Location(self.text)
-
-
 def prefix_of(relation_id: int, round_: str) -> str:
     """Return the name prefix of all files of a table in a round."""
     return f"snapshot-{relation_id}-{round_}-"
-
-
-def destination_of(uri: str) -> Destination:
-    """Return the destination of files, with the options that an executor needs."""
-    place = place_of(uri)
-    return Destination(str(uri), dict(place.options) if isinstance(place, Store) else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +83,7 @@ class RangeTask:
         taken_at: the server's clock when the snapshot was taken.
         condition: SQL condition on the rows to copy; empty: all rows.
         ranges: the ranges to copy, each with its table or partition.
+        destination: location of `bronze.changes`, with the options of its store.
         round: name of the round; part of the file names, after the table's OID.
         versions: the reader's versions, from `bronze.snapshot.fitness.versions`.
     """
@@ -118,7 +95,7 @@ class RangeTask:
     taken_at: datetime
     condition: str
     ranges: tuple[tuple[Leaf, Chunk], ...]
-    place: Destination
+    destination: Location
     round: str
     versions: Mapping[str, str | None]
 
@@ -199,7 +176,7 @@ def _remove(task: RangeTask, results: Sequence[RangeResult]) -> None:
     names = [part["path"] for result in results for part in result.parts]
     if names:
         with suppress(OSError, pa.ArrowException):  # the reader removes leftovers
-            delete_files(task.place.uri, names)
+            delete_files(task.destination, names)
 
 
 def _unfit(error: DefiniteError) -> RangeResult:
@@ -209,12 +186,12 @@ def _unfit(error: DefiniteError) -> RangeResult:
     return RangeResult(-1, "unfit", error={"message": message, "remedy": error.remedy})
 
 
-def reach(source: SourceSettings, place: Destination, name: str) -> str:
+def reach(source: SourceSettings, destination: Location, name: str) -> str:
     """Try the requirements of copying: connect to the server, and write a small file into the lake.
 
     Args:
         source: settings of exactly the holder's server.
-        place: destination of the file in the lake.
+        destination: location of `bronze.changes`.
         name: name of the file; the caller removes the file.
 
     Returns:
@@ -225,7 +202,7 @@ def reach(source: SourceSettings, place: Destination, name: str) -> str:
         require_files(source)
         with closing(connect(source, application_name=TASK_NAME)) as connection, translated(source):
             connection.execute("SELECT")
-        with lake_failures(place.uri), file_system(place.uri).open_output_stream(name) as stream:
+        with lake_failures(destination), file_system(destination).open_output_stream(name) as stream:
             report["size"] = stream.write(_PROBE)
     except SmeltError as error:
         report["error"] = {
@@ -285,7 +262,7 @@ def _copy(worker: Worker, task: RangeTask, leaf: Leaf, chunk: Chunk) -> RangeRes
 def _written(worker: Worker, task: RangeTask, chunk: Chunk) -> RangeResult:
     relation = task.relation
     rows = SnapshotRows(relation, relation.from_lsn, task.taken_at)
-    writer = snapshot_writer(task.place.uri, f"{task.prefix}{chunk.number}")
+    writer = snapshot_writer(task.destination, f"{task.prefix}{chunk.number}")
     count = size = 0
     try:
         for table, read_bytes in rows_of_range(

@@ -33,7 +33,7 @@ from deltasmelt.bronze.drift.observed_storage import ObservedStorage
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake import delta, durability
 from deltasmelt.bronze.lake.compaction import COMPACT_ABOVE, RETENTION, compact, rewrite, tidy
-from deltasmelt.bronze.lake.place import is_named
+from deltasmelt.bronze.lake.place import place_of
 from deltasmelt.bronze.lake.torn_log import set_torn_aside
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class CatalogLog(Generic[_Seen]):
             compact(table, schema, many=COMPACT_ABOVE // 2)
             return
         version = delta.refresh(table)
-        if is_named(table.table_uri):  # OPTIMIZE joins files there
+        if place_of(table.table_uri).needs_session:  # OPTIMIZE joins files there
             return
         files = {path: delta.read_file(table, path) for path in delta.paths_of(table)}
         newest = {

@@ -20,9 +20,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from deltasmelt.bronze.lake.catalog.sql import make_schema
+from deltasmelt.bronze.lake.delta import make_room
 from deltasmelt.bronze.lake.leases import still_writing
-from deltasmelt.bronze.lake.place import is_named
 from deltasmelt.gold.builder.failures import SPARK_ERRORS
 from deltasmelt.gold.builder.gold_table import DEFINITION_PROPERTY, is_small
 from deltasmelt.gold.builder.merging import Merge, merge
@@ -132,7 +131,7 @@ def _write(
     columns = ", ".join(f"d.{quote(name)}" for name in compiled.columns)
     rows = f"SELECT {columns}, {kept} AS {LSN}, d.{HASH} AS {HASH}\nFROM (\n{made}\n) AS d{join}{order}"
     mark = Mark(GOLD_APP, build.cut.commit_lsn, None if state is None else state.position)
-    if is_named(work.table.uri):
+    if work.lake.place.needs_session:
         _write_named(work, rows, mark, state, definition)
     else:
         _replace(work, rows, mark, definition)
@@ -162,7 +161,7 @@ def _write_named(
     reshapes = state is not None and table.types() != wanted
     still_writing(work.lake, "gold")
     if state is None:
-        make_schema(table.uri)
+        make_room(table.uri)
         columns = ", ".join(f"{quote(name)} {ddl}" for name, ddl in wanted.items())
         properties = _listed({DEFINITION_PROPERTY: "", **_properties(definition)})
         spark.sql(

@@ -12,16 +12,13 @@ import pyarrow.compute as pc
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.catalog.sql import require_ours
 from deltasmelt.bronze.lake.client import DeltaError
-from deltasmelt.bronze.lake.delta import history
 from deltasmelt.bronze.lake.foreign_commits import (
-    Commit,
     ForeignCommit,
-    commit_of,
-    entry_of,
+    commits_of,
     first_foreign,
-    restored,
+    history,
 )
-from deltasmelt.bronze.lake.place import is_named
+from deltasmelt.bronze.lake.place import place_of
 from deltasmelt.bronze.lake.torn_log import set_torn_aside
 from deltasmelt.bronze.lake.transactions import transaction_version
 from deltasmelt.bronze.lsn import Lsn
@@ -119,15 +116,8 @@ class GoldTable:
         """
         if since >= version:
             return None
-        if is_named(self.uri):
-            told = {one["version"]: one for one in history(self._opened(), version - since)}
-            return first_foreign(range(version, since, -1), lambda at: restored(told.get(at)))
-
-        def commit_at(at: int) -> Commit | None:
-            entry = entry_of(self.uri, at)
-            return None if entry is None else commit_of(entry)
-
-        return first_foreign(range(version, since, -1), commit_at)
+        commits = commits_of(self.uri, self._opened, version - since)
+        return first_foreign(range(version, since, -1), commits)
 
     def files(self) -> pa.Table:
         """Its data files with their statistics."""
@@ -140,7 +130,7 @@ class GoldTable:
 
     def number_of(self, files: pa.Table) -> int:
         """How many files these are; of a catalog's table they are one row (`bronze.lake.catalog.table`)."""
-        if not is_named(self.uri):
+        if not place_of(self.uri).needs_session:
             return int(files.num_rows)
         return len(self._opened().file_uris())
 
@@ -173,7 +163,7 @@ class GoldTable:
 
     def _open(self) -> DeltaTable | None:
         """The table at its newest version; a catalog's is kept, for each thing known of it is a statement."""
-        if not is_named(self.uri):
+        if not place_of(self.uri).needs_session:
             if not self._is_whole:
                 set_torn_aside(self.uri, thorough=False)
                 self._is_whole = True
@@ -212,7 +202,7 @@ def definition_at(uri: str, version: int) -> str | None:
         DeltaError: the version is no longer readable.
     """
     table = delta.open_at(uri, version)
-    if is_named(uri):
+    if place_of(uri).needs_session:
         newest = delta.open_existing(uri)
         later = history(newest, newest.version() - version) if newest.version() > version else []
         if any(entry.get("operation") == "SET TBLPROPERTIES" for entry in later):

@@ -240,7 +240,7 @@ class IncrementalBuild:
             .option("endingVersion", str(last))
         )
         lake = self._work.lake
-        if lake.path is None:
+        if lake.place.needs_session:
             return reader.table(lake.sql("silver", silver_name))
         return reader.load(lake.uri("silver", silver_name))
 

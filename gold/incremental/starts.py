@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.lake import delta
-from deltasmelt.bronze.lake.delta import history
+from deltasmelt.bronze.lake.foreign_commits import history
 from deltasmelt.silver.run.commit_counts import rows_changed
 
 if TYPE_CHECKING:

@@ -116,7 +116,7 @@ def _is_there(lake: Lake) -> bool:
             if error.code != "lake-bucket":
                 raise
             return False
-    if lake.path is None:
+    if lake.place.needs_session:
         return delta.open_table(lake.uri("control", LEASES)) is not None
     locks = locks_folder(lake)
     return locks is not None and locks.parent.is_dir()

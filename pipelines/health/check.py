@@ -26,7 +26,6 @@ from deltasmelt.bronze.checks.ownership import require_own_slot
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, SmeltError, TableError
 from deltasmelt.bronze.lake.delta import open_table
 from deltasmelt.bronze.lake.failures import lake_opened
-from deltasmelt.bronze.lake.place import local_folder
 from deltasmelt.bronze.postgres.connection import connect, identify, primary_log_end, translated
 from deltasmelt.bronze.postgres.conninfo import address_of, conninfo
 from deltasmelt.bronze.reader.session_start import SessionStart
@@ -193,13 +192,11 @@ def _unwritable(pipeline: Pipeline) -> list[Finding]:
 
     In an object store, the check writes and removes an object.
     """
-    path = pipeline.lake_address().path
-    if path is None:
-        return []
-    folder = local_folder(path)
-    if folder is None:
-        return probe_store(path)
-    if (reason := why_unwritable(folder)) is None:
+    lake = pipeline.lake_address()
+    if lake.in_store:
+        return probe_store(lake.root)
+    folder = lake.folder
+    if folder is None or (reason := why_unwritable(folder)) is None:
         return []
     return [
         Finding(

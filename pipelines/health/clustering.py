@@ -20,7 +20,6 @@ from deltasmelt.bronze.errors import ConfigurationError
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import DeltaError
 from deltasmelt.bronze.lake.parquet import file_system
-from deltasmelt.bronze.lake.place import local_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,7 +64,7 @@ def clustering_hints(
         versions: versions of silver's tables, by name.
     """
     lake = pipeline.lake_address()
-    if lake.path is None or local_folder(lake.path) is None:  # in a store each look is a request
+    if lake.is_remote:  # in a store each look is a request
         return ()
     large = [name for name, version in versions.items() if _bytes_of(lake, name, version) >= _LEAST_BYTES]
     if not large:

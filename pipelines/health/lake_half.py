@@ -22,7 +22,7 @@ from deltasmelt.bronze.lake import delta, parquet
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.failures import lake_opened, vanished
 from deltasmelt.bronze.lake.kept import KeptTable
-from deltasmelt.bronze.lake.place import is_named
+from deltasmelt.bronze.lake.place import place_of
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.marks import snapshot_of
 from deltasmelt.bronze.store.ownership import refuse_foreign
@@ -175,7 +175,7 @@ class Backlog:
             return {}
         uri, columns = changes.table_uri, ["commit_lsn", "commit_ts"]
         known_counts: dict[str, _Count] = {}
-        if is_named(uri):  # a catalog tells nothing of files
+        if place_of(uri).needs_session:  # a catalog tells nothing of files
             later: dict[str, _Range] = {"": (None, None)}
         else:
             later = _files_after(changes, min(positions))

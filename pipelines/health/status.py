@@ -147,7 +147,7 @@ class StatusReader:
             LakeReader(pipeline).read,
             code="lake-unreachable",
             patience=patience,
-            threaded=pipeline.lake.path is not None,
+            threaded=not pipeline.lake_address().place.needs_session,
         )
         self.lake_failure: Exception | None = None
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltasmelt.bronze.config.yaml_file import YamlFile, read_yaml
 from deltasmelt.bronze.errors import ConfigurationError
-from deltasmelt.bronze.lake.place import local_folder
+from deltasmelt.bronze.lake.place import Location
 from deltasmelt.pipelines.init.bundle import (
     OF_SCHEME,
     BundleChoices,
@@ -74,7 +74,7 @@ def run_init_databricks(
 def _choices(yaml: YamlFile, *, cloud: Cloud | None, catalog: str | None) -> BundleChoices:
     path, named = _text(yaml, "lake", "path"), _text(yaml, "lake", "catalog")
     lake = None if path is None else without_variables(path)
-    if lake is not None and local_folder(lake) is not None:
+    if lake is not None and Location(lake).folder is not None:
         raise ConfigurationError(
             f"lake.path is a folder, {lake}; a cluster's own disk goes with the cluster",
             code="databricks-lake",

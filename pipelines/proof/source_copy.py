@@ -36,7 +36,7 @@ from deltasmelt.bronze.errors import ConfigurationError, TransientError
 from deltasmelt.bronze.lake import objects
 from deltasmelt.bronze.lake.failures import words_of
 from deltasmelt.bronze.lake.location import Lake
-from deltasmelt.bronze.lake.place import Location, local_folder
+from deltasmelt.bronze.lake.place import Location
 from deltasmelt.bronze.postgres.connection import connect, identify, translated
 from deltasmelt.bronze.progress import Progress
 from deltasmelt.bronze.snapshot.snapshot import Snapshot
@@ -81,7 +81,7 @@ def scratch_lake(lake: Lake, *, tasks_are_local: bool) -> Iterator[Lake]:
     Raises:
         ConfigurationError: no suitable place exists.
     """
-    folder = None if lake.path is None else local_folder(lake.path)
+    folder = lake.folder
     if folder is not None or tasks_are_local:
         place = _own_folder(None if folder is None else folder / _FOLDER)
         try:
@@ -92,14 +92,14 @@ def scratch_lake(lake: Lake, *, tasks_are_local: bool) -> Iterator[Lake]:
             if folder is not None:
                 _remove_empty(place.parent)
         return
-    if lake.path is None:
+    if lake.place.needs_session:
         raise ConfigurationError(
             "the source's rows need a place that all executors see, and the lake is a catalog",
             code="verify-place",
             where=str(lake.catalog),
             remedy="run the command with spark.master local[*], or compare documents alone: --document '*'",
         )
-    _remove_left_objects(lake.path)
+    _remove_left_objects(lake.root)
     copy = lake.below(f"{_FOLDER}/{uuid.uuid4().hex}")
     try:
         with _touching(lambda: objects.replace(copy.root, _TOUCHED, b"")):
@@ -115,11 +115,11 @@ def remove_left(lake: Lake) -> list[str]:
         lake: the pipeline's lake. Copies in this machine's temporary folder are removed for every lake.
     """
     removed = _remove_left_folders(Path(tempfile.gettempdir()), _OWN_ELSEWHERE)
-    if lake.path is None:
-        return removed
-    folder = local_folder(lake.path)
+    if lake.in_store:
+        return removed + _remove_left_objects(lake.root)
+    folder = lake.folder
     if folder is None:
-        return removed + _remove_left_objects(lake.path)
+        return removed
     removed += _remove_left_folders(folder / _FOLDER, _OWN)
     _remove_empty(folder / _FOLDER)
     return removed

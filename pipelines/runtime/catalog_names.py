@@ -17,7 +17,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import ConfigurationError
-from deltasmelt.bronze.lake.place import local_folder
+from deltasmelt.bronze.lake.place import Location
 from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
@@ -91,4 +91,4 @@ class CatalogNames:
 
 def _place(location: str) -> Path | str:
     """Return a location in one form, however Spark writes it."""
-    return local_folder(location) or location.rstrip("/")
+    return Location(location).folder or location.rstrip("/")

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, Final
 from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.lake.failures import lake_failures
 from deltasmelt.bronze.lake.leases import leased, watch, writing_of
-from deltasmelt.bronze.lake.place import local_folder
 from deltasmelt.pipelines.private import unread_folder
 from deltasmelt.pipelines.terminal import output
 from deltasmelt.pipelines.terminal.visible import visible
@@ -46,8 +45,7 @@ _LOGGER = logging.getLogger("deltasmelt.run")
 
 def locks_folder(lake: Lake) -> Path | None:
     """Return the folder of a local lake's locks; None in an object store or a catalog."""
-    folder = None if lake.path is None else local_folder(lake.path)
-    return None if folder is None else folder / ".locks"
+    return None if lake.folder is None else lake.folder / ".locks"
 
 
 def _wait_told(said: str) -> None:

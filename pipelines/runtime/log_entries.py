@@ -20,7 +20,7 @@ from pyarrow.fs import FileSelector, FileType
 
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.parquet import file_system
-from deltasmelt.bronze.lake.place import is_named
+from deltasmelt.bronze.lake.place import place_of
 from deltasmelt.bronze.lake.transactions import transaction_version
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.gold.builder.spark_settings import GOLD_APP
@@ -96,7 +96,7 @@ def state_retention(spark: SparkSession, table: DeltaTable, address: str, second
     stated = _HOURS.fullmatch(known.get(_KEPT, ""))
     before = None if stated is None else int(stated[1])
     hours = hours_to_state(seconds, before)
-    named = is_named(table.table_uri)
+    named = place_of(table.table_uri).needs_session
     wanted = {
         _KEPT: f"interval {hours} hours",
         _LOG_KEPT: f"interval {hours + (_LOG_AHEAD if named else 0)} hours",
@@ -118,7 +118,7 @@ _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 def committed_at(table: DeltaTable, version: int) -> float | None:
     """Return the commit time of a version, in seconds since 1970; None without its log entry."""
-    if is_named(table.table_uri):
+    if place_of(table.table_uri).needs_session:
         told = table.history(table.version() - version + 1)
         times = [one["timestamp"] for one in told if one["version"] == version]
         return times[0] / 1000 if times else None
@@ -136,7 +136,7 @@ def cut_log(table: DeltaTable, oldest: int) -> int:
 
     Delta itself removes entries past the retention from a catalog's table.
     """
-    if is_named(table.table_uri):
+    if place_of(table.table_uri).needs_session:
         return 0
     system = file_system(table.table_uri)
     names = [info.base_name for info in system.get_file_info(FileSelector("_delta_log"))]

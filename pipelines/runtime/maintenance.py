@@ -44,7 +44,7 @@ from deltasmelt.bronze.errors import SmeltError, TransientError
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.control import OpenError
 from deltasmelt.bronze.lake.leases import still_writing
-from deltasmelt.bronze.lake.place import is_named
+from deltasmelt.bronze.lake.place import place_of
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.pipelines.runtime.clustering import ORDERED_FILES, cluster_as_wanted, written_again
 from deltasmelt.pipelines.runtime.locks import writing
@@ -293,10 +293,10 @@ class Maintenance:
     def _tables(self) -> list[tuple[Layer, str]]:
         """Return the tables in any cut; a table left out or dropped is missing from the newest cut."""
         found = [(layer, name) for layer in self._layers for name in self._control.names(layer)]
-        if self._lake.path is None and "silver" in self._layers:
+        if self._lake.place.needs_session and "silver" in self._layers:
             found += others_of(self._spark, self._lake, self._passed_over)
         named = {f"{layer}.{name}" for layer, name in found}
-        others = OTHERS if self._lake.path is None else ()
+        others = OTHERS if self._lake.place.needs_session else ()
         close_others(self._control, (*self._layers, *others), named | {_CUTS, _TABLES})
         return found
 
@@ -387,7 +387,7 @@ class Maintenance:
         The table's properties hold the retention (`pipelines.runtime.log_entries`). Maintenance with an
         earlier failure leaves the older property, and removes nothing.
         """
-        committed, named = committed_at(table, oldest), is_named(table.table_uri)
+        committed, named = committed_at(table, oldest), place_of(table.table_uri).needs_session
         count = 0 if named else data_files(table)  # what lies in a catalog's folder is not seen
         if committed is None or (count <= files.count and not named):
             return 0  # nobody knows what that version needs; or no file but those of the newest version

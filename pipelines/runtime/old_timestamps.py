@@ -39,7 +39,7 @@ from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.foreign_commits import added_by_others, entry_of
 from deltasmelt.bronze.lake.parquet import file_system
-from deltasmelt.bronze.lake.place import is_named
+from deltasmelt.bronze.lake.place import place_of
 from deltasmelt.silver.schema.clustering import cluster_by, may_cluster
 from deltasmelt.silver.schema.ddl import MICROSECONDS, TIMESTAMPS
 from deltasmelt.silver.schema.fields import fields_of
@@ -76,7 +76,7 @@ def renewed(spark: SparkSession, address: str, table: DeltaTable, check: Callabl
     """
     delta.refresh(table)
     stated = table.metadata().configuration
-    proven, named = TIMESTAMPS in stated and _OWED not in stated, is_named(table.table_uri)
+    proven, named = TIMESTAMPS in stated and _OWED not in stated, place_of(table.table_uri).needs_session
     if proven and not writes_microseconds(spark):  # files of this server contradict the property
         check()
         _unset(spark, address, TIMESTAMPS)
@@ -192,7 +192,7 @@ def _write_again(
 def _orderable(table: DeltaTable, fields: list[dict[str, Any]]) -> list[str]:
     """Return the columns with statistics, which Delta requires of columns that order rows."""
     names = [one.name for one in fields_of({"fields": fields}) if may_cluster(one.ddl)]
-    if is_named(table.table_uri):
+    if place_of(table.table_uri).needs_session:
         return names
     actions = pa.table(table.get_add_actions(flatten=True))
     measured = {name for name in actions.column_names if actions[name].null_count < actions.num_rows}

@@ -112,7 +112,7 @@ def _read(file: str, text: str, until: Lsn | None, stop: threading.Event, events
     from deltasmelt.pipelines.terminal.logs import start_logging  # noqa: PLC0415
 
     pipeline = load_pipeline(file, text)
-    if pipeline.lake.path is None:
+    if pipeline.lake_address().place.needs_session:
         from deltasmelt.pipelines.spark.held_session import serve_catalog  # noqa: PLC0415 - no other reader needs Spark
         from deltasmelt.pipelines.spark.remote import require_server  # noqa: PLC0415
 

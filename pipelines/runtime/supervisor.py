@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from deltasmelt.bronze.errors import SmeltError
 from deltasmelt.bronze.lake.leases import still_holding
-from deltasmelt.bronze.lake.place import local_folder
 from deltasmelt.bronze.store.position import PositionWatch
 from deltasmelt.pipelines.runtime.locks import lake_lock
 from deltasmelt.pipelines.runtime.reader_supervision import STOP_SECONDS, TOLD_SECONDS, ReaderProcess
@@ -76,8 +75,7 @@ def is_little(pipeline: Pipeline, layers: Collection[Layer]) -> bool:
 
     The size of a lake in an object store, or of a server without an answer, is unknown: then return False.
     """
-    path = pipeline.lake_address().path
-    folder = None if path is None else local_folder(path)
+    folder = pipeline.lake_address().folder
     try:
         if folder is None or _exceeds(folder):
             return False

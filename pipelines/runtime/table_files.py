@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.catalog.sql import TAKEN, is_made_by_us
-from deltasmelt.bronze.lake.place import is_named
+from deltasmelt.bronze.lake.place import place_of
 from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def files_of(spark: SparkSession, table: DeltaTable, address: str) -> Files:
     actions: Any = pa.table(table.get_add_actions())
     if not actions.num_rows:
         return Files()
-    if is_named(table.table_uri):  # all files are one row there; about each its mean is known
+    if place_of(table.table_uri).needs_session:  # all files are one row there; about each its mean is known
         count, size = len(table.file_uris()), int(pc.sum(actions["size_bytes"]).as_py() or 0)
         rows = int(pc.sum(actions["num_records"]).as_py() or 0)
         return Files(count=count, small=count if size < count * SMALL else 0, size=size, rows=rows)

@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from deltasmelt.bronze.lake.place import Store, place_of, scheme_of
+from deltasmelt.bronze.lake.place import place_of
 from deltasmelt.bronze.lake.stores import AZURE, GOOGLE, S3, azure_host, is_true
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ def hadoop_settings(location: str, environment: Mapping[str, str] = os.environ) 
         location: of the lake.
         environment: where the endpoint and whether it is plain HTTP may be said, as `deltalake` reads it.
     """
-    place, scheme = place_of(location), scheme_of(location)
-    if scheme is None or not isinstance(place, Store):
+    place = place_of(location)
+    scheme, options = place.scheme, place.options
+    if scheme is None:
         return {}
-    options = place.options
     own = {name: value for name, value in options.items() if name.startswith("fs.")}
     made: dict[str, str] = {}
     if scheme in S3:

@@ -29,7 +29,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from deltasmelt.bronze.lake.place import Catalog
 from deltasmelt.pipelines.spark.guest_sql import Views, old_versions
 from deltasmelt.pipelines.spark.jvm_death import death
 from deltasmelt.pipelines.spark.launch import refused
@@ -66,8 +65,6 @@ def serve_catalog(pipeline: Pipeline) -> None:
         pipeline: of any lake; one with a path needs none.
     """
     lake = pipeline.lake_address()
-    if not isinstance(lake.place, Catalog):
-        return
 
     def session() -> SparkSession:
         global _started, _beside  # noqa: PLW0603 - of the process, as Spark's active session is
@@ -230,7 +227,7 @@ class HeldSession:
             DefiniteError: ``spark-died``: the JVM ended, or does not answer; or the server ended the session.
         """
         try:
-            if not isinstance(self._place, Catalog):
+            if not self._place.needs_session:
                 yield
             else:
                 self._place.serve(self._for_tables)  # another user of this lake may have served it since

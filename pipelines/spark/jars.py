@@ -39,7 +39,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, SmeltError
-from deltasmelt.bronze.lake.place import scheme_of
 from deltasmelt.bronze.lake.stores import AZURE, GOOGLE, S3
 from deltasmelt.pipelines.secret_variables import without_secret_variables
 from deltasmelt.pipelines.settings import load_pipeline
@@ -341,8 +340,7 @@ def _jars(words: list[str]) -> list[str]:
         pipeline = load_pipeline(file)
     except ConfigurationError:
         return [str(jar) for jar in jars]
-    path = pipeline.lake_address().path
-    scheme = None if path is None else scheme_of(path)
+    scheme = pipeline.lake_address().place.scheme
     if scheme is not None:
         jars += store_jars(scheme)
     own = pipeline.spark.get("spark.jars", "")

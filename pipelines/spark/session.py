@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
 from deltasmelt.bronze.lake.catalog.session import is_local
-from deltasmelt.bronze.lake.place import scheme_of
+from deltasmelt.bronze.lake.place import place_of
 from deltasmelt.pipelines.spark import class_archive, local_folder
 from deltasmelt.pipelines.spark.hadoop import LOG_STORE, hadoop_settings
 from deltasmelt.pipelines.spark.jars import LOG_STORE_JAR, delta_jars, store_jars
@@ -307,7 +307,7 @@ def _start(
         if archive is None
         else {class_archive.CLASS_PATH: os.pathsep.join(paths)}
     )
-    scheme = None if lake is None else scheme_of(lake)
+    scheme = None if lake is None else place_of(lake).scheme
     if scheme is not None:
         more = [
             settings.get("spark.jars"),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.parquet as pq
 
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
-from deltasmelt.bronze.lake.place import local_folder
+from deltasmelt.bronze.lake.place import Location
 from deltasmelt.pipelines.sql_shell.results import STREAMED, running
 from deltasmelt.pipelines.terminal.arguments import RowFormat
 from deltasmelt.pipelines.terminal.output import counted
@@ -56,7 +56,7 @@ class Export:
         self._target = target
         self._form = form
         self._used = False
-        path = local_folder(target)
+        path = Location(target).folder
         if path is None and (form is not RowFormat.PARQUET or target.endswith(".parquet")):
             raise _unfit(
                 target, "only folders of Parquet can be written to an object store", "give a local path"

@@ -82,7 +82,7 @@ def _documents(pipeline: Pipeline | None) -> list[str]:
 
 def _tables(pipeline: Pipeline | None) -> list[tuple[str, str]]:
     """Return the names of a local lake's tables, at the source and in silver; an object store may be slow."""
-    if pipeline is None or "://" in (pipeline.lake_address().path or "://"):
+    if pipeline is None or pipeline.lake_address().is_remote:
         return []
     from deltasmelt.bronze.store.relations import read_relations  # noqa: PLC0415 - loads deltalake
     from deltasmelt.silver.schema.catalog import silver_catalog  # noqa: PLC0415

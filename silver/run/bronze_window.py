@@ -137,7 +137,7 @@ class Source:
         Of a table that every reader can read (version 1 of the protocol: no deletion vectors, no column
         mapping) and that is not partitioned, the rows are those of the files in its log.
         """
-        may_read = self._lake.path is not None and access_of(session).may_read_files
+        may_read = not self._lake.place.needs_session and access_of(session).may_read_files
         if not may_read or bronze.protocol().min_reader_version > 1:
             return []
         folder = self._lake.uri("bronze", CHANGES)

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.lake.catalog import commit_marks
 from deltasmelt.bronze.lake.location import address_of
-from deltasmelt.bronze.lake.place import is_named
+from deltasmelt.bronze.lake.place import place_of
 from deltasmelt.silver.fold.upsert import as_merge
 from deltasmelt.silver.spark.tuning import mark_settings, may_set, settings
 
@@ -106,7 +106,7 @@ def telling(session: SparkSession, uri: str, mark: Mark) -> MarkWriter:
         mark: to tell.
     """
     wanted = mark_settings(mark.app, mark.lsn, mark.position)
-    if not is_named(uri):
+    if not place_of(uri).needs_session:
         return MarkWriter({**_known_rows(mark), **wanted})
     if not mark.is_new:
         return MarkWriter({})
@@ -116,7 +116,7 @@ def telling(session: SparkSession, uri: str, mark: Mark) -> MarkWriter:
 
 def may_be_known(session: SparkSession, uri: str) -> bool:
     """Whether a MERGE of known rows can say that it is one."""
-    return not is_named(uri) or may_set(session, {commit_marks.USER_METADATA: ""})
+    return not place_of(uri).needs_session or may_set(session, {commit_marks.USER_METADATA: ""})
 
 
 def merge_into(

@@ -26,10 +26,8 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.backoff import Pauses
-from deltasmelt.bronze.lake.catalog.sql import make_schema
-from deltasmelt.bronze.lake.delta import checkpoint_interval
+from deltasmelt.bronze.lake.delta import checkpoint_interval, make_room
 from deltasmelt.bronze.lake.leases import commit_lost, put_back, still_writing
-from deltasmelt.bronze.lake.place import is_named
 from deltasmelt.silver.fold import merge
 from deltasmelt.silver.fold.upsert import as_merge
 from deltasmelt.silver.run import step_source
@@ -269,7 +267,7 @@ class StepRunner:
             SmeltError: ``table-put-back``: what the step builds upon is gone; nothing was written.
                 ``lake-commit-lost``: the log does not have what Spark committed.
         """
-        if self._lake.path is None:
+        if self._lake.place.needs_session:
             self._log.expect(step.table.name)
         # Into a table that is taken for empty rows are added: so it must be known that it is (`_run`).
         self._log.confirm(step.table.name, look=step.mode == "load")
@@ -364,7 +362,7 @@ class StepRunner:
         still_writing(self._lake, "silver")
         self._log.expect(table.name)
         mark = Mark(SILVER_APP, step.window.end, stored.mark)
-        if is_named(self._uri(table)):
+        if self._lake.place.needs_session:
             query = merge.rows_to_insert(table, folded, kept)
             write(session, self._uri(table), query, mark, replaces=replaces)
             return self._committed(step, stored)
@@ -400,8 +398,7 @@ class StepRunner:
         stored = self._log.read(step.table.name)
         if stored is None:
             uri = self._uri(step.table)
-            if is_named(uri):
-                make_schema(uri)
+            make_room(uri)
             statements = ddl.create(target, step.table, checkpoints=checkpoint_interval(uri))
         elif step.mode not in {"alter", "describe"} and self._is_done(step, stored):
             return stored

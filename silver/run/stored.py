@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.lake.catalog.sql import require_ours
 from deltasmelt.bronze.lake.durability import entry_path
-from deltasmelt.bronze.lake.place import local_folder
+from deltasmelt.bronze.lake.place import Location
 from deltasmelt.bronze.lake.transactions import transaction_version
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.silver.schema.ddl import FEED, RELATION_PROPERTY
@@ -59,7 +59,7 @@ class Stored:
 
 def entry_file(table: DeltaTable) -> tuple[int, int, int] | None:
     """Return what tells the entry of a local handle's version from another of that version; else None."""
-    folder = local_folder(table.table_uri)
+    folder = Location(table.table_uri).folder
     if folder is None:
         return None
     try:

@@ -27,18 +27,9 @@ import pyarrow.compute as pc
 
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import DeltaError, TableNotFoundError
-from deltasmelt.bronze.lake.delta import history
-from deltasmelt.bronze.lake.foreign_commits import (
-    Commit,
-    ForeignCommit,
-    commit_of,
-    entry_of,
-    first_foreign,
-    restored,
-)
+from deltasmelt.bronze.lake.foreign_commits import Commit, ForeignCommit, commits_of, first_foreign, history
 from deltasmelt.bronze.lake.kept import LISTED_AFTER, SELDOM
 from deltasmelt.bronze.lake.leases import put_back
-from deltasmelt.bronze.lake.place import is_named, local_folder
 from deltasmelt.bronze.lake.tail import Tail, advance, has_entry, tail_of
 from deltasmelt.bronze.lake.torn_log import set_torn_aside
 from deltasmelt.bronze.lsn import Lsn
@@ -115,7 +106,7 @@ class SilverLog:
             SmeltError: ``table-put-back``: an older version, or none, is there.
         """
         known, tail, table = self._stored.get(name), self._tails.get(name), self._tables.get(name)
-        if known is None or table is None or (tail is None and not is_named(table.table_uri)):
+        if known is None or table is None or (tail is None and not self._lake.place.needs_session):
             return
         if self._seen is not None and (look or _is_past(self._seen.get(name, 0.0), LISTED_AFTER)):
             self.expect(name)
@@ -224,19 +215,10 @@ class SilverLog:
 
     def _commits(self, table: DeltaTable, name: str, since: int) -> Callable[[int], Commit | None]:
         """Give the commit of a version, from where it costs least."""
-        if is_named(table.table_uri):
-            told = {one["version"]: one for one in history(table, max(table.version() - since, 1))}
-            return lambda version: restored(told.get(version))
         tail = self._tails.get(name)
         known = {} if tail is None else tail.commits
-
-        def commit_at(version: int) -> Commit | None:
-            if version in known:
-                return known[version]
-            entry = entry_of(table.table_uri, version)
-            return None if entry is None else commit_of(entry)
-
-        return commit_at
+        others = commits_of(table.table_uri, lambda: table, max(table.version() - since, 1))
+        return lambda version: known[version] if version in known else others(version)
 
     def state_marks(self, name: str) -> None:
         """Have a catalog's table say its mark again where that is due (`bronze.lake.delta.state_marks`)."""
@@ -378,7 +360,7 @@ class SilverLog:
         """See what is new; in a store where that may be, and by one request for each commit."""
         now, tail = time.time(), self._tails.get(name)
         if tail is None:
-            if not (is_named(table.table_uri) and self._seen is not None and name in self._seen):
+            if not (self._lake.place.needs_session and self._seen is not None and name in self._seen):
                 self._bring_up(name, table)
             return
         if self._seen is not None and not _is_past(self._seen.get(name, 0.0), SELDOM):
@@ -400,10 +382,10 @@ class SilverLog:
     def _followed(self, name: str, table: DeltaTable) -> None:
         """The handle is at the newest version; in a store what comes after it is followed."""
         self._newest[name] = entry_file(table)
-        if local_folder(table.table_uri) is not None:
+        if not self._lake.is_remote:
             return
         now = time.time()
-        if not is_named(table.table_uri):
+        if self._lake.in_store:
             self._tails[name], self._listed[name] = _tail_of(table), now
         if self._seen is not None:
             self._seen[name] = now

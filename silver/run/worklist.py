@@ -78,7 +78,7 @@ def same_names(
         bronze: `bronze.changes`.
         settings: silver's.
     """
-    if lake.path is not None:
+    if not lake.place.folds_case:
         return {}
     of_source = [table for table in tables if not is_left_out(bronze, table.table)]
     return alike([*of_source, *histories(of_source, settings)])

@@ -28,7 +28,6 @@ import pyarrow as pa
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import DeltaError
 from deltasmelt.bronze.lake.parquet import file_system
-from deltasmelt.bronze.lake.place import local_folder
 from deltasmelt.silver.spark.access import access_of
 from deltasmelt.silver.spark.tuning import on_databricks
 from deltasmelt.silver.sql import quote
@@ -103,7 +102,7 @@ class PlainFiles:
 
 def plain_files(lake: Lake, layer: Layer, name: str, version: int) -> PlainFiles | None:
     """The files of a table at a version; None where Delta has to read it."""
-    if lake.path is None or local_folder(lake.uri(layer, name)) is None or on_databricks():
+    if lake.folder is None or on_databricks():
         return None
     folder = lake.uri(layer, name)
     said = _all_rows_count(folder, version)

@@ -86,7 +86,8 @@ def test_tables_and_status_are_read_in_the_session_that_is_there_and_it_stays_as
                 assert (status.lake, status.source_error is None) == (f"catalog {CATALOG}", False)
                 assert "catalog-session" not in {one.code for one in opened.check(offline=True)}
                 with opened._held.told():
-                    ControlTables(lake).record_cut(Cut("silver", SECOND, None, {"orders": 1}))
+                    control = ControlTables(opened.pipeline.lake_address())
+                    control.record_cut(Cut("silver", SECOND, None, {"orders": 1}))
                 assert SparkSession.getActiveSession() is spark, "not the one beside it, which wrote"
             assert seen() == before
             with deltasmelt.open(file) as again:

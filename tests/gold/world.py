@@ -226,7 +226,9 @@ def pipeline_of(world: World, folder: Path) -> Pipeline:
         "pipeline: p\nsource: {dsn: 'postgresql://127.0.0.1:1/x', slot: s, publication: p}\n"
         f"lake: {{{lake}}}\ngold: {{documents: ['*.yml']}}\n"
     )
-    return load_pipeline(file)
+    pipeline = load_pipeline(file)
+    pipeline.lake_address().place.serve(lambda: world.spark)
+    return pipeline
 
 
 def mutate(shop: Shop, source: random.Random, *, most: int = 12) -> None:

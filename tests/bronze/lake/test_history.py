@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from deltasmelt.bronze.lake import delta
-from deltasmelt.bronze.lake.delta import history
+from deltasmelt.bronze.lake.foreign_commits import history
 
 if TYPE_CHECKING:
     from pathlib import Path

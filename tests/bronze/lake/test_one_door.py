@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -19,3 +20,46 @@ def test_no_other_module_opens_a_table_by_itself() -> None:
         if OPENS.search(path.read_text(encoding="utf-8"))
     }
     assert found == DOORS | LOCAL_ALONE
+
+
+KINDS = frozenset({"is_named", "local_folder", "scheme_of", "Folder", "Store"})
+ASKS = re.compile(r'\blake(?:_address\(\))?\.(?:path|catalog) is (?:not )?None|\bcast\("?DeltaTable')
+
+
+def asked(path: Path) -> set[str]:
+    """Return the questions of a module about which kind a place is."""
+    text = path.read_text(encoding="utf-8")
+    places = (
+        each
+        for each in ast.walk(ast.parse(text))
+        if isinstance(each, ast.ImportFrom) and each.module == "deltasmelt.bronze.lake.place"
+    )
+    return {name.name for each in places for name in each.names} & KINDS | set(ASKS.findall(text))
+
+
+def test_no_module_outside_the_lake_asks_of_which_kind_a_place_is() -> None:
+    """Callers ask the place what they want to know of it, and each kind of place answers."""
+    rooms = ("bronze", "silver", "gold", "pipelines", "deltasmelt")
+    modules = (path for room in rooms for path in (ROOT / room).rglob("*.py"))
+    found = {str(path.relative_to(ROOT)): asked(path) for path in modules}
+    outside = {path: names for path, names in found.items() if names and "bronze/lake/" not in path}
+    assert outside == {}
+    assert "bronze/lake/delta.py" in found
+
+
+STILL_INSIDE = {
+    "gold/builder/gold_table.py", "pipelines/commands/drop.py", "pipelines/runtime/table_files.py",
+    "pipelines/sql_shell/catalog.py", "silver/run/bronze_window.py", "silver/run/commit_counts.py",
+    "silver/run/marks.py", "silver/run/stored.py", "silver/spark/tuning.py",
+}  # fmt: skip
+"""Modules that still know how a catalog keeps tables. None may come to them."""
+
+
+def test_no_more_modules_know_how_a_catalog_keeps_tables() -> None:
+    inside = re.compile(r"\bfrom deltasmelt\.bronze\.lake\.catalog(?:\.(?!session\b)\w+)? import ")
+    rooms = ("bronze", "silver", "gold", "pipelines", "deltasmelt")
+    modules = (path for room in rooms for path in (ROOT / room).rglob("*.py"))
+    found = {
+        str(path.relative_to(ROOT)) for path in modules if inside.search(path.read_text(encoding="utf-8"))
+    }
+    assert {path for path in found if "bronze/lake/" not in path} == STILL_INSIDE

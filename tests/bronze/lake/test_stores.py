@@ -150,7 +150,7 @@ def test_two_lakes_at_one_location_each_use_their_own_options_and_both_keys_are_
     )
     ControlTables(first).record_cut(Cut("silver", Lsn(1), None, {}))
     table = delta.open_existing(first.uri("control", "cuts"))
-    assert options_of(table.table_uri) == first.place.client_options != second.place.client_options
+    assert options_of(table.table_uri) == options_of(first.root) != options_of(second.root)
     assert objects.exists(table.table_uri, "_delta_log/00000000000000000000.json")
     with pytest.raises(OSError, match="127\\.0\\.0\\.1:9"):
         objects.exists(second.uri("control", "cuts"), "_delta_log/00000000000000000000.json")

@@ -28,12 +28,12 @@ from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, SmeltErr
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lake.place import Location
 from deltasmelt.bronze.postgres.connection import connect
 from deltasmelt.bronze.postgres.conninfo import conninfo, pinned
 from deltasmelt.bronze.snapshot.elsewhere import _batches
 from deltasmelt.bronze.snapshot.executors import _look, _require_packages, examine
 from deltasmelt.bronze.snapshot.range_task import (
-    Destination,
     RangeTask,
     copy_ranges,
     require_files,
@@ -404,7 +404,7 @@ def test_what_keeps_executors_from_copying_is_said_before_anything_is_locked(
     source: SourceSettings, lake_path: str, tmp_path: Path
 ) -> None:
     (tmp_path / "lake").mkdir()
-    place = Destination(str(tmp_path / "lake"))
+    destination = Location(str(tmp_path / "lake"))
 
     class OtherMachine(Here):
         def run(self, work: Callable[[], str]) -> str:
@@ -415,10 +415,10 @@ def test_what_keeps_executors_from_copying_is_said_before_anything_is_locked(
 
     def refused(executors: Here, given: SourceSettings) -> SmeltError:
         with pytest.raises(SmeltError) as caught:
-            examine(executors, given, place)
+            examine(executors, given, destination)
         return caught.value
 
-    examine(Here(), source, place)
+    examine(Here(), source, destination)
     error = refused(OtherMachine(), source)
     assert (error.code, str(tmp_path / "lake") in error.message) == ("executors-unfit", True)
 

@@ -40,6 +40,7 @@ def test_no_table_is_written_over_one_whose_name_a_catalog_takes_for_its_own(
         f"lake: {{catalog: {CATALOG}}}\nsilver: {{history: [public.items]}}\n"
     )
     pipeline = load_pipeline(file)
+    pipeline.lake_address().place.serve(lambda: spark)
     bronze, control = BronzeWriter(lake), ControlTables(lake)
     shapes = [
         relation(name, [("id", INT), ("note", TEXT)], ["id"], relation_id=at)

@@ -13,10 +13,11 @@ import pytest
 from deltasmelt.bronze.lake import objects
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lake.place import Location, in_store
+from deltasmelt.bronze.lake.scratch import remove_workspaces
 from deltasmelt.pipelines.proof import source_copy as scratches
 from deltasmelt.pipelines.proof.source_copy import remove_left, scratch_lake
 from deltasmelt.silver.fresh import _remove
-from deltasmelt.silver.rebuild import SCRATCH, remove_scratch
+from deltasmelt.silver.rebuild import SCRATCH
 from tests.object_store import Faults
 
 if TYPE_CHECKING:
@@ -111,9 +112,9 @@ def test_a_look_ahead_at_a_fresh_table(store: ObjectStore, root: Location) -> No
 
 
 def test_what_a_rebuild_left(store: ObjectStore, root: Location) -> None:
-    remove_scratch(Lake(root))
+    remove_workspaces(Lake(root), SCRATCH, "rebuild")
     objects.replace(root, f"{SCRATCH}/one/silver/t/1", b"1")
-    remove_scratch(Lake(root))
+    remove_workspaces(Lake(root), SCRATCH, "rebuild")
     assert names(store, root) == {"/lake/scratch/silver/kept"}
 
 
