@@ -44,16 +44,16 @@ def netted(
     keys, facts = roles.keys, window.facts
     image = sent_tuple(table) if facts.unchanged_toast and facts.old_tuples else "new"
     texts = key_texts(table, window, keys)
-    here = key_struct({name: key_expression(table, at, texts[at]) for at, name in keys.items()})
-    there = key_struct({name: key_expression(table, at, f"old[{at}]") for at, name in keys.items()})
-    put = f"named_struct('net', 1, 'key', {here}, 'image', {image})"
-    taken = f"named_struct('net', -1, 'key', {there}, 'image', old)"
-    both = f"CASE op WHEN 'update' THEN array({taken}, {put}) WHEN 'delete' THEN array({taken})"
+    new_key = key_struct({name: key_expression(table, at, texts[at]) for at, name in keys.items()})
+    old_key = key_struct({name: key_expression(table, at, f"old[{at}]") for at, name in keys.items()})
+    put = f"named_struct('net', 1, 'key', {new_key}, 'image', {image})"
+    removed = f"named_struct('net', -1, 'key', {old_key}, 'image', old)"
+    moves = f"CASE op WHEN 'update' THEN array({removed}, {put}) WHEN 'delete' THEN array({removed})"
     moved = ", ".join(f"move.key.{name}" for name in keys.values())
     signed = f"""\
 SELECT commit_lsn, seq, commit_ts, move.net, {moved}, move.image
 FROM (
-  SELECT commit_lsn, seq, commit_ts, explode({both} ELSE array({put}) END) AS move
+  SELECT commit_lsn, seq, commit_ts, explode({moves} ELSE array({put}) END) AS move
   FROM changes
 )"""
     names = ", ".join([*keys.values(), *(["commit_lsn"] if each_commit else [])])
@@ -81,31 +81,31 @@ GROUP BY {names}"""
 
 def action(window: Window, keys: dict[int, str]) -> str:
     """Return the action of MERGE for a key of ``folded``, as SQL."""
-    which = key_text(keys.values())
-    rest = """\
+    key_of_row = key_text(keys.values())
+    actions = """\
   WHEN gained = -1 THEN 'delete'
   ELSE 'upsert'"""
     if window.from_empty:
-        rest = f"""\
+        actions = f"""\
   WHEN gained = 1 THEN 'upsert'
-  ELSE {marker("row-missing", which)}"""
+  ELSE {marker("row-missing", key_of_row)}"""
     no_key = " OR ".join(f"{name} IS NULL" for name in keys.values())
     return f"""\
 CASE
   WHEN {no_key} THEN {marker("key-missing")}
-  WHEN present > 1 OR gained < -1 THEN {marker("key-not-unique", which)}
-{rest}
+  WHEN present > 1 OR gained < -1 THEN {marker("key-not-unique", key_of_row)}
+{actions}
 END"""
 
 
 def action_at_commit(keys: dict[int, str]) -> str:
     """Return a transaction's action on a key of ``folded`` with `each_commit`; see `silver.fold.by_key`."""
-    which = key_text(keys.values())
+    key_of_row = key_text(keys.values())
     no_key = " OR ".join(f"{name} IS NULL" for name in keys.values())
     return f"""\
 CASE
   WHEN {no_key} THEN {marker("key-missing")}
-  WHEN present > 1 OR gained > 1 OR gained < -1 THEN {marker("key-not-unique", which)}
+  WHEN present > 1 OR gained > 1 OR gained < -1 THEN {marker("key-not-unique", key_of_row)}
   WHEN gained = 1 THEN 'upsert'
   WHEN gained = -1 THEN 'delete'
   ELSE 'change'

@@ -46,15 +46,15 @@ def events(table: SilverTable, window: Window, keys: dict[int, str], *, filled: 
         columns.append(f"{NOT_IN_OLD_TUPLE} AS unchanged" if fills else "unchanged")
     kind = "CASE op WHEN 'delete' THEN 'leave' WHEN 'update' THEN 'change' ELSE 'arrive' END"
     texts = key_texts(table, window, keys)
-    here = {name: key_expression(table, position, texts[position]) for position, name in keys.items()}
+    new_key = {name: key_expression(table, position, texts[position]) for position, name in keys.items()}
     if not facts.old_tuples:
-        columns += [f"{kind} AS kind", *(f"{value} AS {name}" for name, value in here.items())]
+        columns += [f"{kind} AS kind", *(f"{value} AS {name}" for name, value in new_key.items())]
         return f"SELECT {comma(columns, 2)}\nFROM changes"
     before = {name: key_expression(table, position, f"old[{position}]") for position, name in keys.items()}
     keyed = [
         "*",
         f"{kind} AS op_kind",
-        f"{key_struct(here)} AS here",
+        f"{key_struct(new_key)} AS here",
         f"CASE WHEN op = 'update' AND old IS NOT NULL THEN {key_struct(before)} END AS there",
     ]
     none = "CASE WHEN false THEN there END"
@@ -110,16 +110,16 @@ def action(window: Window, keys: dict[int, str]) -> str:
 
     ``match`` overwrites an existing row and inserts nothing where the target has none.
     """
-    which = key_text(keys.values())
+    key_of_row = key_text(keys.values())
     no_key = " OR ".join(f"{name} IS NULL" for name in keys.values())
     twice = "gained > 1 OR gained < -1 OR gained = 1 AND first_kind <> 'arrive'"
     if window.from_empty:
-        rest = f"""\
+        actions = f"""\
   WHEN gained = 1 THEN 'upsert'
   WHEN gained = 0 AND first_kind = 'arrive' THEN 'nothing'
-  ELSE {marker("row-missing", which)}"""
+  ELSE {marker("row-missing", key_of_row)}"""
     else:
-        rest = """\
+        actions = """\
   WHEN gained = 1 THEN 'upsert'
   WHEN gained = -1 THEN 'delete'
   WHEN first_kind = 'arrive' THEN 'match'
@@ -127,8 +127,8 @@ def action(window: Window, keys: dict[int, str]) -> str:
     return f"""\
 CASE
   WHEN {no_key} THEN {marker("key-missing")}
-  WHEN {twice} THEN {marker("key-not-unique", which)}
-{rest}
+  WHEN {twice} THEN {marker("key-not-unique", key_of_row)}
+{actions}
 END"""
 
 
@@ -138,13 +138,13 @@ def action_at_commit(keys: dict[int, str]) -> str:
     ``upsert``: a row arrives. ``change``: the existing row changes. ``delete``: the row leaves. ``match``: a
     row arrived and a row left, so the key has a row exactly if the key had a row before.
     """
-    which = key_text(keys.values())
+    key_of_row = key_text(keys.values())
     no_key = " OR ".join(f"{name} IS NULL" for name in keys.values())
     twice = "gained > 1 OR gained < -1 OR gained = 1 AND first_kind <> 'arrive'"
     return f"""\
 CASE
   WHEN {no_key} THEN {marker("key-missing")}
-  WHEN {twice} THEN {marker("key-not-unique", which)}
+  WHEN {twice} THEN {marker("key-not-unique", key_of_row)}
   WHEN gained = 1 THEN 'upsert'
   WHEN gained = -1 THEN 'delete'
   WHEN first_kind = 'arrive' THEN 'match'

@@ -35,8 +35,8 @@ class ColumnMapping:
 
     def renamed(self, columns: Sequence[SilverColumn]) -> dict[str, str | None]:
         """Return the names in `names` that the table has renamed or (None) no longer has."""
-        found: dict[str, str | None] = dict.fromkeys(self.names)
+        names: dict[str, str | None] = dict.fromkeys(self.names)
         for column, position in zip(columns, self.positions, strict=True):
             if position is not None:
-                found[self.names[position]] = column.name
-        return {name: to for name, to in found.items() if name != to}
+                names[self.names[position]] = column.name
+        return {name: new for name, new in names.items() if name != new}

@@ -79,20 +79,20 @@ def fold(table: SilverTable, window: Window, *, target: str, origins: str | None
     keys, toast = roles.keys, roles.unchanged_toast
     home = None if window.from_empty or origins is None else target
     values = {position: keys.get(position, f"value_{position}") for position in range(len(table.columns))}
-    kept = {} if window.from_empty else {position: kept_by_target(position) for position in toast}
+    flags = {} if window.from_empty else {position: kept_by_target(position) for position in toast}
     parts = [
         ("changes", rows_query(table, window)),
         *_reduced(table, window, roles),
         ("texts", _texts(table, window, roles, origins=origins, target=home)),
-        ("typed", _typed(table, keys, toast if home else [], list(kept.values()))),
+        ("typed", _typed(table, keys, toast if home else [], list(flags.values()))),
     ]
     selected = [*keys.values(), "action", "commit_lsn", "commit_ts"]
     selected += [name for position, name in values.items() if position not in keys]
-    selected += [*kept.values(), f"{_lost(table, keys)} AS lost"]
+    selected += [*flags.values(), f"{_lost(table, keys)} AS lost"]
     query = _with(parts, selected)
     if window.from_empty:
         query += "\nWHERE action = 'upsert'"
-    return Fold(query, keys, values, kept)
+    return Fold(query, keys, values, flags)
 
 
 def commits(table: SilverTable, window: Window, *, target: str, origins: str | None) -> Fold:
@@ -105,15 +105,15 @@ def commits(table: SilverTable, window: Window, *, target: str, origins: str | N
     roles = ColumnRoles.of(table, window)
     keys, toast = roles.keys, roles.unchanged_toast
     home = None if window.from_empty or origins is None else target
-    kept = {position: kept_by_target(position) for position in toast}
+    flags = {position: kept_by_target(position) for position in toast}
     parts = [
         ("changes", rows_query(table, window)),
         *_reduced(table, window, roles, each_commit=True),
         ("texts", _texts(table, window, roles, origins=origins, target=home, each_commit=True)),
     ]
-    typed = _typed(table, keys, toast if home else [], list(kept.values()))
+    typed = _typed(table, keys, toast if home else [], list(flags.values()))
     values = {position: keys.get(position, f"value_{position}") for position in range(len(table.columns))}
-    return Fold(f"WITH {_expressions(parts)}\n{typed}", keys, values, kept)
+    return Fold(f"WITH {_expressions(parts)}\n{typed}", keys, values, flags)
 
 
 def _reduced(

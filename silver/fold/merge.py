@@ -119,15 +119,15 @@ def merge(
     updates, inserts = {}, {}
     for position, column in enumerate(table.columns):
         value = f"s.{fold.values[position]}"
-        kept = fold.kept_by_target.get(position)
+        flag = fold.kept_by_target.get(position)
         updates[column.name] = inserts[column.name] = value
-        if kept is not None:
+        if flag is not None:
             key = (f"s.{name}" for name in fold.keys.values())
-            updates[column.name] = toast.updated(table, position, f"s.{kept}", value)
-            inserts[column.name] = toast.inserted(table, position, f"s.{kept}", value, key)
-    own = {COMMIT_LSN: "s.commit_lsn", COMMIT_TS: "s.commit_ts"}
-    updates |= {**own, UNREPRESENTABLE: _kept_texts(table, fold)}
-    inserts |= {**own, UNREPRESENTABLE: "s.lost"}
+            updates[column.name] = toast.updated(table, position, f"s.{flag}", value)
+            inserts[column.name] = toast.inserted(table, position, f"s.{flag}", value, key)
+    commit = {COMMIT_LSN: "s.commit_lsn", COMMIT_TS: "s.commit_ts"}
+    updates |= {**commit, UNREPRESENTABLE: _kept_texts(table, fold)}
+    inserts |= {**commit, UNREPRESENTABLE: "s.lost"}
     source = fold.query
     if known:
         source = f"SELECT /*+ BROADCAST(f) */ *\nFROM (\n  {block(source, 2)}\n) AS f"
@@ -147,12 +147,12 @@ def merge(
 
 def in_ranges(table: SilverTable, ranges: Mapping[int, tuple[str, str]]) -> list[str]:
     """Return conditions on the target ``t`` alone: keys within literal ranges."""
-    found = []
+    conditions = []
     for position, (low, high) in ranges.items():
         column = table.columns[position]
         bounds = f"{_typed(low, column.spark_type)} AND {_typed(high, column.spark_type)}"
-        found.append(f"t.{quote(column.name)} BETWEEN {bounds}")
-    return found
+        conditions.append(f"t.{quote(column.name)} BETWEEN {bounds}")
+    return conditions
 
 
 def _typed(value: str, spark_type: str) -> str:
@@ -170,8 +170,8 @@ def _kept_texts(table: SilverTable, fold: Fold) -> str:
         return "s.lost"
     old = f"map_filter(t.{quote(UNREPRESENTABLE)}, (name, text) -> {' OR '.join(losable)})"
     empty = f"CAST(map() AS {OWN_COLUMNS[UNREPRESENTABLE]})"
-    both = f"map_concat(coalesce(s.lost, {empty}), {old})"
+    texts = f"map_concat(coalesce(s.lost, {empty}), {old})"
     return (
         f"CASE WHEN t.{quote(UNREPRESENTABLE)} IS NULL THEN s.lost "
-        f"WHEN cardinality({both}) > 0 THEN {both} END"
+        f"WHEN cardinality({texts}) > 0 THEN {texts} END"
     )

@@ -90,7 +90,7 @@ def links(
         "FROM history AS h LEFT SEMI JOIN links ON links.place = h.place\n"
         "WHERE h.kind = 'leave'"
     )
-    found = [
+    moves = [
         f"max_by(struct(h.image[{position}] AS text), h.place)"
         f" FILTER (WHERE h.kind <> 'leave' AND NOT {is_unchanged_toast(table, position, 'h.')})"
         f" AS toast_{position}"
@@ -99,7 +99,7 @@ def links(
     origins = (
         "SELECT d.place, CASE WHEN d.emptied = 0 THEN d.here END AS home,\n"
         "  max(h.place) FILTER (WHERE h.kind = 'arrive') AS parent,\n"
-        f"  {comma(found, 2)}\n"
+        f"  {comma(moves, 2)}\n"
         "FROM departed AS d\n"
         "LEFT JOIN history AS h ON h.here = d.here AND h.emptied = d.emptied"
         " AND h.arrivals = d.occupant AND h.place < d.place\n"

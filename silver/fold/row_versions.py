@@ -149,8 +149,8 @@ def _standing(
     query = f"SELECT {comma(columns, 2)}\nFROM {before} AS t"
     if touched is None:
         return query
-    same = " AND ".join(f"t.{names[position]} = s.{name}" for position, name in commits.keys.items())
-    query += f"\nLEFT SEMI JOIN {touched} AS s ON {same}"
+    condition = " AND ".join(f"t.{names[position]} = s.{name}" for position, name in commits.keys.items())
+    query += f"\nLEFT SEMI JOIN {touched} AS s ON {condition}"
     within = in_ranges(table, ranges)
     return f"{query}\nWHERE {' AND '.join(within)}" if within else query
 
@@ -158,8 +158,8 @@ def _standing(
 def _followed(window: Window, commits: Fold, partition: str, table: SilverTable) -> str:
     """Return whether a row existed before each transaction, and the row's values known until then."""
     alive = "false" if window.from_empty else "true"
-    there = f"CASE WHEN standing THEN {alive} WHEN action <> 'match' THEN action <> 'delete' END"
-    columns = ["*", f"coalesce(last({there}, true) OVER before, false) AS there"]
+    exists = f"CASE WHEN standing THEN {alive} WHEN action <> 'match' THEN action <> 'delete' END"
+    columns = ["*", f"coalesce(last({exists}, true) OVER before, false) AS there"]
     texts = _texts(table, commits)
     for position, flag in commits.kept_by_target.items():
         fields = f"'value', {commits.values[position]}"
@@ -178,11 +178,11 @@ def _filled(table: SilverTable, window: Window, commits: Fold) -> str:
     An unchanged TOAST value (`silver.fold.toast`) comes from the version before, or from the standing row.
     Both are versions of one row: at each arrival all values are known (`silver.fold.moved_rows`).
     """
-    which = key_text(commits.keys.values())
+    key_of_row = key_text(commits.keys.values())
     unknown = "NOT there" if window.from_empty else "NOT there AND emptied > 0"
     parts = [
         "WHEN standing OR action = 'upsert' THEN 'open'",
-        f"WHEN action IN ('change', 'delete') AND {unknown} THEN {marker('row-missing', which)}",
+        f"WHEN action IN ('change', 'delete') AND {unknown} THEN {marker('row-missing', key_of_row)}",
         "WHEN action = 'change' THEN 'open'",
         "WHEN action = 'match' AND there THEN 'open'",
         "WHEN action = 'delete' AND there THEN 'close'",
@@ -197,11 +197,11 @@ def _filled(table: SilverTable, window: Window, commits: Fold) -> str:
         if flag is None:
             columns += [name, *([text] if position in texts else [])]
             continue
-        lacks, known = missing(table, position, commits.keys.values()), f"known_{position}"
-        cases = f"WHEN NOT {flag} THEN {name} WHEN {known} IS NULL THEN {lacks} ELSE {known}.value"
+        lacks, earlier = missing(table, position, commits.keys.values()), f"known_{position}"
+        cases = f"WHEN NOT {flag} THEN {name} WHEN {earlier} IS NULL THEN {lacks} ELSE {earlier}.value"
         columns.append(f"CASE {cases} END AS {name}")
         if position in texts:
-            columns.append(f"CASE WHEN {flag} THEN {known}.text ELSE {text} END AS {text}")
+            columns.append(f"CASE WHEN {flag} THEN {earlier}.text ELSE {text} END AS {text}")
     return f"SELECT {comma(columns, 2)}\nFROM followed"
 
 
@@ -252,8 +252,8 @@ def _ends(window: Window) -> dict[str, str]:
     """
     lsn, time = "next_lsn", "next_ts"
     if window.truncates:
-        lsns = numbers(one.commit_lsn for one in window.truncates)
-        times = numbers(one.commit_ts for one in window.truncates)
+        lsns = numbers(truncate.commit_lsn for truncate in window.truncates)
+        times = numbers(truncate.commit_ts for truncate in window.truncates)
         lsn = f"coalesce({lsn}, get({lsns}, emptied))"
         time = f"CASE WHEN next_lsn IS NULL THEN timestamp_micros(get({times}, emptied)) ELSE {time} END"
     if window.snapshot is not None:

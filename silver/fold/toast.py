@@ -50,13 +50,13 @@ def unchanged_toast(shapes: Iterable[ColumnMapping], names: frozenset[str], keys
         names: of such columns, in the shapes of their rows.
         keys: positions of key columns; the old tuple has their value, so the result never contains them.
     """
-    found = {
+    positions = {
         position
         for shape in shapes
         for position, at in enumerate(shape.positions)
         if at is not None and shape.names[at] in names
     }
-    return sorted(found - set(keys))
+    return sorted(positions - set(keys))
 
 
 def is_unchanged_toast(table: SilverTable, position: int, alias: str = "") -> str:
@@ -114,19 +114,19 @@ def resolved_text(
     """
     name, sent, columns = table.columns[position].name, f"f.toast_{position}", []
     since_arrival = f"{sent} IS NOT NULL AND (f.arrived IS NULL OR {sent}.place >= f.arrived)"
-    stays = f"NOT ({'gained < 1' if from_empty else 'gained = -1'})"
+    unmoved = f"NOT ({'gained < 1' if from_empty else 'gained = -1'})"
     cases = [f"WHEN {since_arrival} THEN {sent}.text"]
     if moved:
         cases.append(f"WHEN o.toast_{position} IS NOT NULL THEN o.toast_{position}.text")
     if moved and home:
-        there = f"home.{quote(table.columns[next(iter(keys))].name)} IS NOT NULL"
-        cases.append(f"WHEN {there} THEN home.{quote(UNREPRESENTABLE)}[{literal(name)}]")
-        at_home = f"NOT ({since_arrival}) AND o.toast_{position} IS NULL AND {there}"
+        in_home = f"home.{quote(table.columns[next(iter(keys))].name)} IS NOT NULL"
+        cases.append(f"WHEN {in_home} THEN home.{quote(UNREPRESENTABLE)}[{literal(name)}]")
+        at_home = f"NOT ({since_arrival}) AND o.toast_{position} IS NULL AND {in_home}"
         columns += [f"{at_home} AS at_home_{position}", f"home.{quote(name)} AS home_{position}"]
     if not from_empty:
-        columns.append(f"f.arrived IS NULL AND {sent} IS NULL AND {stays} AS {kept_by_target(position)}")
-        stays += " AND f.arrived IS NOT NULL"
-    cases.append(f"WHEN {stays} THEN {missing(table, position, (f'f.{key}' for key in keys.values()))}")
+        columns.append(f"f.arrived IS NULL AND {sent} IS NULL AND {unmoved} AS {kept_by_target(position)}")
+        unmoved += " AND f.arrived IS NOT NULL"
+    cases.append(f"WHEN {unmoved} THEN {missing(table, position, (f'f.{key}' for key in keys.values()))}")
     return [*columns, f"CASE {' '.join(cases)} END AS text_{position}"]
 
 

@@ -58,9 +58,9 @@ def as_merge(target: str, upsert: Upsert) -> str:
     if upsert.deleted is not None:
         lines.append(f"WHEN MATCHED AND {upsert.deleted} THEN DELETE")
     for condition, values in upsert.updates:
-        when = "MATCHED" if condition is None else f"MATCHED AND {condition}"
+        match = "MATCHED" if condition is None else f"MATCHED AND {condition}"
         sets = comma((f"t.{quote(name)} = {value}" for name, value in values.items()), 2)
-        lines.append(f"WHEN {when} THEN UPDATE SET\n  {sets}")
+        lines.append(f"WHEN {match} THEN UPDATE SET\n  {sets}")
     if upsert.inserted is not None:
         names, values_ = ", ".join(map(quote, upsert.inserts)), ", ".join(upsert.inserts.values())
         lines.append(f"WHEN NOT MATCHED AND {upsert.inserted} THEN INSERT\n  ({names})\n  VALUES ({values_})")
@@ -79,13 +79,15 @@ def changed_rows(before: str, columns: Mapping[str, str], upsert: Upsert, *, sou
     added = f"SELECT {cells(columns, upsert.inserts)}\nFROM {source} AS s"
     if upsert.independent and columns.keys() <= upsert.inserts.keys():
         return f"{added}\nWHERE {upsert.inserted}"
-    on = " AND ".join(upsert.on)
-    goes = "" if upsert.deleted is None else f"\nWHERE NOT ({upsert.deleted})"
+    condition = " AND ".join(upsert.on)
+    undeleted = "" if upsert.deleted is None else f"\nWHERE NOT ({upsert.deleted})"
     updated = cells(columns, _updated(columns, upsert))
-    met = f"SELECT {updated}\nFROM {before} AS t JOIN {source} AS s ON {on}{goes}"
+    matched = f"SELECT {updated}\nFROM {before} AS t JOIN {source} AS s ON {condition}{undeleted}"
     if upsert.inserted is None:
-        return met
-    return f"{met}\nUNION ALL\n{added} LEFT ANTI JOIN {before} AS t ON {on}\nWHERE {upsert.inserted}"
+        return matched
+    return (
+        f"{matched}\nUNION ALL\n{added} LEFT ANTI JOIN {before} AS t ON {condition}\nWHERE {upsert.inserted}"
+    )
 
 
 def rows_after(before: str, columns: Mapping[str, str], upsert: Upsert, *, source: str, changed: str) -> str:
@@ -94,10 +96,10 @@ def rows_after(before: str, columns: Mapping[str, str], upsert: Upsert, *, sourc
     For the arguments see `changed_rows`; `changed` is the query of `changed_rows`, or a view of its rows.
     """
     names = ", ".join(f"t.{quote(name)}" for name in columns)
-    on = " AND ".join(upsert.on)
+    condition = " AND ".join(upsert.on)
     return f"""\
 SELECT {names}
-FROM {before} AS t LEFT ANTI JOIN {source} AS s ON {on}
+FROM {before} AS t LEFT ANTI JOIN {source} AS s ON {condition}
 UNION ALL
 SELECT {", ".join(map(quote, columns))}
 FROM {changed}"""
@@ -105,13 +107,13 @@ FROM {changed}"""
 
 def _updated(columns: Mapping[str, str], upsert: Upsert) -> dict[str, str]:
     """Return the values of a table's row that matches a row of the source."""
-    found = {}
+    expressions = {}
     for name in columns:
-        own = f"t.{quote(name)}"
-        *first, (_, last) = [(condition, values.get(name, own)) for condition, values in upsert.updates]
+        present = f"t.{quote(name)}"
+        *first, (_, last) = [(condition, values.get(name, present)) for condition, values in upsert.updates]
         whens = " ".join(f"WHEN {condition} THEN {value}" for condition, value in first)
-        found[name] = f"CASE {whens} ELSE {last} END" if whens else last
-    return found
+        expressions[name] = f"CASE {whens} ELSE {last} END" if whens else last
+    return expressions
 
 
 def cells(columns: Mapping[str, str], values: Mapping[str, str]) -> str:

@@ -147,10 +147,13 @@ def rows_query(table: SilverTable, window: Window) -> str:
         lsn, seq = window.truncated
         conditions += [f"commit_lsn >= {lsn}", f"(commit_lsn > {lsn} OR seq > {seq})"]
     # Changes of a transaction before its own TRUNCATE were never visible.
-    if inside := [one for one in window.truncates if one.seq]:
-        found = f"{_reached([one.commit_lsn for one in inside], 'commit_lsn')} - 1"
-        lsns, seqs = numbers(one.commit_lsn for one in inside), numbers(one.seq for one in inside)
-        void = f"get({lsns}, {found}) = commit_lsn AND seq < get({seqs}, {found})"
+    if inside := [truncate for truncate in window.truncates if truncate.seq]:
+        last = f"{_reached([truncate.commit_lsn for truncate in inside], 'commit_lsn')} - 1"
+        lsns, seqs = (
+            numbers(truncate.commit_lsn for truncate in inside),
+            numbers(truncate.seq for truncate in inside),
+        )
+        void = f"get({lsns}, {last}) = commit_lsn AND seq < get({seqs}, {last})"
         conditions.append(f"NOT coalesce({void}, false)")
     new, old, unchanged = "new", "old", "unchanged"
     if len(window.shapes) > 1 or not window.shapes[0].straight:
@@ -166,8 +169,8 @@ def rows_query(table: SilverTable, window: Window) -> str:
         # For a partitioned table the stream does not show which old tuples are full rows.
         by_key = table.relation.replica_identity == BY_KEY
         columns += [_named(unchanged, "unchanged"), "true AS old_is_key" if by_key else "old_is_key"]
-    where = "\n  AND ".join(conditions)
-    return f"SELECT {', '.join(columns)}\nFROM {window.changes}\nWHERE {where}"
+    condition = "\n  AND ".join(conditions)
+    return f"SELECT {', '.join(columns)}\nFROM {window.changes}\nWHERE {condition}"
 
 
 def times_emptied(window: Window, lsn: str) -> str:
@@ -175,7 +178,7 @@ def times_emptied(window: Window, lsn: str) -> str:
 
     Only the window's `truncates` count. `lsn` is the LSN of a transaction, as SQL.
     """
-    return _reached([one.commit_lsn for one in window.truncates], lsn) if window.truncates else "0"
+    return _reached([truncate.commit_lsn for truncate in window.truncates], lsn) if window.truncates else "0"
 
 
 def _reached(lsns: list[Lsn], lsn: str) -> str:
@@ -237,11 +240,11 @@ def _renamed(table: SilverTable, window: Window) -> str:
     for shape, newer in _with_newer(window):
         renamed = shape.renamed(table.columns)
         if not renamed.keys().isdisjoint(window.facts.unchanged_toast):
-            to = " ".join(
+            renames = " ".join(
                 f"WHEN {literal(name)} THEN {'NULL' if new is None else literal(new)}"
                 for name, new in renamed.items()
             )
-            names = f"transform(unchanged, c -> CASE c {to} ELSE c END)"
+            names = f"transform(unchanged, c -> CASE c {renames} ELSE c END)"
             cases.append(f"WHEN {_is_of(shape, newer)} THEN filter({names}, c -> c IS NOT NULL)")
     return f"CASE {' '.join(cases)} ELSE unchanged END" if cases else "unchanged"
 
