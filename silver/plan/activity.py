@@ -104,7 +104,7 @@ def activity_query(changes: str, starts: Mapping[int, Lsn], end: Lsn) -> str:
     counts = "".join(f"\n  count_if(op = {literal(kind)}) AS {kind}s," for kind in _KINDS)
     since = " ".join(f"WHEN {relation} THEN {int(start)}" for relation, start in starts.items())
     low = min(starts.values())
-    own = (
+    by_path = (
         ""
         if all(start == low for start in starts.values())
         else f"\n  AND commit_lsn > CASE relation_id {since} END"
@@ -121,7 +121,7 @@ SELECT relation_id,{counts}
   array_distinct(flatten(collect_set(unchanged))) AS unchanged_toast
 FROM {changes}
 WHERE commit_lsn > {int(low)} AND commit_lsn <= {int(end)}
-  AND relation_id IN ({", ".join(str(relation) for relation in starts)}){own}
+  AND relation_id IN ({", ".join(str(relation) for relation in starts)}){by_path}
 GROUP BY relation_id"""
 
 

@@ -40,8 +40,8 @@ def obstacle(
     changed = [shape for shape in shapes if shape.from_lsn > snapshot]
     since = [*shapes[: len(shapes) - len(changed)][-1:], *changed]
     derived = {column.attnum for shape in since for column in shape.columns}
-    own = table.own_columns
-    former = [one.name for one in fields if one.name not in own and one.attnum not in derived]
+    own_columns = table.own_columns
+    former = [field.name for field in fields if field.name not in own_columns and field.attnum not in derived]
     if former:
         return f"has the column {former[0]} from before the newest snapshot, which would be lost"
     if ended and changed:

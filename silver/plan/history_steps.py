@@ -58,15 +58,19 @@ def plan_versions(work: Work) -> list[Step]:
         mode: Mode = "describe" if work.described else "alter"
         return [Step(table_of(distinct[-1]), window, mode, folded=False)]
     low = start if healed is None or not start < healed <= end else Lsn(healed - 1)
-    barriers = {Lsn(one.commit_lsn - 1): one for one in activity.barriers if low < one.commit_lsn <= end}
+    barriers = {
+        Lsn(change.commit_lsn - 1): change for change in activity.barriers if low < change.commit_lsn <= end
+    }
     announced = {Lsn(lsn - 1) for lsn in splits(distinct) if low < lsn <= end and lsn > distinct[0].from_lsn}
-    copied = {place for place, one in barriers.items() if one.seq is None}
+    copied = {place for place, change in barriers.items() if change.seq is None}
     places = sorted({low, *copied, *announced} - {end})
     steps: list[Step] = []
     for place, following in zip(places, [*places[1:], end], strict=True):
         barrier = barriers.get(place)
         snapshot = barrier if barrier is not None and barrier.seq is None else None
-        truncates = [one for at, one in barriers.items() if one.seq is not None and place <= at < following]
+        truncates = [
+            change for at, change in barriers.items() if change.seq is not None and place <= at < following
+        ]
         holding = shapes_at(distinct, Lsn(place + 1))
         version = holding[-1]
         table = table_of(version)
@@ -77,8 +81,8 @@ def plan_versions(work: Work) -> list[Step]:
         window = replace(window, truncates=tuple(truncates))
         if snapshot is not None:
             window = replace(window, snapshot=snapshot.commit_lsn, snapshot_ts=snapshot.commit_ts)
-        found = _steps(table, window, activity, fresh=work.fresh and not steps)
-        steps += [replace(step, optional=place < max(copied, default=low)) for step in found]
+        planned = _steps(table, window, activity, fresh=work.fresh and not steps)
+        steps += [replace(step, optional=place < max(copied, default=low)) for step in planned]
     return steps
 
 
@@ -89,8 +93,8 @@ def _steps(table: SilverTable, window: Window, activity: Activity, *, fresh: boo
         if quiet or snapshot == window.end:
             return [Step(table, window, "load", folded=False)]
         rows = replace(window, end=snapshot, truncates=())
-        rest = replace(window, start=snapshot, snapshot=None, snapshot_ts=None)
-        return [Step(table, rows, "load", folded=False), *_steps(table, rest, activity, fresh=False)]
+        remainder = replace(window, start=snapshot, snapshot=None, snapshot_ts=None)
+        return [Step(table, rows, "load", folded=False), *_steps(table, remainder, activity, fresh=False)]
     if table.history and not window.ends_all and only_inserts(table, window, activity):
         return [Step(table, window, "append", folded=False)]
     return [Step(table, window, "versions", folded=True)]
@@ -104,11 +108,11 @@ def halves(step: Step) -> list[Step]:
     Repeated halving ends at steps whose only TRUNCATE is at the beginning.
     """
     window = step.window
-    inner = [one for one in window.truncates if one.commit_lsn - 1 > window.start]
+    inner = [truncate for truncate in window.truncates if truncate.commit_lsn - 1 > window.start]
     if not inner or not step.optional:
         return []
     at = inner[len(inner) // 2].commit_lsn
-    before = tuple(one for one in window.truncates if one.commit_lsn < at)
+    before = tuple(truncate for truncate in window.truncates if truncate.commit_lsn < at)
     first = replace(window, end=Lsn(at - 1), truncates=before)
-    rest = replace(window, start=Lsn(at - 1), snapshot=None, truncates=window.truncates[len(before) :])
-    return [replace(step, window=first), replace(step, window=rest)]
+    second = replace(window, start=Lsn(at - 1), snapshot=None, truncates=window.truncates[len(before) :])
+    return [replace(step, window=first), replace(step, window=second)]

@@ -77,12 +77,12 @@ def plan(work: Work) -> list[Step]:
     if truncated is not None and activity.snapshot is not None and truncated[0] <= activity.snapshot:
         truncated = None
     barrier = Lsn(max(start, activity.snapshot or 0, truncated[0] if truncated else 0))
-    begun = max(barrier, distinct[0].from_lsn)
-    again = [] if work.again is None else [Lsn(work.again + 1)]
-    later = [lsn for lsn in sorted({*splits(distinct), *again}) if begun < lsn <= end]
+    base_lsn = max(barrier, distinct[0].from_lsn)
+    repeated = [] if work.again is None else [Lsn(work.again + 1)]
+    later = [lsn for lsn in sorted({*splits(distinct), *repeated}) if base_lsn < lsn <= end]
     steps: list[Step] = []
     low = start
-    for since, following in zip([begun, *later], [*later, None], strict=True):
+    for since, following in zip([base_lsn, *later], [*later, None], strict=True):
         high = end if following is None else Lsn(following - 1)
         if high <= low:  # an earlier process has already done this part
             continue
@@ -125,12 +125,12 @@ def distinct_shapes(versions: Sequence[Relation]) -> list[Relation]:
     All returned versions have the newest name.
     """
     ordered = sorted(versions, key=lambda version: version.place)
-    found: list[Relation] = []
+    shapes: list[Relation] = []
     for version in ordered:
         named = replace(version, table=ordered[-1].table)
-        if not found or not same_shape(named, found[-1]):
-            found.append(named)
-    return found
+        if not shapes or not same_shape(named, shapes[-1]):
+            shapes.append(named)
+    return shapes
 
 
 def splits(distinct: Sequence[Relation]) -> list[Lsn]:
@@ -139,13 +139,13 @@ def splits(distinct: Sequence[Relation]) -> list[Lsn]:
     With full rows as old tuples, a transaction with rows of several shapes is a separate window. Silver
     cannot identify the rows of such a window by their content (`silver.fold.by_content`).
     """
-    found = {version.from_lsn for version in distinct}
-    found |= {
+    places = {version.from_lsn for version in distinct}
+    places |= {
         Lsn(version.from_lsn + 1)
         for version in distinct
         if version.after_lsn and version.replica_identity == "f"
     }
-    return sorted(found)
+    return sorted(places)
 
 
 def shapes_at(distinct: Sequence[Relation], lsn: Lsn) -> list[Relation]:
@@ -156,8 +156,8 @@ def shapes_at(distinct: Sequence[Relation], lsn: Lsn) -> list[Relation]:
     """
     lsn = max(lsn, distinct[0].from_lsn)
     before = [version for version in distinct if version.from_lsn < lsn]
-    own = [version for version in distinct if version.from_lsn == lsn]
-    return own if own and not own[0].after_lsn else [*before[-1:], *own]
+    versions = [version for version in distinct if version.from_lsn == lsn]
+    return versions if versions and not versions[0].after_lsn else [*before[-1:], *versions]
 
 
 def check_identity(version: Relation, activity: Activity) -> None:
@@ -181,7 +181,7 @@ def check_identity(version: Relation, activity: Activity) -> None:
 
 def shapes_of(table: SilverTable, versions: Sequence[Relation]) -> tuple[ColumnMapping, ...]:
     """Return the mapping of rows of these versions to the table, newest first."""
-    found = []
+    shapes = []
     for version in reversed(versions):
         names = tuple(column.name for column in version.columns)
         by_attnum = {
@@ -193,10 +193,10 @@ def shapes_of(table: SilverTable, versions: Sequence[Relation]) -> tuple[ColumnM
             for column in table.columns
         )
         missing = tuple(column.missing for column in table.columns)
-        found.append(
+        shapes.append(
             ColumnMapping((int(version.from_lsn), int(version.after_lsn)), names, positions, missing)
         )
-    return tuple(found)
+    return tuple(shapes)
 
 
 def _steps(table: SilverTable, window: Window, activity: Activity) -> list[Step]:
@@ -215,8 +215,8 @@ def _steps(table: SilverTable, window: Window, activity: Activity) -> list[Step]
     # follows.
     if not quiet and not inserts_only and counts["snapshot"] > max(_SPLIT_ABOVE, _SPLIT_RATIO * stream):
         rows = replace(window, end=snapshot)
-        rest = replace(window, start=snapshot, snapshot=None)
-        return [Step(table, rows, "load", folded=not unique), Step(table, rest, "merge", folded=True)]
+        remainder = replace(window, start=snapshot, snapshot=None)
+        return [Step(table, rows, "load", folded=not unique), Step(table, remainder, "merge", folded=True)]
     return [Step(table, window, "load", folded=not ((unique and quiet) or inserts_only))]
 
 
