@@ -90,30 +90,32 @@ def steps(
         TableError: stored values do not survive a change of type, or a name is taken.
     """
     _check_case(table)
-    wanted = {column.attnum: column for column in table.columns if column.attnum is not None}
+    target_columns = {column.attnum: column for column in table.columns if column.attnum is not None}
     actual = _claimed(table, actual)
-    known = {field.attnum: field for field in actual if field.attnum is not None}
-    names = {attnum: field.name for attnum, field in known.items()}
+    fields = {field.attnum: field for field in actual if field.attnum is not None}
+    names = {attnum: field.name for attnum, field in fields.items()}
     alter = f"ALTER TABLE {target}"
     sql: list[str] = []
-    if wants_local_times([column.spark_type for column in wanted.values()], [field.ddl for field in actual]):
+    if wants_local_times(
+        [column.spark_type for column in target_columns.values()], [field.ddl for field in actual]
+    ):
         sql.append(enabled(target, NTZ_FEATURE, "supported"))
     sql += _soft(target, table, actual)
     if not feedable(table) and not any("`" in name for name in names.values()):
         sql.append(f"{alter} SET TBLPROPERTIES ({literal(FEED)} = 'false')")
-    others = [field.name for field in actual if field.attnum is None]
-    sql += [f"{alter} {action}" for action in _made_room(table, others, emptied=emptied)]
-    types = {attnum: field.ddl for attnum, field in known.items()}
+    own_names = [field.name for field in actual if field.attnum is None]
+    sql += [f"{alter} {action}" for action in _made_room(table, own_names, emptied=emptied)]
+    types = {attnum: field.ddl for attnum, field in fields.items()}
     sql += [
         f"{alter} {action}"
-        for action in _dropped(table, names, wanted, types=types, others=others, settings=settings)
+        for action in _dropped(table, names, target_columns, types=types, others=own_names, settings=settings)
     ]
-    sql += [f"{alter} {action}" for action in _renamed(names, wanted, others)]
-    for attnum, column in wanted.items():
-        field = known.get(attnum)
+    sql += [f"{alter} {action}" for action in _renamed(names, target_columns, own_names)]
+    for attnum, column in target_columns.items():
+        field = fields.get(attnum)
         if field is None or field.ddl == column.spark_type:
             continue
-        actions = _retyped(table, field, column, names, types=types, others=others, emptied=emptied)
+        actions = _retyped(table, field, column, names, types=types, others=own_names, emptied=emptied)
         sql += [f"{alter} {action}" for action in actions]
     # A new column may have a value for older rows. Silver adds such a column with the value in the comment,
     # then writes the value into all rows, then reduces the comment to the attnum. After a kill in between,
@@ -121,37 +123,37 @@ def steps(
     # last step.
     unfilled = {
         attnum: field.missing
-        for attnum, field in known.items()
-        if field.missing is not None and attnum in wanted and attnum in names
+        for attnum, field in fields.items()
+        if field.missing is not None and attnum in target_columns and attnum in names
     }
     present = {folded(name) for name in names.values()}
     if not emptied:
         unfilled |= {
             attnum: column.missing
-            for attnum, column in wanted.items()
+            for attnum, column in target_columns.items()
             if attnum not in names and folded(column.name) not in present and column.missing is not None
         }
     sql += [f"{alter} {action}" for action in _added(names, table, filled=emptied)]
     for attnum, text in unfilled.items():
-        column = wanted[attnum]
+        column = target_columns[attnum]
         if not emptied:
             sql.append(_fill(target, table, column, text))
         sql.append(
             f"{alter} ALTER COLUMN {quote(column.name)} COMMENT {literal(comment_of(column, filled=True))}"
         )
-    mapped = wants_mapping(column for attnum, column in wanted.items() if attnum not in known)
+    mapped = wants_mapping(column for attnum, column in target_columns.items() if attnum not in fields)
     return with_features(target, sql, mapped=mapped)
 
 
 def _check_case(table: SilverTable) -> None:
     """Check whether a single table can have all columns."""
-    seen: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     for column in table.columns:
-        other = seen.setdefault(folded(column.name), column.name)
-        if other != column.name:
+        first = spellings.setdefault(folded(column.name), column.name)
+        if first != column.name:
             raise TableError(
                 table.table,
-                f"columns {other} and {column.name} differ only in case, which Spark does not distinguish",
+                f"columns {first} and {column.name} differ only in case, which Spark does not distinguish",
                 code="table-failed",
                 remedy=resnapshot_remedy(table.table, "rename one of them, then resnapshot the table"),
             )
@@ -163,11 +165,11 @@ def _claimed(table: SilverTable, actual: Sequence[DeltaColumn]) -> list[DeltaCol
     Raises:
         TableError: several columns name an attnum, and none has the source's name.
     """
-    found = believed(actual, table.columns)
-    known = {field.attnum for field in found}
+    fields = believed(actual, table.columns)
+    attnums = {field.attnum for field in fields}
     for column in table.columns:
         several = [field.name for field in actual if field.attnum == column.attnum is not None]
-        if several and column.attnum not in known:
+        if several and column.attnum not in attnums:
             raise TableError(
                 table.table,
                 f"by their comments, columns {' and '.join(several)} of silver.{table.name} both come from "
@@ -179,7 +181,7 @@ def _claimed(table: SilverTable, actual: Sequence[DeltaColumn]) -> list[DeltaCol
                     f"not end in (attribute {column.attnum}); or resnapshot the table",
                 ),
             )
-    return found
+    return fields
 
 
 def _made_room(table: SilverTable, others: list[str], *, emptied: bool) -> list[str]:
@@ -190,10 +192,10 @@ def _made_room(table: SilverTable, others: list[str], *, emptied: bool) -> list[
     Raises:
         TableError: the table keeps its rows, so nobody knows whose values the column has.
     """
-    wanted = {folded(column.name) for column in table.columns if column.attnum is not None}
+    names = {folded(column.name) for column in table.columns if column.attnum is not None}
     actions = []
     for at, name in enumerate(others):
-        if folded(name) not in wanted or name in table.own_columns:
+        if folded(name) not in names or name in table.own_columns:
             continue
         if not (emptied or table.versioned):
             raise TableError(
@@ -205,7 +207,7 @@ def _made_room(table: SilverTable, others: list[str], *, emptied: bool) -> list[
                     table.table, f"rename or drop that column of silver.{table.name}; or resnapshot the table"
                 ),
             )
-        others[at] = free_name(f"{name}__former", [*others, *wanted])
+        others[at] = free_name(f"{name}__former", [*others, *names])
         actions.append(f"RENAME COLUMN {quote(name)} TO {quote(others[at])}")
     return actions
 
@@ -234,8 +236,8 @@ def _retyped(
     del names[attnum]
     if table.versioned:
         # Rows that the source no longer has keep their value in a column unlinked from the source.
-        taken = [*names.values(), *others, *(one.name for one in table.columns)]
-        others.append(free_name(former_name(column.name, attnum, field.ddl), taken))
+        used = [*names.values(), *others, *(entry.name for entry in table.columns)]
+        others.append(free_name(former_name(column.name, attnum, field.ddl), used))
         former = quote(others[-1])
         return [f"RENAME COLUMN {name} TO {former}", f"ALTER COLUMN {former} COMMENT ''"]
     return [*recluster_for_drop(table, names, types), f"DROP COLUMN {name}"]
@@ -252,23 +254,27 @@ def is_due(table: SilverTable, actual: Sequence[DeltaColumn], settings: SilverSe
     Raises:
         TableError: for the reasons of `steps`.
     """
-    known = {
-        (one.attnum, one.name, one.ddl) for one in actual if one.attnum is not None and one.missing is None
+    current = {
+        (field.attnum, field.name, field.ddl)
+        for field in actual
+        if field.attnum is not None and field.missing is None
     }
-    wanted = {(one.attnum, one.name, one.spark_type) for one in table.columns}
-    stands = known == wanted or (known >= wanted and settings.on_drop_column == "keep")
-    if stands and not _soft("", table, actual):
+    target_columns = {(column.attnum, column.name, column.spark_type) for column in table.columns}
+    is_current = current == target_columns or (
+        current >= target_columns and settings.on_drop_column == "keep"
+    )
+    if is_current and not _soft("", table, actual):
         return False  # nearly every cycle ends here
     return bool(steps("", table, actual, settings, emptied=False))
 
 
 def _soft(target: str, table: SilverTable, actual: Sequence[DeltaColumn]) -> list[str]:
     """Add or drop the column of soft deletes by the setting; without it deleted rows cannot stay."""
-    field = next((one for one in actual if one.attnum is None and one.name == DELETED), None)
+    field = next((column for column in actual if column.attnum is None and column.name == DELETED), None)
     alter = f"ALTER TABLE {target}"
     if not table.soft:
-        gone = [f"DELETE FROM {target} WHERE {DELETED}", f"{alter} DROP COLUMN {DELETED}"]
-        return [] if field is None else gone
+        removal = [f"DELETE FROM {target} WHERE {DELETED}", f"{alter} DROP COLUMN {DELETED}"]
+        return [] if field is None else removal
     if field is not None and field.missing is None:
         return []
     added = f"{alter} ADD COLUMNS ({DELETED} BOOLEAN COMMENT 'rows before it: false')"
@@ -282,15 +288,15 @@ def _soft(target: str, table: SilverTable, actual: Sequence[DeltaColumn]) -> lis
 def _fill(target: str, table: SilverTable, column: SilverColumn, text: str) -> str:
     """Return an UPDATE that gives all source rows the column's value for older rows; safe to repeat."""
     value = column.reading.value(literal(text), 0)
-    name, own = literal(column.name), quote(UNREPRESENTABLE)
+    name, texts = literal(column.name), quote(UNREPRESENTABLE)
     sets = [f"{quote(column.name)} = {value}"]
     if not column.reading.exact:
-        others = f"map_filter({own}, (name, text) -> name <> {name})"
+        remaining = f"map_filter({texts}, (name, text) -> name <> {name})"
         lost = lost_values([(column.name, literal(text), value)])
-        both = f"map_concat(coalesce({others}, CAST(map() AS {OWN_COLUMNS[UNREPRESENTABLE]})), {lost})"
-        sets.append(f"{own} = coalesce({both}, {own})")
-    where = f" WHERE {is_live(table)}" if table.versioned else ""
-    return f"UPDATE {target} SET {', '.join(sets)}{where}"
+        merged = f"map_concat(coalesce({remaining}, CAST(map() AS {OWN_COLUMNS[UNREPRESENTABLE]})), {lost})"
+        sets.append(f"{texts} = coalesce({merged}, {texts})")
+    clause = f" WHERE {is_live(table)}" if table.versioned else ""
+    return f"UPDATE {target} SET {', '.join(sets)}{clause}"
 
 
 def _dropped(
@@ -304,16 +310,16 @@ def _dropped(
 ) -> list[str]:
     """Return the actions for columns that the source no longer has; update `names`."""
     actions: list[str] = []
-    gone = [attnum for attnum in names if attnum not in wanted]
+    dropped = [attnum for attnum in names if attnum not in wanted]
     if settings.on_drop_column == "drop":
-        drops = [f"DROP COLUMN {quote(names.pop(attnum))}" for attnum in gone]
+        drops = [f"DROP COLUMN {quote(names.pop(attnum))}" for attnum in dropped]
         return [*recluster_for_drop(table, names, types), *drops] if drops else []
-    for attnum in gone:
+    for attnum in dropped:
         name = names[attnum]
         if any(folded(column.name) == folded(name) for column in wanted.values()):
             # another column needs the name
-            taken = [*names.values(), *others, *(column.name for column in wanted.values())]
-            names[attnum] = free_name(f"{name}__{attnum}", taken)
+            used = [*names.values(), *others, *(column.name for column in wanted.values())]
+            names[attnum] = free_name(f"{name}__{attnum}", used)
             actions.append(f"RENAME COLUMN {quote(name)} TO {quote(names[attnum])}")
     return actions
 
@@ -350,14 +356,14 @@ def _renamed(names: dict[int, str], wanted: Mapping[int, SilverColumn], others: 
 
     def free(attnum: int) -> bool:
         name = folded(wanted[attnum].name)
-        return not any(folded(taken) == name for taken in names.values())
+        return not any(folded(name_in_use) == name for name_in_use in names.values())
 
     while open_:
         ready = next((attnum for attnum in sorted(open_) if free(attnum)), None)
         if ready is None:
             stuck = min(open_)
-            taken = [*names.values(), *others, *(column.name for column in wanted.values())]
-            rename(stuck, free_name(f"{names[stuck]}__{stuck}", taken))
+            used = [*names.values(), *others, *(column.name for column in wanted.values())]
+            rename(stuck, free_name(f"{names[stuck]}__{stuck}", used))
         else:
             rename(ready, wanted[ready].name)
             open_.discard(ready)
@@ -366,8 +372,10 @@ def _renamed(names: dict[int, str], wanted: Mapping[int, SilverColumn], others: 
 
 def kept(table: SilverTable, actual: Sequence[DeltaColumn]) -> list[tuple[str, str]]:
     """Return (name, type) of columns that the source no longer has, after `steps` ran."""
-    wanted = {column.attnum for column in table.columns}
+    attnums = {column.attnum for column in table.columns}
     actual = believed(actual, table.columns)
     return [
-        (field.name, field.ddl) for field in actual if field.attnum is not None and field.attnum not in wanted
+        (field.name, field.ddl)
+        for field in actual
+        if field.attnum is not None and field.attnum not in attnums
     ]

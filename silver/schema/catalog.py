@@ -142,14 +142,14 @@ def silver_table(relation: Relation, settings: SilverSettings) -> SilverTable:
     comments = {} if relation.comments is None else relation.comments.columns
     for column in relation.columns:
         chosen = settings.types.get(f"{relation.table}.{column.name}")
-        how = reading(column.type, chosen)
+        spark_reading = reading(column.type, chosen)
         columns.append(
             SilverColumn(
                 column.name,
-                how.ddl,
+                spark_reading.ddl,
                 column.attnum,
                 column.not_null,
-                how,
+                spark_reading,
                 column.type,
                 overridden=chosen is not None,
                 missing=column.missing,
@@ -170,8 +170,8 @@ def silver_table(relation: Relation, settings: SilverSettings) -> SilverTable:
 def _clustered_by(relation: Relation, settings: SilverSettings) -> tuple[str, ...]:
     """Return the settings' columns that the table has; `smelt check` reports the others."""
     named = next((names for text, names in settings.cluster.items() if is_named(relation.table, [text])), [])
-    there = {column.name for column in relation.columns}
-    return tuple(name for name in dict.fromkeys(named) if name in there)
+    existing = {column.name for column in relation.columns}
+    return tuple(name for name in dict.fromkeys(named) if name in existing)
 
 
 def history_of(table: SilverTable) -> SilverTable:
@@ -213,8 +213,8 @@ def check_table(table: SilverTable, tables: Iterable[SilverTable], settings: Sil
                 "or name another key in source.keys",
             )
     history = histories([table], settings)
-    wanted = {name for one in [table, *history] for name in one.own_columns}
-    clash = next((column.name for column in table.columns if folded(column.name) in wanted), None)
+    reserved = {name for table_or_history in [table, *history] for name in table_or_history.own_columns}
+    clash = next((column.name for column in table.columns if folded(column.name) in reserved), None)
     if clash is not None:
         raise TableError(
             table.table,
@@ -225,19 +225,19 @@ def check_table(table: SilverTable, tables: Iterable[SilverTable], settings: Sil
         )
     if not settings.history:
         return
-    names = {one.name for one in history}
-    for other in tables:
-        if other.table == table.table:
+    names = {version_table.name for version_table in history}
+    for rival in tables:
+        if rival.table == table.table:
             continue
-        if other.name in names:
-            said = f"its history needs the name silver.{history[0].name}, which is that of {other.table}"
-        elif any(one.name == table.name for one in histories([other], settings)):
-            said = f"it needs the name silver.{table.name}, which is the history of {other.table}"
+        if rival.name in names:
+            message = f"its history needs the name silver.{history[0].name}, which is that of {rival.table}"
+        elif any(version_table.name == table.name for version_table in histories([rival], settings)):
+            message = f"it needs the name silver.{table.name}, which is the history of {rival.table}"
         else:
             continue
         raise TableError(
             table.table,
-            said,
+            message,
             code="silver-settings-clash",
             remedy="leave one of them out: source.exclude, or silver.history",
         )
@@ -259,21 +259,21 @@ def silver_catalog(relations: Sequence[Relation], settings: SilverSettings) -> d
     """
     newest: dict[int, Relation] = {}
     for relation in relations:
-        known = newest.get(relation.relation_id)
-        if known is None or relation.from_lsn >= known.from_lsn:
+        former = newest.get(relation.relation_id)
+        if former is None or relation.from_lsn >= former.from_lsn:
             newest[relation.relation_id] = relation
     by_name: dict[TableName, Relation] = {}
     for relation in newest.values():
-        other = by_name.get(relation.table)
-        if other is None or relation.from_lsn > other.from_lsn:
+        namesake = by_name.get(relation.table)
+        if namesake is None or relation.from_lsn > namesake.from_lsn:
             by_name[relation.table] = relation
     return {table: _carried(relation, settings) for table, relation in sorted(by_name.items())}
 
 
 def _carried(relation: Relation, settings: SilverSettings) -> SilverTable:
-    known = _made.get(relation.table)
-    if known is not None and known[0] is relation and known[1] is settings:
-        return known[2]
+    cached = _made.get(relation.table)
+    if cached is not None and cached[0] is relation and cached[1] is settings:
+        return cached[2]
     try:
         table = silver_table(relation, settings)
     except ConfigurationError as error:

@@ -137,5 +137,5 @@ def statistics_columns(table: SilverTable, clustering: Sequence[str]) -> str:
     """Return the columns with statistics for a wide table; clustering needs statistics of its columns."""
     # MERGE skips files by the key, whatever the clustering columns.
     key = _usable(table, table.key)
-    own = [COMMIT_LSN, *([VALID_TO_LSN] if table.history else [])]
-    return ",".join(quote(name) for name in dict.fromkeys([*clustering, *key, *own]))
+    positions = [COMMIT_LSN, *([VALID_TO_LSN] if table.history else [])]
+    return ",".join(quote(name) for name in dict.fromkeys([*clustering, *key, *positions]))

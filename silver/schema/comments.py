@@ -44,18 +44,20 @@ def described(target: str, table: SilverTable, actual: Sequence[DeltaColumn], de
     comments = table.relation.comments
     if comments is None:  # the reader has not read the comments yet
         return []
-    wanted = {column.attnum: column for column in table.columns if column.attnum is not None}
+    source_columns = {column.attnum: column for column in table.columns if column.attnum is not None}
     changed = [
         f"{quote(field.name)} COMMENT {literal(comment)}"
         for field in believed(actual, table.columns)
-        if field.attnum in wanted and field.missing is None
-        if (comment := comment_of(wanted[field.attnum], filled=True)) != field.comment
+        if field.attnum in source_columns and field.missing is None
+        if (comment := comment_of(source_columns[field.attnum], filled=True)) != field.comment
     ]
     sql = [f"ALTER TABLE {target} ALTER COLUMN\n  {comma(changed, 2)}"] if changed else []
-    if comments.table is None and description not in {_of_source(table, one) for one in comments.former}:
+    if comments.table is None and description not in {
+        _of_source(table, former) for former in comments.former
+    }:
         return sql
-    if description != (said := description_of(table)):
-        sql.append(f"COMMENT ON TABLE {target} IS {literal(said)}")
+    if description != (current := description_of(table)):
+        sql.append(f"COMMENT ON TABLE {target} IS {literal(current)}")
     return sql
 
 

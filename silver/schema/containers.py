@@ -71,8 +71,8 @@ def array_value(text: str, depth: int, element: Value, *, delimiter: str, exact:
         values = _let(
             pairs, f"r{depth}", f"CASE WHEN NOT {lost} THEN transform(r{depth}, {cell} -> {cell}.v) END"
         )
-    whole = f"concat('{{', substr(array_join({pieces}, ''), 2), '}}') = {text}"
-    return _let(_pieces(_inner(text, delimiter), pattern), pieces, f"CASE WHEN {whole} THEN {values} END")
+    is_whole = f"concat('{{', substr(array_join({pieces}, ''), 2), '}}') = {text}"
+    return _let(_pieces(_inner(text, delimiter), pattern), pieces, f"CASE WHEN {is_whole} THEN {values} END")
 
 
 def _record(text: str, depth: int, count: int, body: Callable[[str], str], brackets: str) -> str:
@@ -83,9 +83,9 @@ def _record(text: str, depth: int, count: int, body: Callable[[str], str], brack
         rf"THEN regexp_replace(substr({piece}, 3, length({piece}) - 3), '(?s)[\"\\\\](.)', '$1') "
         f"ELSE substr({piece}, 2) END"
     )
-    whole = f"array_join({pieces}, '') = {_inner(text, ',')} AND size({pieces}) = {count} AND {brackets}"
+    is_whole = f"array_join({pieces}, '') = {_inner(text, ',')} AND size({pieces}) = {count} AND {brackets}"
     made = _let(f"transform({pieces}, {piece} -> {unquoted})", cells, body(cells))
-    return _let(_pieces(_inner(text, ","), _RECORD_PIECE), pieces, f"CASE WHEN {whole} THEN {made} END")
+    return _let(_pieces(_inner(text, ","), _RECORD_PIECE), pieces, f"CASE WHEN {is_whole} THEN {made} END")
 
 
 def struct_value(text: str, depth: int, fields: Sequence[tuple[str, Value]]) -> str:
@@ -142,8 +142,8 @@ def hstore_value(text: str, depth: int) -> str:
         f"'value', CASE WHEN {value} = 'NULL' THEN NULL ELSE {_unescape(value, 1)} END)"
     )
     entries = f"transform({pieces}, {piece} -> {_let(key, f'k{depth}', entry)})"
-    whole = f"substr(array_join({pieces}, ''), 3) = {text}"
-    body = f"CASE WHEN {whole} THEN map_from_entries({entries}) END"
+    is_whole = f"substr(array_join({pieces}, ''), 3) = {text}"
+    body = f"CASE WHEN {is_whole} THEN map_from_entries({entries}) END"
     return _let(_pieces(f"concat(', ', {text})", _HSTORE_PIECE), pieces, body)
 
 

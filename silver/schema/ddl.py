@@ -199,26 +199,26 @@ def adopted(
         actual: the columns that the table has.
         relation: value of the property; None for a table created before the property existed.
     """
-    wanted = str(table.relation.relation_id)
-    if relation == wanted:
+    relation_id = str(table.relation.relation_id)
+    if relation == relation_id:
         return [], list(actual)
     alter, sql, fields = f"ALTER TABLE {target}", [], list(actual)
     if relation is not None and table.versioned:
         columns = {folded(column.name): column for column in table.columns}
         for at, field in enumerate(actual):
-            same = columns.get(folded(field.name))
-            if field.attnum is None and same is None:
+            namesake = columns.get(folded(field.name))
+            if field.attnum is None and namesake is None:
                 continue
             name, attnum = field.name, None
-            if same is not None and same.spark_type == field.ddl:
-                attnum = same.attnum
-            elif same is not None:
-                taken = [*(one.name for one in fields), *(one.name for one in table.columns)]
-                name = free_name(former_name(field.name, field.attnum, field.ddl), taken)
+            if namesake is not None and namesake.spark_type == field.ddl:
+                attnum = namesake.attnum
+            elif namesake is not None:
+                used = [*(item.name for item in fields), *(item.name for item in table.columns)]
+                name = free_name(former_name(field.name, field.attnum, field.ddl), used)
                 sql.append(f"{alter} RENAME COLUMN {quote(field.name)} TO {quote(name)}")
             if attnum != field.attnum:
                 comment = "" if attnum is None else f"attribute {attnum}"
                 sql.append(f"{alter} ALTER COLUMN {quote(name)} COMMENT {literal(comment)}")
             fields[at] = replace(field, name=name, attnum=attnum, missing=None)
-    sql.append(f"{alter} SET TBLPROPERTIES ({literal(RELATION_PROPERTY)} = {literal(wanted)})")
+    sql.append(f"{alter} SET TBLPROPERTIES ({literal(RELATION_PROPERTY)} = {literal(relation_id)})")
     return with_features(target, sql), fields

@@ -20,14 +20,14 @@ _DECIMAL: Final = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 
 def lossy_decimals(table: SilverTable) -> dict[str, tuple[int, int]]:
     """Return precision and scale, by name, of numeric columns whose decimal may not hold every value."""
-    found = {}
+    digits_of_columns = {}
     for column, silver in zip(table.relation.columns, table.columns, strict=True):
         decimal = _DECIMAL.fullmatch(silver.spark_type)
         if decimal is not None and is_numeric(column.type):
             digits = int(decimal[1]), int(decimal[2])
             if not _holds_all(column.type, digits):
-                found[column.name] = digits
-    return found
+                digits_of_columns[column.name] = digits
+    return digits_of_columns
 
 
 def lossy_inside(table: SilverTable) -> list[str]:

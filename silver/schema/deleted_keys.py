@@ -36,7 +36,7 @@ def properties(table: SilverTable) -> dict[str, str]:
 
 def is_rekeyed(table: SilverTable, known: Mapping[str, str]) -> bool:
     """Check whether a table's property names columns other than the key."""
-    return any(known.get(name, wanted) != wanted for name, wanted in properties(table).items())
+    return any(known.get(name, value) != value for name, value in properties(table).items())
 
 
 def merged(
@@ -56,8 +56,8 @@ def merged(
         known: the properties that the table has.
         finds: checks whether a query finds a row in the table at present; None: rows may change before.
     """
-    wanted = properties(table)
-    if not wanted.items() - known.items():
+    target_properties = properties(table)
+    if not target_properties.items() - known.items():
         return []
     names = {field.attnum: field.name for field in actual if field.attnum is not None}
     key = [quote(names[attnum]) for attnum in _attnums(table) if attnum in names]
@@ -66,11 +66,11 @@ def merged(
     # A table made by an earlier version of deltasmelt has no property, and mostly no rows with equal new
     # keys. The keys alone show whether some key has several rows; only the rows of such keys are ranked.
     # Without such keys the statement is omitted.
-    found = soft and len(key) == len(table.key)
-    if found and (finds is None or finds(_doubled(target, key))):
+    may_repeat = soft and len(key) == len(table.key)
+    if may_repeat and (finds is None or finds(_doubled(target, key))):
         statements.append(_removed(target, key, [quote(field.name) for field in actual]))
-    said = f"{literal(KEY_PROPERTY)} = {literal(wanted[KEY_PROPERTY])}"
-    return [*statements, f"ALTER TABLE {target} SET TBLPROPERTIES ({said})"]
+    key_property = f"{literal(KEY_PROPERTY)} = {literal(target_properties[KEY_PROPERTY])}"
+    return [*statements, f"ALTER TABLE {target} SET TBLPROPERTIES ({key_property})"]
 
 
 def _attnums(table: SilverTable) -> list[int | None]:
@@ -94,7 +94,7 @@ def _removed(target: str, key: Sequence[str], columns: Sequence[str]) -> str:
 SELECT {listed}, {row} AS row, row_number() OVER (PARTITION BY {listed} ORDER BY {order}) AS place
 FROM {target}
 WHERE ({listed}) IN ({_doubled(target, key)})"""
-    same = " AND ".join(f"t.{name} = s.{name}" for name in key)
+    condition = " AND ".join(f"t.{name} = s.{name}" for name in key)
     return f"""\
 MERGE INTO {target} AS t
 USING (
@@ -103,5 +103,5 @@ USING (
   )
   WHERE place > 1
 ) AS s
-ON {same} AND t.{DELETED} AND {as_json(f"t.{name}" for name in columns)} = s.row
+ON {condition} AND t.{DELETED} AND {as_json(f"t.{name}" for name in columns)} = s.row
 WHEN MATCHED THEN DELETE"""

@@ -59,12 +59,12 @@ class DeltaColumn:
 
 def fields_of(schema: dict[str, Any]) -> list[DeltaColumn]:
     """Return the columns in a Delta schema (its JSON form)."""
-    found = []
-    for one in schema["fields"]:
-        comment = one.get("metadata", {}).get("comment", "")
+    fields = []
+    for entry in schema["fields"]:
+        comment = entry.get("metadata", {}).get("comment", "")
         attnum, missing = _said(comment)
-        found.append(DeltaColumn(one["name"], attnum, ddl_of(one["type"]), missing, comment))
-    return found
+        fields.append(DeltaColumn(entry["name"], attnum, ddl_of(entry["type"]), missing, comment))
+    return fields
 
 
 def believed(actual: Sequence[DeltaColumn], columns: Iterable[SilverColumn]) -> list[DeltaColumn]:
@@ -74,9 +74,15 @@ def believed(actual: Sequence[DeltaColumn], columns: Iterable[SilverColumn]) -> 
     `columns` are the columns of the wanted shape.
     """
     names = {column.attnum: column.name for column in columns}
-    claims: Counter[int | None] = Counter(one.attnum for one in actual if one.attnum is not None)
-    lost = {one.name for one in actual if claims[one.attnum] > 1 and one.name != names.get(one.attnum)}
-    return [replace(one, attnum=None, missing=None) if one.name in lost else one for one in actual]
+    claims: Counter[int | None] = Counter(column.attnum for column in actual if column.attnum is not None)
+    lost = {
+        column.name
+        for column in actual
+        if claims[column.attnum] > 1 and column.name != names.get(column.attnum)
+    }
+    return [
+        replace(column, attnum=None, missing=None) if column.name in lost else column for column in actual
+    ]
 
 
 def is_of_source(comment: str) -> bool:
@@ -100,7 +106,7 @@ def ddl_of(plain: str | dict[str, Any]) -> str:
         return f"ARRAY<{ddl_of(plain['elementType'])}>"
     if plain["type"] == "map":
         return f"MAP<{ddl_of(plain['keyType'])}, {ddl_of(plain['valueType'])}>"
-    fields = (f"{quote(one['name'])}: {ddl_of(one['type'])}" for one in plain["fields"])
+    fields = (f"{quote(entry['name'])}: {ddl_of(entry['type'])}" for entry in plain["fields"])
     return f"STRUCT<{', '.join(fields)}>"
 
 
@@ -112,13 +118,13 @@ def definition(column: SilverColumn, *, filled: bool = True) -> str:
 
 def comment_of(column: SilverColumn, *, filled: bool) -> str:
     """Return the comment that names a column's source; unless `filled`, also the value for older rows."""
-    own = f"attribute {column.attnum}"
+    identity = f"attribute {column.attnum}"
     if not filled and column.missing is not None:
-        return f"{own}; rows before it: {column.missing}"
+        return f"{identity}; rows before it: {column.missing}"
     if column.comment is None:
-        return own
-    comment = f"{column.comment} ({own})"
-    return f'"{column.comment}" ({own})' if _ATTRIBUTE.fullmatch(comment) else comment
+        return identity
+    comment = f"{column.comment} ({identity})"
+    return f'"{column.comment}" ({identity})' if _ATTRIBUTE.fullmatch(comment) else comment
 
 
 def former_name(name: str, attnum: int | None, ddl: str) -> str:
@@ -129,6 +135,6 @@ def former_name(name: str, attnum: int | None, ddl: str) -> str:
 
 def free_name(name: str, taken: Iterable[str]) -> str:
     """Return a name that no column has: this name, or this name with a number."""
-    used = {folded(one) for one in taken}
+    used = {folded(used_name) for used_name in taken}
     numbered = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
-    return next(one for one in numbered if folded(one) not in used)
+    return next(number_name for number_name in numbered if folded(number_name) not in used)

@@ -79,17 +79,17 @@ def unpadded(
         )
     plain = [quote(name) for name, type_ in columns.items() if _is_char(type_)]
     sets = ", ".join(f"{name} = rtrim({name})" for name in plain)
-    where = " OR ".join(f"{name} LIKE '% '" for name in plain)
-    update = [f"UPDATE {target} SET {sets} WHERE {where}"] if plain else []
-    said = f"{literal(PADDING_PROPERTY)} = {literal(UNPADDED)}"
-    return [*update, f"ALTER TABLE {target} SET TBLPROPERTIES ({said})"]
+    condition = " OR ".join(f"{name} LIKE '% '" for name in plain)
+    update = [f"UPDATE {target} SET {sets} WHERE {condition}"] if plain else []
+    padding = f"{literal(PADDING_PROPERTY)} = {literal(UNPADDED)}"
+    return [*update, f"ALTER TABLE {target} SET TBLPROPERTIES ({padding})"]
 
 
 def _char_columns(table: SilverTable, actual: Sequence[DeltaColumn]) -> Mapping[str, PgType]:
     """Return the types of the columns with char(n), by the columns' names in the table."""
     types = {column.attnum: column.type for column in table.relation.columns if column.attnum is not None}
-    known = {field.name: types[field.attnum] for field in actual if field.attnum in types}
-    return {name: type_ for name, type_ in known.items() if _has_char(type_)}
+    types_by_name = {field.name: types[field.attnum] for field in actual if field.attnum in types}
+    return {name: type_ for name, type_ in types_by_name.items() if _has_char(type_)}
 
 
 def _is_char(type_: PgType) -> bool:

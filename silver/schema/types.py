@@ -167,14 +167,14 @@ def _composite(pg_type: PgType) -> Reading:
 
 def _overridden(pg_type: PgType, override: str) -> Reading:
     """Return the reading of a type that the user chose; rounding and overflow give NULL."""
-    wanted = override.strip().upper()
+    target = override.strip().upper()
     base = pg_type
     while base.kind == "domain" and base.element is not None:
         base = base.element
-    array = _ARRAY.fullmatch(wanted)
+    array = _ARRAY.fullmatch(target)
     if array is not None and base.kind == "array" and base.element is not None:
         return _array(_overridden(base.element, array[1]), base.delimiter)
-    chosen = _chosen(base, wanted)
+    chosen = _chosen(base, target)
     if chosen is None:
         raise ConfigurationError(
             f"{override!r} is not a type that {pg_type.name} can be read as",
@@ -239,12 +239,12 @@ def _exact_decimal(precision: int, scale: int) -> Reading:
 
 def _floating(name: str, ddl: str) -> Reading:
     """Return the reading of a PostgreSQL type (`name`) as FLOAT or DOUBLE, only for the very same value."""
-    own = _FLOATING.get(name)
-    if own == ddl:
+    exact = _FLOATING.get(name)
+    if exact == ddl:
         return _cast(ddl)
-    if own == "FLOAT":  # PostgreSQL widens a float4 in the same way
+    if exact == "FLOAT":  # PostgreSQL widens a float4 in the same way
         return Reading(ddl, lambda text, _: f"CAST(try_cast({text} AS FLOAT) AS DOUBLE)")
-    if own == "DOUBLE":
+    if exact == "DOUBLE":
         narrow, wide = "try_cast({0} AS FLOAT)", "try_cast({0} AS DOUBLE)"
         return Reading(
             ddl,
