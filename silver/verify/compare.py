@@ -138,7 +138,7 @@ def compare(
 
 def _rows(parts: Sequence[Row]) -> tuple[int, int]:
     """Return the number of rows on each side."""
-    return sum(int(one["source_rows"]) for one in parts), sum(int(one["silver_rows"]) for one in parts)
+    return sum(int(part["source_rows"]) for part in parts), sum(int(part["silver_rows"]) for part in parts)
 
 
 def _counts(session: SparkSession, queries: list[str]) -> dict[str, int]:
@@ -155,8 +155,8 @@ def _first(
 ) -> tuple[WrongRow, ...]:
     """Return the first wrong keys; keys that differ come with the different columns."""
     keys = ", ".join(f"k{position}" for position in range(len(table.key)))
-    found = session.sql(f"SELECT {keys}, kind FROM {_WRONG} ORDER BY {keys} LIMIT {int(most)}")
-    computed(found).createOrReplaceTempView(_FIRST)
+    wrong_rows = session.sql(f"SELECT {keys}, kind FROM {_WRONG} ORDER BY {keys} LIMIT {int(most)}")
+    computed(wrong_rows).createOrReplaceTempView(_FIRST)
     rows = session.sql(shown_query(table, _FIRST, *sides)).collect()
     return tuple(
         WrongRow(

@@ -79,7 +79,7 @@ def wrong_query(table: SilverTable, source: str, silver: str, lsn: int, parts: I
     late = f"coalesce({COMMIT_LSN} > {int(lsn)}L, true)"
     # In a history each key has one live version; in other tables each key has one row, live or not.
     counted = f"count_if({live})" if table.history else "count(*)"
-    there = (
+    in_silver = (
         f"SELECT {listed},\n  {counted} AS times,\n"
         f"  max(CASE WHEN {live} THEN {_digest(table)} END) AS digest,\n"
         f"  bool_or({late}) AS late\nFROM {silver}\nWHERE {within}\nGROUP BY {grouped}"
@@ -94,10 +94,10 @@ def wrong_query(table: SilverTable, source: str, silver: str, lsn: int, parts: I
         "  WHEN s.digest IS NULL AND t.digest IS NOT NULL THEN 'surplus'\n"
         "  WHEN s.digest <> t.digest THEN 'differs'\n  WHEN t.late THEN 'lsn' END"
     )
-    both = ", ".join(f"coalesce(s.{alias}, t.{alias}) AS {alias}" for _, alias in keys)
-    same = " AND ".join(f"s.{alias} = t.{alias}" for _, alias in keys)
-    joined = f"(\n{at_source}\n) AS s FULL JOIN (\n{there}\n) AS t ON {same}"
-    return f"SELECT * FROM (\nSELECT {both}, {kind} AS kind\nFROM {joined}\n)\nWHERE kind IS NOT NULL"
+    columns = ", ".join(f"coalesce(s.{alias}, t.{alias}) AS {alias}" for _, alias in keys)
+    condition = " AND ".join(f"s.{alias} = t.{alias}" for _, alias in keys)
+    joined = f"(\n{at_source}\n) AS s FULL JOIN (\n{in_silver}\n) AS t ON {condition}"
+    return f"SELECT * FROM (\nSELECT {columns}, {kind} AS kind\nFROM {joined}\n)\nWHERE kind IS NOT NULL"
 
 
 def doubled_query(table: SilverTable, silver: str) -> str:
@@ -125,8 +125,8 @@ def versions_query(table: SilverTable, silver: str) -> str:
         f"FROM {silver}"
     )
     aliases = ", ".join(alias for _, alias in keys)
-    wrong = "begins IS NULL OR begins >= ends OR next IS NOT NULL AND coalesce(ends > next, true)"
-    return f"SELECT DISTINCT {aliases}, 'versions' AS kind\nFROM (\n{following}\n)\nWHERE {wrong}"
+    is_wrong = "begins IS NULL OR begins >= ends OR next IS NOT NULL AND coalesce(ends > next, true)"
+    return f"SELECT DISTINCT {aliases}, 'versions' AS kind\nFROM (\n{following}\n)\nWHERE {is_wrong}"
 
 
 def shown_query(table: SilverTable, first: str, source: str, silver: str) -> str:

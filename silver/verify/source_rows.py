@@ -65,8 +65,8 @@ def _changes(session: SparkSession, lake: Lake, relation_id: int) -> str:
     """Return the rows to read: the table's snapshot files if Spark may read files, else all of bronze."""
     bronze = open_existing(location(lake, "bronze", CHANGES))
     paths = pa.table(bronze.get_add_actions())["path"].to_pylist()
-    own = [path for path in paths if path.startswith(f"snapshot-{relation_id}-")]
-    files = [f"{lake.uri('bronze', CHANGES)}/{path}" for path in own]
+    own_paths = [path for path in paths if path.startswith(f"snapshot-{relation_id}-")]
+    files = [f"{lake.uri('bronze', CHANGES)}/{path}" for path in own_paths]
     if not access_of(session).may_read_files or not files or any(_PATTERNS & set(file) for file in files):
         return whole(lake, bronze)
     session.read.schema(_COLUMNS).parquet(*files).createOrReplaceTempView(_READ)
