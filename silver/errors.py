@@ -93,17 +93,17 @@ def marker(code: str, *details: str) -> str:
     """Return SQL that stops the statement with this code; `details` are SQL of strings."""
     if code not in _MEANINGS:
         raise ValueError(code)
-    known = (f"coalesce({detail}, 'NULL')" for detail in details)
-    parts = ", ".join([literal(f"{_PREFIX}{code}:"), *known, literal(_SUFFIX)])
+    texts = (f"coalesce({detail}, 'NULL')" for detail in details)
+    parts = ", ".join([literal(f"{_PREFIX}{code}:"), *texts, literal(_SUFFIX)])
     return f"raise_error(concat({parts}))"
 
 
 def table_error(table: TableName, message: str) -> TableError | None:
     """Return the error carried by a failed statement's message; None without an error."""
-    found = _MARKER.search(message)
-    if found is None:
+    match = _MARKER.search(message)
+    if match is None:
         return name_refused(table, f"silver.{table.silver_name}") if _NAME_REFUSED.search(message) else None
-    code, detail = found[1], found[2][:_DETAIL_LENGTH]
+    code, detail = match[1], match[2][:_DETAIL_LENGTH]
     meaning, remedy = _MEANINGS[code]
     return TableError(
         table, meaning.format(detail=detail, table=table), code=code, remedy=remedy.format(table=table)
@@ -144,13 +144,13 @@ def cause(error: Exception) -> str:
 
     For other errors return the class and the first line of the message.
     """
-    whole = str(error)
-    found, thrown = _CONDITION.findall(whole), _THROWN.findall(whole)
-    if found:
-        condition, said = found[-1]
-        text = f"[{condition}] {' '.join(said.split())}"
-    elif thrown and whole.startswith("An error occurred while calling"):
+    text_of_error = str(error)
+    conditions, thrown = _CONDITION.findall(text_of_error), _THROWN.findall(text_of_error)
+    if conditions:
+        condition, message = conditions[-1]
+        text = f"[{condition}] {' '.join(message.split())}"
+    elif thrown and text_of_error.startswith("An error occurred while calling"):
         text = thrown[-1]
     else:
-        text = f"{type(error).__name__}: {whole.strip().partition(chr(10))[0]}"
+        text = f"{type(error).__name__}: {text_of_error.strip().partition(chr(10))[0]}"
     return text if len(text) <= _DETAIL_LENGTH else f"{text[:_DETAIL_LENGTH]}…"

@@ -148,8 +148,8 @@ class FreshTables:
         named: Callable[[str], str] | None = None,
         as_found: bool = False,
     ) -> None:
-        own = uuid.uuid4().hex[:12]
-        self._named = named or (lambda name: f"smelt_fresh_{own}_{sha256(name.encode()).hexdigest()[:12]}")
+        token = uuid.uuid4().hex[:12]
+        self._named = named or (lambda name: f"smelt_fresh_{token}_{sha256(name.encode()).hexdigest()[:12]}")
         self._spark = spark
         self._lake = lake
         self._settings = settings
@@ -165,13 +165,17 @@ class FreshTables:
     @property
     def session(self) -> SparkSession:
         """A session that finds the views, as those beside it do that are made after a look."""
-        own = self._sessions.own()
-        return self._spark if access_of(own).shares_views else own
+        session = self._sessions.own()
+        return self._spark if access_of(session).shares_views else session
 
     def names(self) -> list[str]:
         """The tables that can be asked for: of all that bronze knows, whether silver has them yet or not."""
         tables = silver_catalog(self._relations.read(), self._settings).values()
-        return [one.name for table in tables for one in [table, *histories([table], self._settings)]]
+        return [
+            version_table.name
+            for table in tables
+            for version_table in [table, *histories([table], self._settings)]
+        ]
 
     def catalog(self, head: Head) -> dict[TableName, SilverTable]:
         """Silver's tables as they are at the head."""
@@ -201,16 +205,18 @@ class FreshTables:
         self._log.pin(names)
         if at is not None:
             named = {name: self._control.last_named("silver", name, at=at) for name in names}
-            self._log.go_back({name: one.version for name, one in named.items() if one is not None}, at)
+            self._log.go_back({name: state.version for name, state in named.items() if state is not None}, at)
         bronze = self._newest_bronze()
         end, commit_ts = (at, None) if at is not None else _frontier(bronze)
-        relations = tuple(one for one in self._relations.read() if one.from_lsn <= end)
-        wanted = self._wanted(names, relations)
-        ahead = {table for name, table in wanted.items() if self._log.is_past(name, end)}
+        relations = tuple(relation for relation in self._relations.read() if relation.from_lsn <= end)
+        wanted_tables = self._wanted(names, relations)
+        ahead = {table for name, table in wanted_tables.items() if self._log.is_past(name, end)}
         aside = Aside(self._spark, self._lake, self._control)
         aside.begin(bronze)
-        torn = self._log.torn(wanted)
-        attempt = Attempt(bronze, relations, last, end, only=frozenset(wanted.values()) - ahead - torn.keys())
+        torn = self._log.torn(wanted_tables)
+        attempt = Attempt(
+            bronze, relations, last, end, only=frozenset(wanted_tables.values()) - ahead - torn.keys()
+        )
         worklist = Worklist(
             self._lake,
             self._settings,
@@ -226,8 +232,10 @@ class FreshTables:
                 with aside.isolated(entry.table.table, end, {}):
                     views[entry.table.name] = self._view(entry.table, entry.work, bronze)
         aside.out |= dict.fromkeys(ahead, "it is past that LSN, and no cut before it names the table") | torn
-        out = {name: self._why(name, wanted, aside, attempt) for name in names if name not in views}
-        return Head(end, commit_ts, views, out, relations)
+        unavailable = {
+            name: self._why(name, wanted_tables, aside, attempt) for name in names if name not in views
+        }
+        return Head(end, commit_ts, views, unavailable, relations)
 
     def close(self) -> None:
         """Forget what is kept, and remove what was written to look."""
@@ -253,12 +261,12 @@ class FreshTables:
     def _wanted(self, names: Collection[str], relations: Iterable[Relation]) -> dict[str, TableName]:
         """The source's table of each name."""
         tables = silver_catalog(list(relations), self._settings).values()
-        found = {}
+        sought = {}
         for table in tables:
-            for one in [table, *histories([table], self._settings)]:
-                if one.name in names:
-                    found[one.name] = one.table
-        return found
+            for table_or_history in [table, *histories([table], self._settings)]:
+                if table_or_history.name in names:
+                    sought[table_or_history.name] = table_or_history.table
+        return sought
 
     def _why(self, name: str, wanted: Mapping[str, TableName], aside: Aside, attempt: Attempt) -> str:
         table = wanted.get(name)
@@ -293,7 +301,8 @@ class FreshTables:
     def _changes_shape(self, steps: Sequence[Step], stored: Stored | None) -> bool:
         """Whether a step has other columns than the table, or than the step before it."""
         shapes = {
-            tuple((one.name, one.spark_type, one.attnum) for one in step.table.columns) for step in steps
+            tuple((column.name, column.spark_type, column.attnum) for column in step.table.columns)
+            for step in steps
         }
         if stored is None or len(shapes) > 1:
             return len(shapes) > 1
@@ -380,8 +389,8 @@ def _each(steps: Sequence[Step], carry: Callable[[Step], object]) -> None:
         try:
             carry(step := ahead.pop())
         except Exception as error:
-            known = isinstance(error, TableError) or table_error(step.table.table, str(error)) is not None
-            if not (step.optional and known):
+            of_table = isinstance(error, TableError) or table_error(step.table.table, str(error)) is not None
+            if not (step.optional and of_table):
                 raise
             ahead += reversed(halves(step))
 
@@ -415,6 +424,6 @@ def _after(session: SparkSession, step: Step, columns: Mapping[str, str], *, lit
         facts = step.window.facts
         upsert = merge.merge(step.table, fold, {}, leaves=facts.deletes or facts.old_tuples > 0)
     session.sql(upsert.source).createOrReplaceTempView(_MET)
-    met = f"(SELECT /*+ BROADCAST(f) */ * FROM {_MET} AS f)" if little else _MET
-    step_source.kept(session, changed_rows(_BEFORE, columns, upsert, source=met), _CHANGED)
-    return rows_after(_BEFORE, columns, upsert, source=met, changed=_CHANGED)
+    touched = f"(SELECT /*+ BROADCAST(f) */ * FROM {_MET} AS f)" if little else _MET
+    step_source.kept(session, changed_rows(_BEFORE, columns, upsert, source=touched), _CHANGED)
+    return rows_after(_BEFORE, columns, upsert, source=touched, changed=_CHANGED)

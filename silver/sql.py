@@ -85,7 +85,7 @@ def _lines(text: str) -> list[str]:
     lines = text.split("\n")
     if not any(line.count("`") % 2 for line in lines):
         return lines  # a name over several lines has an odd number of backticks in its first line
-    ends = [found.start() for found in _PIECE.finditer(text) if found[0] == "\n"]
+    ends = [match.start() for match in _PIECE.finditer(text) if match[0] == "\n"]
     return [text[start + 1 : end] for start, end in pairwise([-1, *ends, len(text)])]
 
 
@@ -96,4 +96,6 @@ def block(text: str, indent: int) -> str:
 
 def comment(text: str) -> str:
     """Return a comment line. No name can end the line or (by a backslash) append the next line."""
-    return "-- " + "".join(one if one.isprintable() and one != "\\" else "\ufffd" for one in text)
+    return "-- " + "".join(
+        character if character.isprintable() and character != "\\" else "\ufffd" for character in text
+    )
