@@ -38,10 +38,10 @@ def show_check(pipeline: Pipeline, output: Output, *, offline: bool = False) -> 
             if finding.remedy:
                 for line in finding.remedy.splitlines():
                     output.line(f"  {line}")
-        what = (
+        subject = (
             f"{pipeline.path.name}" if offline else f"{pipeline.path.name} and {address_of(pipeline.source)}"
         )
         verdict = ", ".join(counted(counts[level], level) for level in ("error", "warning") if counts[level])
-        output.line(f"{what}: {verdict or 'no problems found'}")
+        output.line(f"{subject}: {verdict or 'no problems found'}")
     if counts["error"]:
         raise Failure(f"{counted(counts['error'], 'error')} would stop the pipeline or one of its tables")

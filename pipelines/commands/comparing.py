@@ -57,16 +57,22 @@ class Verified:
         """Descriptions of everything unequal or not compared."""
         problems = []
         if self.proof is not None:
-            wrong = [f"silver.{one.name}" for one in self.proof.compared if not one.equal]
+            wrong = [
+                f"silver.{comparison.name}" for comparison in self.proof.compared if not comparison.equal
+            ]
             problems += [f"not equal to PostgreSQL: {', '.join(wrong)}"] if wrong else []
-            left = [f"silver.{one.name}" for one in self.proof.unproven]
-            problems += [f"not compared: {', '.join(left)}"] if left else []
-            wrong = [f"gold.{one.name}" for one in self.proof.documents if one.wrong]
+            unproven = [f"silver.{comparison.name}" for comparison in self.proof.unproven]
+            problems += [f"not compared: {', '.join(unproven)}"] if unproven else []
+            wrong = [f"gold.{document.name}" for document in self.proof.documents if document.wrong]
             problems += [f"documents not equal to PostgreSQL's: {', '.join(wrong)}"] if wrong else []
-            asked = self.proof.documents
-            if asked and not any(one.compared or one.empty for one in asked):
+            server_documents = self.proof.documents
+            if server_documents and not any(
+                document.compared or document.empty for document in server_documents
+            ):
                 problems.append("no document was compared with PostgreSQL's")
-        unequal = [f"gold.{one.document}" for one in self.documents if not one.equal]
+        unequal = [
+            f"gold.{verification.document}" for verification in self.documents if not verification.equal
+        ]
         problems += [f"not equal to a full rebuild: {', '.join(unequal)}"] if unequal else []
         if not problems and self._compared_nothing():
             problems.append("nothing was compared: the sample has no row and no document; take a larger one")
@@ -79,11 +85,11 @@ class Verified:
         documents = [] if proof is None else proof.documents
         return {
             "tables": 0 if proof is None else len(proof.unproven),
-            "columns": sum(len(one.columns_not_compared) for one in tables),
-            "rows": sum(one.rows_not_compared for one in tables),
-            "document types": sum(1 for one in documents if one.reason and not one.empty),
-            "documents": sum(one.withdrawn for one in documents),
-            "fields": sum(len(one.left_out) for one in documents),
+            "columns": sum(len(table.columns_not_compared) for table in tables),
+            "rows": sum(table.rows_not_compared for table in tables),
+            "document types": sum(1 for document in documents if document.reason and not document.empty),
+            "documents": sum(document.withdrawn for document in documents),
+            "fields": sum(len(document.left_out) for document in documents),
         }
 
     def _compared_nothing(self) -> bool:
@@ -91,8 +97,8 @@ class Verified:
         if self.sample is None:
             return False
         tables = [] if self.proof is None else self.proof.compared
-        rows = sum(one.source_rows + one.silver_rows for one in tables)
-        return rows + sum(one.compared for one in self.documents) == 0
+        rows = sum(table.source_rows + table.silver_rows for table in tables)
+        return rows + sum(document.compared for document in self.documents) == 0
 
 
 def compare(
@@ -126,27 +132,27 @@ def compare(
     if tables is not None:
         from deltasmelt.pipelines.proof.against_source import prove  # noqa: PLC0415 - a document alone needs none of it
 
-        given = active_session()
+        existing = active_session()
         proof = prove(
             pipeline,
             session,
             output,
             names=tables,
-            documents=[one for name in documents for one in documents_named(pipeline, name)],
+            documents=[document for name in documents for document in documents_named(pipeline, name)],
             load=load,
             tell=tell,
-            given=given,
+            given=existing,
         )
         tell(proof)
     compared: list[Verification] = []
     if documents:
         with session() as spark:
             compared = _documents(spark, pipeline, documents, sample=sample, output=output, tell=tell)
-    asked = {f"gold.{name}" for name in documents}
+    compared_names = {f"gold.{name}" for name in documents}
     if proof is not None:
-        asked |= {f"silver.{one.name}" for one in proof.compared}
-        asked |= {f"silver.{one.name}" for one in proof.unproven}
-    return Verified(proof, compared, tuple(name for name in stored if name not in asked), sample)
+        compared_names |= {f"silver.{comparison.name}" for comparison in proof.compared}
+        compared_names |= {f"silver.{unproven.name}" for unproven in proof.unproven}
+    return Verified(proof, compared, tuple(name for name in stored if name not in compared_names), sample)
 
 
 def _stored(pipeline: Pipeline) -> list[str]:
@@ -163,7 +169,7 @@ def documents_like(pipeline: Pipeline, name: str | None) -> list[str]:
     Raises:
         ConfigurationError: no document matches, or a file is wrong.
     """
-    return [found.name for found in documents_named(pipeline, name, matches=fnmatchcase)]
+    return [document.name for document in documents_named(pipeline, name, matches=fnmatchcase)]
 
 
 def _documents(

@@ -38,14 +38,14 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
     not answer. The JVM watches its standard input and ends with this process. A Spark Connect server would
     continue the call, so the command cancels the call there.
     """
-    given = active_session()
+    existing = active_session()
     log = spark_log(pipeline.pipeline)
     failure: BaseException | None = None
     with terminable():
-        if given is not None:
-            borrowed = Borrowed(given)
-            told = death_told(pipeline.spark, log) if borrowed.end_is_silent else nullcontext()
-            with told, borrowed.work(pipeline.spark) as session:
+        if existing is not None:
+            borrowed = Borrowed(existing)
+            death_report = death_told(pipeline.spark, log) if borrowed.end_is_silent else nullcontext()
+            with death_report, borrowed.work(pipeline.spark) as session:
                 try:
                     yield session
                 except (KeyboardInterrupt, Terminated):
@@ -111,8 +111,10 @@ def documents_named(
         if wrong:
             raise next(iter(wrong.values()))
         return list(documents.values())
-    names = selected([name], lambda name: [one for one in documents if matches(one, name)], unknown)
-    return [documents[one] for one in names]
+    names = selected(
+        [name], lambda name: [document for document in documents if matches(document, name)], unknown
+    )
+    return [documents[selected_name] for selected_name in names]
 
 
 def require_lake(pipeline: Pipeline) -> Cut:

@@ -63,13 +63,13 @@ def run_drop(pipeline: Pipeline, output: Output, *, ask: bool = False) -> None:
         Failure: nobody agreed, so nothing was dropped.
     """
     source, lake = pipeline.source, pipeline.lake_address()
-    there = _is_there(lake)
+    lake_exists = _is_there(lake)
     with (
-        lake_lock(lake, ("bronze",), command="smelt drop") if there else nullcontext(),
+        lake_lock(lake, ("bronze",), command="smelt drop") if lake_exists else nullcontext(),
         connect(source) as connection,
         translated(source),
     ):
-        _require_own(connection, pipeline, there=there)
+        _require_own(connection, pipeline, there=lake_exists)
         statements, theirs = [], None
         slot = read_slot(connection, source.slot)
         if slot is not None:
@@ -77,8 +77,8 @@ def run_drop(pipeline: Pipeline, output: Output, *, ask: bool = False) -> None:
             statements.append(f"SELECT pg_drop_replication_slot({quote_literal(source.slot)})")
         if read_publication(connection, source.publication) is not None:
             statement = f"DROP PUBLICATION {quote_identifier(source.publication)}"
-            others = _other_slots(connection, source)
-            if (is_ours(connection, source.publication) and not others) or not source.manage:
+            other_slots = _other_slots(connection, source)
+            if (is_ours(connection, source.publication) and not other_slots) or not source.manage:
                 statements.append(statement)
             else:
                 theirs = statement
@@ -92,7 +92,7 @@ def run_drop(pipeline: Pipeline, output: Output, *, ask: bool = False) -> None:
         output.line(theirs + ";")
         output.say(
             f"publication {source.publication} is not changed: "
-            + (f"{', '.join(others)} of another pipeline reads it" if others else _NOT_OURS)
+            + (f"{', '.join(other_slots)} of another pipeline reads it" if other_slots else _NOT_OURS)
             + "; run the statement above yourself if nobody else subscribes to it"
         )
     elif not statements:
@@ -161,9 +161,9 @@ def _require_agreement(statements: Sequence[str], where: str, output: Output) ->
     Raises:
         Failure: the person did not agree, or the command has no terminal.
     """
-    said = (
+    question = (
         f"at {where}: {'; '.join(statements)};\n"
         "Afterwards this lake can continue only by resnapshotting every table."
     )
-    if not output.agreed(said):
+    if not output.agreed(question):
         raise Failure("nothing was dropped; without a terminal, `smelt drop FILE --yes` drops")

@@ -76,9 +76,9 @@ def show_explanation(pipeline: Pipeline, document: str, output: Output) -> None:
         nodes = [{**asdict(node), "last_run": reached.get((node.path, node.table))} for node in explain(tree)]
         output.value({"document": tree.name, "key": list(tree.key), "nodes": nodes, "last_run": _plain(run)})
         return
-    where = f", where {tree.root.where}" if tree.root.where is not None else ""
-    said = f"one document per row of {tree.root.table.table}, found by {', '.join(tree.key)}{where}"
-    output.line(f"gold.{tree.name}: {said}", style=TITLE)
+    filter_text = f", where {tree.root.where}" if tree.root.where is not None else ""
+    sentence = f"one document per row of {tree.root.table.table}, found by {', '.join(tree.key)}{filter_text}"
+    output.line(f"gold.{tree.name}: {sentence}", style=TITLE)
     output.line(f"last run  {_run_text(run)}")
     for column, times in _lost(run).items():
         output.line(f"          {times:,} values of {column} that silver's type cannot hold count as NULL")
@@ -113,8 +113,8 @@ def _lost(run: Run | None) -> dict[str, int]:
     An incremental run reads changed rows alone.
     """
     details: dict[str, Any] = {} if run is None else run.details
-    found: dict[str, int] = details.get(LOST, {})
-    return found
+    lost: dict[str, int] = details.get(LOST, {})
+    return lost
 
 
 def _plain(run: Run | None) -> dict[str, object] | None:

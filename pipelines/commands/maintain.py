@@ -42,11 +42,11 @@ def run_maintain(pipeline: Pipeline, output: Output) -> None:
         documents = documents_to_join(pipeline, output)
         work = maintenance(spark, pipeline, control, ("silver", "gold"), documents)
         tables = work.all_tables()
-        while (done := _next(tables, output)) is not None:
+        while (result := _next(tables, output)) is not None:
             if output.json:
-                output.value(asdict(done))
+                output.value(asdict(result))
             else:
-                output.line(maintenance_text(done))
+                output.line(maintenance_text(result))
         for name, error in work.failed.items():
             output.say(
                 without_secrets(f"{name}: {error.message if isinstance(error, SmeltError) else cause(error)}")

@@ -34,10 +34,10 @@ def run_quality_checks(pipeline: Pipeline, output: Output, *, report: Path | Non
     refuse_others(pipeline.source, pipeline.lake_address(), pipeline.pipeline)
     if report is not None:
         require_report(report)
-    where = report or log_folder(pipeline.pipeline) / "quality.html"
+    target = report or log_folder(pipeline.pipeline) / "quality.html"
     load_beside()
     with spark_for(pipeline, output) as spark, output.waiting("checking data quality"):
-        result = run_quality(spark, pipeline, report=where, progress=output.say)
+        result = run_quality(spark, pipeline, report=target, progress=output.say)
     show_quality(result, output)
     if (failure := failure_of(result)) is not None:
         raise failure

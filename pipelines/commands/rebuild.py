@@ -118,17 +118,16 @@ def rebuild_silver(
         cut, relations = require_lake(pipeline), read_relations(lake)
         catalog = silver_catalog(relations, settings)
         bronze = open_existing(location(lake, "bronze", CHANGES))
-        known = there(catalog.values(), bronze, settings)
+        filled = there(catalog.values(), bronze, settings)
         same_name = same_names(lake, catalog.values(), bronze, settings)
         for name in [name for name in tables if name in catalog]:
             whole = True
-            why = same_name.get(name) or refused(
-                catalog[name], cut.commit_lsn, there=known, relations=relations, last=cut, settings=settings
+            rejection = same_name.get(name) or refused(
+                catalog[name], cut.commit_lsn, there=filled, relations=relations, last=cut, settings=settings
             )
-            if (
-                why is not None
-            ):  # it would be written over another table's rows, or by columns that do not fit
-                output.say(error_text(why))
+            # A rebuild would overwrite another table's rows, or write columns that do not fit.
+            if rejection is not None:
+                output.say(error_text(rejection))
                 failed.append(catalog[name].name)
                 continue
             for table in [catalog[name], *histories([catalog[name]], settings)]:
@@ -217,14 +216,16 @@ def rebuild_gold(spark: SparkSession, pipeline: Pipeline, names: Sequence[str], 
 def _tables_named(pipeline: Pipeline, name: str | None) -> list[TableName]:
     """Return the selected tables: one, by its name in silver or at the source, or all."""
     catalog = silver_catalog(read_relations(pipeline.lake_address()), pipeline.silver)
-    known = {table.name: table.table for table in catalog.values()} | {str(one): one for one in catalog}
+    names = {source_table.name: source_table.table for source_table in catalog.values()} | {
+        str(source_table): source_table for source_table in catalog
+    }
     if name is None:
         return list(catalog)
-    if name not in known:
+    if name not in names:
         raise ConfigurationError(
-            f"silver has no table {name!r}{suggestion(name, known)}",
+            f"silver has no table {name!r}{suggestion(name, names)}",
             code="table-unknown",
             where=str(pipeline.path),
             remedy="use its name in silver (orders, sales__orders) or at the source (public.orders)",
         )
-    return [known[name]]
+    return [names[name]]

@@ -158,14 +158,14 @@ def run_layers(
             while not supervisor.wait(_LOOK_SECONDS[until_caught_up]):
                 pass
         if until_caught_up:
-            found = standing_still(
+            stalled = standing_still(
                 pipeline.lake_address(),
                 pipeline.silver,
                 layers,
                 [*wrong, *(document.name for document in documents)],
             )
-            if found:  # while the run is watched, for it is the end of a job that somebody should hear of
-                raise tables_stopped(found.stopped, waiting=found.waiting)
+            if stalled:  # inside the watched block, so that alerts report this end, too
+                raise tables_stopped(stalled.stopped, waiting=stalled.waiting)
     if until_caught_up:
         if set(layers) != {"gold"} and not read_relations(pipeline.lake_address()):
             raise Failure(

@@ -92,14 +92,14 @@ def run_snapshot(
     request = _request(pipeline, names, every=every)
     if every and _start_over(pipeline, output):
         request = _request(pipeline, names, every=every)
-    asked = _ask(pipeline, request)
+    marked = _ask(pipeline, request)
     listed = ", ".join(map(str, request.tables)) or "no table"
     output.say(f"requested snapshots of {listed}, as of a point after {request.lsn}")
     if wait:
         with terminable():
             _await(pipeline, request, output, command)
         output.say(f"snapshots complete: {listed}")
-    elif not asked:
+    elif not marked:
         output.say("bronze is still empty: the first start snapshots every table anyway")
     else:
         output.say("a running reader starts them within seconds; otherwise the next start does")
@@ -170,24 +170,24 @@ def _await(pipeline: Pipeline, request: Request, output: Output, command: str) -
     lake, control = pipeline.lake_address(), ControlTables(pipeline.lake_address())
     before = {_key(error) for error in control.open_errors()}
     changes = KeptTable(lake, "bronze", CHANGES)
-    said, said_at, asked = -1, 0.0, False
+    last_count, said_at, marked = -1, 0.0, False
     while True:
-        asked = asked or _ask(pipeline, request)
+        marked = marked or _ask(pipeline, request)
         waiting = _waiting(changes.newest(), request)
         if not waiting:
             return
         _raise_failed(control, waiting, request.lsn, before)
-        taken = len(request.tables) - len(waiting)
+        completed = len(request.tables) - len(waiting)
         if not reader_runs(pipeline) and read_until(pipeline, request.lsn, output, command):
             _raise_gone(pipeline, waiting)
-        elif taken != said or time.monotonic() - said_at > _SAY_SECONDS:
+        elif completed != last_count or time.monotonic() - said_at > _SAY_SECONDS:
             _raise_gone(pipeline, waiting)
-            said, said_at = taken, time.monotonic()
+            last_count, said_at = completed, time.monotonic()
             view = read_progress(lake)
-            more = "" if view is None else f"; {snapshot_text(view)}"
+            remaining = "" if view is None else f"; {snapshot_text(view)}"
             output.say(
-                f"{time.strftime('%H:%M:%S')} the running reader has completed {taken} of "
-                f"{len(request.tables)} snapshots{more}"
+                f"{time.strftime('%H:%M:%S')} the running reader has completed {completed} of "
+                f"{len(request.tables)} snapshots{remaining}"
             )
         time.sleep(_LOOK_SECONDS)
 
@@ -221,9 +221,9 @@ def _raise_gone(pipeline: Pipeline, waiting: Sequence[TableName]) -> None:
     source = pipeline.source
     with connect(source) as connection, translated(source):
         carried = {table.table for table in select_tables(connection, source, sizes=False)}
-    gone = [str(table) for table in waiting if table not in carried]
-    if gone:
-        raise Failure(f"dropped or renamed at the source meanwhile: {', '.join(gone)}")
+    dropped = [str(table) for table in waiting if table not in carried]
+    if dropped:
+        raise Failure(f"dropped or renamed at the source meanwhile: {', '.join(dropped)}")
 
 
 def _key(error: OpenError) -> tuple[Any, ...]:

@@ -158,13 +158,13 @@ def _statements(asked: Asked) -> Sequence[Statement] | None:
         return None
     else:
         text = "" if sys.stdin is None else sys.stdin.read()
-    found = split(text)
-    if found.unclosed is not None:
-        what, line = found.unclosed
+    script = split(text)
+    if script.unclosed is not None:
+        opened, line = script.unclosed
         raise ConfigurationError(
-            f"a {what} is not closed", code="sql", where=f"{_name(asked)}:{line}", remedy="close it"
+            f"a {opened} is not closed", code="sql", where=f"{_name(asked)}:{line}", remedy="close it"
         )
-    return found.all
+    return script.all
 
 
 def _read(file: str) -> str:

@@ -74,10 +74,10 @@ def _print(status: Status, output: Output) -> None:
         output.line(f"reader   {snapshot_text(status.snapshot)}")
     output.line()
     output.table(LADDER_COLUMNS, ladder_rows(status.ladder), right=LADDER_COLUMNS[1:])
-    for title, found in (("tables", status.tables), ("documents", status.documents)):
-        if found:
+    for title, states in (("tables", status.tables), ("documents", status.documents)):
+        if states:
             output.line()
-            _print_tables(title, found, output)
+            _print_tables(title, states, output)
     _print_hints(status, output)
     if status.errors:
         output.line()

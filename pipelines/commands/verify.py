@@ -105,26 +105,26 @@ def run_verify(
     """
     names = documents_like(pipeline, document) if document is not None or not tables else []
     require_lake(pipeline)
-    found = _look(pipeline, output, tables if tables or document is None else None, names, load)
-    if repairs and found.proof is not None and (wrong := found.proof.wrong_tables()):
+    first = _look(pipeline, output, tables if tables or document is None else None, names, load)
+    if repairs and first.proof is not None and (wrong := first.proof.wrong_tables()):
         _repair(pipeline, wrong, output)
-        # All of their rows, also after a sample: all were taken.
-        again = _look(
+        # The second comparison covers all rows, also after a sample: the snapshots replaced all rows.
+        second = _look(
             pipeline,
             output,
             [table.quoted for table in wrong],
             sorted(
-                {one.document for one in found.documents if not one.equal}
-                | {one.name for one in found.proof.documents if one.wrong}
+                {verification.document for verification in first.documents if not verification.equal}
+                | {server_document.name for server_document in first.proof.documents if server_document.wrong}
             ),
             None if load is None else replace(load, sample=None),
         )
-        found = _together(found, again)
+        first = _together(first, second)
     if output.json:
-        output.value(_plain(found))
+        output.value(_plain(first))
     else:
-        _say_left_out(found, output)
-    if problems := found.problems():
+        _say_left_out(first, output)
+    if problems := first.problems():
         raise Failure("; ".join(problems))
 
 
@@ -143,14 +143,14 @@ def _look(
             _say(found, output, sample)
 
     with ExitStack() as stack:
-        held: list[SparkSession] = []
+        open_sessions: list[SparkSession] = []
 
         @contextmanager
         def session() -> Iterator[SparkSession]:
             """Return one session for both parts, started at the first use."""
-            if not held:
-                held.append(stack.enter_context(spark_for(pipeline, output)))
-            yield held[0]
+            if not open_sessions:
+                open_sessions.append(stack.enter_context(spark_for(pipeline, output)))
+            yield open_sessions[0]
 
         return compare(pipeline, session, output, tables=tables, documents=documents, load=load, tell=tell)
 
@@ -159,18 +159,23 @@ def _together(first: Verified, again: Verified) -> Verified:
     """Return the results with the second comparison of unequal parts in the place of the first."""
     proof = first.proof
     if proof is not None and again.proof is not None:
-        names = {one.name for one in again.proof.compared} | {one.name for one in again.proof.unproven}
-        kept = [one for one in proof.compared if one.name not in names]
-        left = [one for one in proof.unproven if one.name not in names]
-        asked = {one.name for one in again.proof.documents}
+        names = {comparison.name for comparison in again.proof.compared} | {
+            comparison.name for comparison in again.proof.unproven
+        }
+        equal = [comparison for comparison in proof.compared if comparison.name not in names]
+        unproven = [comparison for comparison in proof.unproven if comparison.name not in names]
+        compared_names = {document.name for document in again.proof.documents}
         proof = replace(
             proof,
-            compared=kept + again.proof.compared,
-            unproven=left + again.proof.unproven,
-            documents=[one for one in proof.documents if one.name not in asked] + again.proof.documents,
+            compared=equal + again.proof.compared,
+            unproven=unproven + again.proof.unproven,
+            documents=[document for document in proof.documents if document.name not in compared_names]
+            + again.proof.documents,
         )
-    names = {one.document for one in again.documents}
-    documents = [one for one in first.documents if one.document not in names] + again.documents
+    names = {verification.document for verification in again.documents}
+    documents = [
+        verification for verification in first.documents if verification.document not in names
+    ] + again.documents
     return replace(first, proof=proof, documents=documents)
 
 
@@ -186,29 +191,33 @@ def _plain(found: Verified) -> dict[str, object]:
     return {
         "tables": [
             {
-                **asdict(one),
-                "lsn": str(Lsn(one.lsn)),
-                "equal": one.equal,
+                **asdict(comparison),
+                "lsn": str(Lsn(comparison.lsn)),
+                "equal": comparison.equal,
             }
-            for one in compared
+            for comparison in compared
         ],
-        "not_compared": [asdict(one) for one in unproven],
+        "not_compared": [asdict(comparison) for comparison in unproven],
         "documents_at_source": [
             {
-                "document": one.name,
-                "lsn": str(one.lsn),
-                "compared": one.compared,
-                "not_compared": one.reason,
-                "fields_not_compared": list(one.left_out),
-                "values_not_held": one.lost,
-                "equal": None if one.reason and not one.wrong else not one.wrong,
-                "wrong": [asdict(wrong) for wrong in one.wrong[:_SHOWN]],
+                "document": document.name,
+                "lsn": str(document.lsn),
+                "compared": document.compared,
+                "not_compared": document.reason,
+                "fields_not_compared": list(document.left_out),
+                "values_not_held": document.lost,
+                "equal": None if document.reason and not document.wrong else not document.wrong,
+                "wrong": [asdict(wrong) for wrong in document.wrong[:_SHOWN]],
             }
-            for one in (() if found.proof is None else found.proof.documents)
+            for document in (() if found.proof is None else found.proof.documents)
         ],
         "documents": [
-            {**asdict(one), "commit_lsn": str(Lsn(one.commit_lsn)), "equal": one.equal}
-            for one in found.documents
+            {
+                **asdict(verification),
+                "commit_lsn": str(Lsn(verification.commit_lsn)),
+                "equal": verification.equal,
+            }
+            for verification in found.documents
         ],
         "left_out": found.left_out(),
         "not_asked": list(found.not_asked),
@@ -222,8 +231,8 @@ def _say_left_out(found: Verified, output: Output) -> None:
         output.line(f"not compared, as the lines above say: {', '.join(counts)}", style=WARNING)
     if found.not_asked:
         names = ", ".join(found.not_asked[:_NAMED])
-        more = len(found.not_asked) - _NAMED
-        output.line(f"not asked for: {names}{f' and {more:,} more' if more > 0 else ''}")
+        unnamed = len(found.not_asked) - _NAMED
+        output.line(f"not asked for: {names}{f' and {unnamed:,} more' if unnamed > 0 else ''}")
 
 
 def _say(found: Compared, output: Output, sample: float | None) -> None:
@@ -243,9 +252,9 @@ def _say(found: Compared, output: Output, sample: float | None) -> None:
 
 def _say_proof(found: Proof, output: Output, sample: float | None) -> None:
     if found.compared:
-        rows = sum(one.source_rows for one in found.compared)
-        said = "" if sample is None else f", a sample of {sample:g}"
-        output.say(f"{rows:,} rows of the source were read in {seconds_text(found.seconds)}{said}")
+        rows = sum(comparison.source_rows for comparison in found.compared)
+        share = "" if sample is None else f", a sample of {sample:g}"
+        output.say(f"{rows:,} rows of the source were read in {seconds_text(found.seconds)}{share}")
 
 
 def _say_table(found: TableComparison | Unproven, output: Output, sample: float | None) -> None:
@@ -290,8 +299,8 @@ def _say_uncompared(found: TableComparison, output: Output) -> None:
         reasons.append(f"column {', '.join(found.columns_not_compared)}: the source does not have it")
     if found.rows_not_compared:
         noun = "ended version" if found.name.endswith(HISTORY_SUFFIX) else "deleted row"
-        kept = _many(found.rows_not_compared, noun)
-        reasons.append(f"{kept}, which silver keeps: the source does not have them")
+        count = _many(found.rows_not_compared, noun)
+        reasons.append(f"{count}, which silver keeps: the source does not have them")
     if found.rows_elsewhere:
         reasons.append(found.rows_elsewhere)
     for reason in reasons:
@@ -301,7 +310,7 @@ def _say_uncompared(found: TableComparison, output: Output) -> None:
 def _say_row(wrong: WrongRow, said: str, output: Output) -> None:
     output.line(f"  {wrong.key} {said}")
     for cell in wrong.cells:
-        source, silver = (("NULL" if one is None else one) for one in (cell.source, cell.silver))
+        source, silver = (("NULL" if value is None else value) for value in (cell.source, cell.silver))
         output.line(f"    {cell.column}: {source} at the source, {silver} in silver")
 
 
@@ -309,28 +318,28 @@ def _say_server_document(found: ServerDocument, output: Output) -> None:
     from deltasmelt.gold.verify.against_source import KINDS  # noqa: PLC0415 - loads Spark
 
     if found.reason:
-        said = f"gold.{found.name}: not compared with PostgreSQL's documents: {found.reason}"
-        output.line(said, style=WARNING)
+        text = f"gold.{found.name}: not compared with PostgreSQL's documents: {found.reason}"
+        output.line(text, style=WARNING)
         return
-    said = f"PostgreSQL's documents as of {found.lsn}; a sample of {found.compared:,}"
+    text = f"PostgreSQL's documents as of {found.lsn}; a sample of {found.compared:,}"
     if found.wrong:
-        output.line(f"gold.{found.name}: not equal to {said}", style=ERROR)
+        output.line(f"gold.{found.name}: not equal to {text}", style=ERROR)
         output.line(f"  {len(found.wrong):,} that gold makes of silver's rows differ from the server's")
         for wrong in found.wrong[:_SHOWN]:
-            where = _where(wrong.difference, "PostgreSQL")
-            output.line(f"  {wrong.key} {KINDS[wrong.kind]}{where}")
+            place = _where(wrong.difference, "PostgreSQL")
+            output.line(f"  {wrong.key} {KINDS[wrong.kind]}{place}")
         if found.lost:
             output.line(f"  a possible cause: values that silver's types cannot hold: {found.lost}")
         output.line(
             "  remedy: compare silver first (the lines above); if it is equal, report this as a defect"
         )
     else:
-        output.line(f"gold.{found.name}: equal to {said}", style=GOOD)
+        output.line(f"gold.{found.name}: equal to {text}", style=GOOD)
     if found.withdrawn:
-        said = f"{found.withdrawn:,} that differ read values that silver's types cannot hold: {found.lost}"
-        output.line(f"  not compared with PostgreSQL: {said}", style=WARNING)
-    for left in found.left_out:
-        output.line(f"  not compared with PostgreSQL: {left}", style=WARNING)
+        text = f"{found.withdrawn:,} that differ read values that silver's types cannot hold: {found.lost}"
+        output.line(f"  not compared with PostgreSQL: {text}", style=WARNING)
+    for reason in found.left_out:
+        output.line(f"  not compared with PostgreSQL: {reason}", style=WARNING)
 
 
 def _say_document(result: Verification, output: Output, sample: float | None) -> None:
