@@ -138,10 +138,10 @@ def _written(value: str) -> str:
 
 
 def _default(text: str, name: str, cloud: Cloud) -> str:
-    found = re.search(rf"^  {cloud}:.*\n(?:    .*\n)+?      {name}: (.*)$", text, re.MULTILINE)
-    if found is None:
+    match = re.search(rf"^  {cloud}:.*\n(?:    .*\n)+?      {name}: (.*)$", text, re.MULTILINE)
+    if match is None:
         raise LookupError(f"{name} of {cloud}")
-    return found[1]
+    return match[1]
 
 
 def _replaced(text: str, pattern: str, by: str) -> str:

@@ -125,30 +125,33 @@ def _read_catalog(
     broken: Sequence[SourceTable],
 ) -> SourceCatalog:
     with one_snapshot(connection):
-        found = _schemas(connection)
-        if not found:
+        names = _schemas(connection)
+        if not names:
             raise _no_tables(connection, source)
-        for wanted in schemas:
-            if wanted not in found:
+        for schema_name in schemas:
+            if schema_name not in names:
                 raise ConfigurationError(
-                    f"schema {wanted!r} has no tables{suggestion(wanted, found)}",
+                    f"schema {schema_name!r} has no tables{suggestion(schema_name, names)}",
                     code="no-tables",
                     where=address_of(source),
                     remedy="name another --schema, or none for all of them",
                 )
-        taken = [schema for schema in found if not schemas or schema in schemas]
-        patterns = [pattern_of(schema) for schema in taken]
-        without = [*source.exclude, *(pattern_of(each.table.schema, each.table.name) for each in broken)]
+        chosen = [schema for schema in names if not schemas or schema in schemas]
+        patterns = [pattern_of(schema) for schema in chosen]
+        without = [
+            *source.exclude,
+            *(pattern_of(broken_table.table.schema, broken_table.table.name) for broken_table in broken),
+        ]
         selection = {"tables": patterns, "exclude": without}
         tables = select_tables(connection, source.model_copy(update=selection), sizes=False)
         tables = sorted([*tables, *broken], key=lambda table: table.table)
-        tables = [table for table in tables if table.table.schema in taken]
+        tables = [table for table in tables if table.table.schema in chosen]
         good, excluded = _carried(tables)
         if not good:
             raise _none_carried(source, excluded)
         return SourceCatalog(
             database=connection.info.dbname,
-            schemas=tuple(taken),
+            schemas=tuple(chosen),
             tables=tuple(good),
             excluded=tuple(excluded),
             described=tuple(_described(connection, good)),
@@ -161,8 +164,8 @@ def _read_catalog(
             ),
             numbers={
                 f"{shape.table}.{name}": values
-                for shape, counted in counted_tables(connection, good, SilverSettings())
-                for name, values in (counted.columns if counted else {}).items()
+                for shape, counts in counted_tables(connection, good, SilverSettings())
+                for name, values in (counts.columns if counts else {}).items()
             },
         )
 
@@ -181,9 +184,9 @@ def _carried(tables: Sequence[SourceTable]) -> tuple[list[SourceTable], list[Exc
     for table in tables:
         silver_name = table.table.silver_name
         problems = [problem for problem in table.problems if problem.code in _CURED_BY_OWNERS]
-        own = [problem for problem in problems if problem.code != "silver-name-clash"]
-        if own or silver_name in silver_names:
-            excluded.append(_excluded(table.table, (own or problems)[0]))
+        obstacles = [problem for problem in problems if problem.code != "silver-name-clash"]
+        if obstacles or silver_name in silver_names:
+            excluded.append(_excluded(table.table, (obstacles or problems)[0]))
         else:
             silver_names.add(silver_name)
             good.append(table)
@@ -214,7 +217,9 @@ def _described(connection: psycopg.Connection[Any], tables: Sequence[SourceTable
             keys[key.child].append(
                 ForeignKey(key.columns, key.parent, key.referenced, (key.child, key.name) in owning)
             )
-    joined = {name for child, found in keys.items() for key in found for name in (child, key.target)}
+    joined = {
+        name for child, table_keys in keys.items() for key in table_keys for name in (child, key.target)
+    }
     return [
         Described(
             silver_table(table.relation, SilverSettings()),
@@ -247,14 +252,14 @@ def _counted(connection: psycopg.Connection[Any], table: TableName) -> int:
 
 
 def _no_tables(connection: psycopg.Connection[Any], source: SourceSettings) -> ConfigurationError:
-    others = [
+    databases = [
         name
         for (name,) in connection.execute(
             "SELECT datname::text FROM pg_database WHERE datallowconn AND NOT datistemplate "
             "AND datname <> current_database() ORDER BY datname"
         )
     ]
-    listed = f" (others of this server: {', '.join(others[:20])})" if others else ""
+    listed = f" (others of this server: {', '.join(databases[:20])})" if databases else ""
     return ConfigurationError(
         "the database has no tables",
         code="no-tables",
@@ -264,10 +269,10 @@ def _no_tables(connection: psycopg.Connection[Any], source: SourceSettings) -> C
 
 
 def _none_carried(source: SourceSettings, excluded: Sequence[Excluded]) -> DefiniteError:
-    reasons = "\n".join(f"{each.table}: {each.reason}" for each in excluded[:_SHOWN])
-    more = f"\nand {len(excluded) - _SHOWN} more" if len(excluded) > _SHOWN else ""
+    reasons = "\n".join(f"{exclusion.table}: {exclusion.reason}" for exclusion in excluded[:_SHOWN])
+    omitted = f"\nand {len(excluded) - _SHOWN} more" if len(excluded) > _SHOWN else ""
     return DefiniteError(
-        f"none of the tables can be replicated\n{reasons}{more}",
+        f"none of the tables can be replicated\n{reasons}{omitted}",
         code="no-tables",
         where=address_of(source),
         remedy=excluded[0].remedy,

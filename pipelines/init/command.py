@@ -105,8 +105,8 @@ def _patterns(folder: Path, documents: Mapping[Path, Draft]) -> list[str]:
 
     Without a document the result is empty, because a pattern without a match ends `smelt run`.
     """
-    others = [path for path in (folder / _DOCUMENTS).glob("*.yml") if path not in documents]
-    if others or not documents:
+    existing = [path for path in (folder / _DOCUMENTS).glob("*.yml") if path not in documents]
+    if existing or not documents:
         return [f"{_DOCUMENTS}/{path.name}" for path in documents]
     return [f"{_DOCUMENTS}/*.yml"]
 
@@ -114,15 +114,17 @@ def _patterns(folder: Path, documents: Mapping[Path, Draft]) -> list[str]:
 def _say_written(output: Output, out: Path, catalog: SourceCatalog, where: str, slot: str) -> None:
     tables = f"{counted(len(catalog.tables), 'table')} of {', '.join(catalog.schemas)}"
     output.line(f"wrote {out}: {tables} at {where}; slot and publication {slot}")
-    for reason, alike in by_reason(catalog.excluded).items():
-        names = ", ".join(str(each.table) for each in alike[:_LISTED]) + (" …" if alike[_LISTED:] else "")
+    for reason, exclusions in by_reason(catalog.excluded).items():
+        names = ", ".join(str(exclusion.table) for exclusion in exclusions[:_LISTED]) + (
+            " …" if exclusions[_LISTED:] else ""
+        )
         output.line(f"excluded {names}: {reason}", style="yellow")
-        output.line(f"  remedy: {alike[0].remedy}")
+        output.line(f"  remedy: {exclusions[0].remedy}")
 
 
 def _say_documents(output: Output, proposal: Proposal, documents: Mapping[Path, Draft]) -> None:
     for path, draft in documents.items():
-        joined = [each.name for each in draft.joins]
+        joined = [join.name for join in draft.joins]
         output.line(
             f"wrote {path}: one document per row of {draft.root}, {counted(len(draft.fields), 'field')}, "
             f"joins {counted(draft.depth, 'level')} deep: {', '.join(joined)}"
@@ -135,8 +137,8 @@ def _say_documents(output: Output, proposal: Proposal, documents: Mapping[Path, 
         return
     if proposal.left_out:
         output.line("without a document:")
-    for each in proposal.left_out[:_LISTED]:
-        output.line(f"  {left_out_text(each)}", style="dim")
+    for table in proposal.left_out[:_LISTED]:
+        output.line(f"  {left_out_text(table)}", style="dim")
     if len(proposal.left_out) > _LISTED:
         output.line(f"  … and {len(proposal.left_out) - _LISTED} more", style="dim")
 
@@ -146,6 +148,6 @@ def _say_next(output: Output, out: Path, proposal: Proposal, secrets: Mapping[st
     output.line("next:")
     for key, variable in secrets.items():
         output.line(f"  export {variable}=…    # the {key} is in no file; the pipeline reads this variable")
-    what = "the documents, and " if proposal.drafts else ""
-    output.line(f"  smelt check {file}    # {what}what the server still needs")
+    parts = "the documents, and " if proposal.drafts else ""
+    output.line(f"  smelt check {file}    # {parts}what the server still needs")
     output.line(f"  smelt run {file}")

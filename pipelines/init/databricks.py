@@ -88,8 +88,8 @@ def _choices(yaml: YamlFile, *, cloud: Cloud | None, catalog: str | None) -> Bun
             where=yaml.where(("lake",)),
             remedy="give the URL of an external location (s3://, abfss://, gs://); lake.catalog names tables",
         )
-    found = cloud or OF_SCHEME.get((lake or path or "").partition("://")[0].lower())
-    if found is None:
+    chosen = cloud or OF_SCHEME.get((lake or path or "").partition("://")[0].lower())
+    if chosen is None:
         raise ConfigurationError(
             "lake.path does not say which cloud the workspace is in",
             code="databricks-cloud",
@@ -99,28 +99,30 @@ def _choices(yaml: YamlFile, *, cloud: Cloud | None, catalog: str | None) -> Bun
     name = without_variables(_text(yaml, "pipeline") or "") or yaml.path.stem
     return BundleChoices(
         name=bundle_name(pipeline_name(name)),
-        cloud=found,
+        cloud=chosen,
         catalog=catalog or (None if named is None else without_variables(named)) or "main",
         lake=None if lake is None else lake.rstrip("/"),
         file=yaml.path.name,
-        variables=tuple(dict.fromkeys(each for text in _texts(yaml.data) for each in variables_in(text))),
+        variables=tuple(
+            dict.fromkeys(variable for text in _texts(yaml.data) for variable in variables_in(text))
+        ),
     )
 
 
 def _text(yaml: YamlFile, *keys: str) -> str | None:
     """Return the text at a key; None for no text."""
-    found: Any = yaml.data
+    value: Any = yaml.data
     for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, str) else None
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, str) else None
 
 
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, (dict, list)):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _texts(each)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
 
 
 def _say_next(output: Output, yaml: YamlFile, folder: Path, choices: BundleChoices) -> None:
@@ -134,10 +136,10 @@ def _say_next(output: Output, yaml: YamlFile, folder: Path, choices: BundleChoic
         output.line(f"  databricks secrets put-secret {scope} {name}    # the pipeline file's ${{{name}}}")
     if choices.variables:
         output.line(f"  databricks secrets put-acl {scope} $PRINCIPAL READ    # an application ID")
-    given = "" if choices.lake is not None else " --var lake=…"
+    options = "" if choices.lake is not None else " --var lake=…"
     output.line(
         f"  (cd {shlex.quote(str(folder))} && databricks bundle deploy -t {choices.cloud} "
-        f"--var run_as=$PRINCIPAL --var warehouse_id=…{given})"
+        f"--var run_as=$PRINCIPAL --var warehouse_id=…{options})"
     )
     output.line(
         f"  databricks fs cp {shlex.quote(str(yaml.path))} {shlex.quote(f'{volume}/{yaml.path.name}')}"
@@ -171,8 +173,8 @@ def _patterns(yaml: YamlFile) -> Iterator[tuple[str, str]]:
 def _is_beside(pattern: str) -> bool:
     """Check whether a pattern selects files in the pipeline file's folder or below. Pure."""
     path = PurePath(pattern)
-    known = not any(variables_in(pattern)) and not pattern.startswith("~")
-    return known and not path.is_absolute() and ".." not in path.parts
+    local = not any(variables_in(pattern)) and not pattern.startswith("~")
+    return local and not path.is_absolute() and ".." not in path.parts
 
 
 def _beside(yaml: YamlFile) -> list[tuple[Path, bool]]:
@@ -181,16 +183,16 @@ def _beside(yaml: YamlFile) -> list[tuple[Path, bool]]:
     A named file counts also before its creation; a wildcard counts with its present matches.
     """
     folder = yaml.path.parent
-    found: dict[Path, bool] = {}
+    entries: dict[Path, bool] = {}
     for _, pattern in _patterns(yaml):
         parts = PurePath(without_variables(pattern) or pattern).parts
         if not parts or not _is_beside(pattern):
             continue
         if not WILDCARDS & set(parts[0]):
-            found[folder / parts[0]] = len(parts) > 1
+            entries[folder / parts[0]] = len(parts) > 1
             continue
         for match in sorted(folder.glob(str(PurePath(*parts)))):
             top = folder / match.relative_to(folder).parts[0]
-            found[top] = top.is_dir()
-    found.pop(yaml.path, None)
-    return list(found.items())
+            entries[top] = top.is_dir()
+    entries.pop(yaml.path, None)
+    return list(entries.items())

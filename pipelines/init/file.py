@@ -68,8 +68,10 @@ def _uri(values: Mapping[str, str]) -> str:
         _host(host) + (f":{port}" if port else "") for host, port in zip(hosts, ports, strict=False)
     )
     database = f"/{quote(values['dbname'], safe='')}" if "dbname" in values else ""
-    rest = {key: value for key, value in values.items() if key not in _IN_AUTHORITY}
-    return f"postgresql://{user}{places}{database}" + (f"?{urlencode(rest, quote_via=quote)}" if rest else "")
+    parameters = {key: value for key, value in values.items() if key not in _IN_AUTHORITY}
+    return f"postgresql://{user}{places}{database}" + (
+        f"?{urlencode(parameters, quote_via=quote)}" if parameters else ""
+    )
 
 
 def _host(host: str) -> str:
@@ -142,20 +144,20 @@ def left_out_text(each: UndraftedTable) -> str:
 
 def by_reason(excluded: Iterable[Excluded]) -> dict[str, list[Excluded]]:
     """Group the excluded tables by reason."""
-    alike: dict[str, list[Excluded]] = defaultdict(list)
-    for each in excluded:
-        alike[each.reason].append(each)
-    return alike
+    groups: dict[str, list[Excluded]] = defaultdict(list)
+    for exclusion in excluded:
+        groups[exclusion.reason].append(exclusion)
+    return groups
 
 
 def _exclude(catalog: SourceCatalog) -> Iterator[str]:
     if catalog.excluded:
         yield "  exclude:"
-    for reason, alike in by_reason(catalog.excluded).items():
+    for reason, exclusions in by_reason(catalog.excluded).items():
         yield from _wrapped(f"{reason}:", "    # ")
-        for each in alike:
-            yield f"    - {value_text(pattern_of(each.table.schema, each.table.name))}"
-            yield from _wrapped(f"remedy: {each.remedy}", "      # ")
+        for exclusion in exclusions:
+            yield f"    - {value_text(pattern_of(exclusion.table.schema, exclusion.table.name))}"
+            yield from _wrapped(f"remedy: {exclusion.remedy}", "      # ")
 
 
 def _types(catalog: SourceCatalog) -> Iterator[str]:
@@ -168,13 +170,13 @@ def _types(catalog: SourceCatalog) -> Iterator[str]:
         yield "  # numeric without a precision is DECIMAL(38,18) otherwise; these suit the values of now:"
         yield "  types:"
     for name, values, type_ in better:
-        seen = f"{values.whole} digits before the point, {values.scale} after it"
-        yield f"    {scalar(name)}: {type_}    # {seen}"
+        digits = f"{values.whole} digits before the point, {values.scale} after it"
+        yield f"    {scalar(name)}: {type_}    # {digits}"
     for name, values in catalog.numbers.items():
         lost = values.special if better_type(values) else values.unfit
         if lost:
-            said = f"{lost:,} of {values.values:,} values of {name} fit no decimal"
-            yield from _wrapped(f"{said}: NULL in silver, with their text in _unrepresentable", "# ")
+            sentence = f"{lost:,} of {values.values:,} values of {name} fit no decimal"
+            yield from _wrapped(f"{sentence}: NULL in silver, with their text in _unrepresentable", "# ")
 
 
 def _gold(proposal: Proposal, documents: Sequence[str]) -> Iterator[str]:
@@ -190,8 +192,8 @@ def _gold(proposal: Proposal, documents: Sequence[str]) -> Iterator[str]:
     if not proposal.drafts or not proposal.left_out:
         return
     yield "  # Without a document; a file in documents/ with `root` and `fields` adds one:"
-    for each in proposal.left_out[:_LISTED]:
-        yield f"  #   {yaml_comment(left_out_text(each))}"
+    for table in proposal.left_out[:_LISTED]:
+        yield f"  #   {yaml_comment(left_out_text(table))}"
     if len(proposal.left_out) > _LISTED:
         yield f"  #   … and {len(proposal.left_out) - _LISTED} more"
 

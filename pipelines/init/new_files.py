@@ -41,28 +41,30 @@ def write_new(files: Mapping[Path, str]) -> None:
     """
     refuse_existing(files)
     drafts = {path: path.with_name(f".{path.name}.{uuid.uuid4().hex}.new") for path in files}
-    taken: list[Path] = []
+    created: list[Path] = []
     try:
         for path, text in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             drafts[path].write_text(text, encoding="utf-8")
         for path, draft in drafts.items():
             path.touch(exist_ok=False)
-            taken.append(path)
+            created.append(path)
             draft.replace(path)
     except BaseException as error:
-        for path in taken:
+        for path in created:
             path.unlink(missing_ok=True)
         if isinstance(error, FileExistsError) and str(error.filename) in map(str, files):
             raise _exists([next(path for path in files if str(path) == str(error.filename))]) from None
         if isinstance(error, OSError):
             folders = dict.fromkeys(path.parent for path in files)
-            known = ((folder, why) for folder in folders if (why := why_unwritable(folder)) is not None)
-            where, why = next(known, (error.filename or next(iter(folders)), error.strerror))
+            unwritable = (
+                (folder, reason) for folder in folders if (reason := why_unwritable(folder)) is not None
+            )
+            place, reason = next(unwritable, (error.filename or next(iter(folders)), error.strerror))
             raise DefiniteError(
-                f"cannot be written: {why}; nothing was written",
+                f"cannot be written: {reason}; nothing was written",
                 code="file-unwritable",
-                where=str(where),
+                where=str(place),
                 remedy="choose a folder that you may write to, with --out",
             ) from None
         raise
@@ -73,9 +75,9 @@ def write_new(files: Mapping[Path, str]) -> None:
 
 
 def _exists(paths: list[Path]) -> ConfigurationError:
-    others = f" (and {', '.join(str(path) for path in paths[1:])})" if paths[1:] else ""
+    more_paths = f" (and {', '.join(str(path) for path in paths[1:])})" if paths[1:] else ""
     return ConfigurationError(
-        f"already exists{others}; nothing was written",
+        f"already exists{more_paths}; nothing was written",
         code="file-exists",
         where=str(paths[0]),
         remedy=_REMEDY,
