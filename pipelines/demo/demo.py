@@ -52,12 +52,12 @@ def run_demo(output: Output, *, folder: Path, seconds: float, rate: float, dsn: 
         Failure: the lake does not equal the source.
     """
     folder = folder.expanduser().absolute()
-    begun = time.monotonic()
+    start = time.monotonic()
     empty_folder(folder, output)
     with terminable(), shop_database(output, dsn) as shop:
         pipeline = _write_files(folder, shop)
         summary = show(pipeline, shop, output, seconds=seconds, rate=rate)
-    print_summary(summary, pipeline, output, seconds=time.monotonic() - begun)
+    print_summary(summary, pipeline, output, seconds=time.monotonic() - start)
     if not summary.equal:
         raise Failure("the lake does not equal the source: this is a bug, please report it")
 

@@ -63,16 +63,16 @@ def shared_copy(packaged: Path, version: ServerVersion) -> Path:
 
 def _places() -> list[Path]:
     """Return possible folders for a copy: no other account can write their parents."""
-    given = os.environ.get("XDG_CACHE_HOME")
-    return [*([Path(given) / "deltasmelt"] if given else []), SYSTEM_CACHE]
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return [*([Path(cache) / "deltasmelt"] if cache else []), SYSTEM_CACHE]
 
 
 def _kept_copy(packaged: Path, copy: Path) -> Path:
     with (copy.parent / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not own_folder(copy, mode=0o755) or _files(copy) != _packaged(packaged):
-            for left in copy.parent.glob(".draft-*"):  # by one that was killed; the lock is ours
-                shutil.rmtree(left, ignore_errors=True)
+            for folder in copy.parent.glob(".draft-*"):  # left by killed processes: this one holds the lock
+                shutil.rmtree(folder, ignore_errors=True)
             draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=copy.parent))
             try:
                 _copy(packaged, draft / "new")
@@ -125,9 +125,9 @@ def _packaged(packaged: Path) -> dict[str, int]:
 
 def _files(folder: Path) -> dict[str, int]:
     """Return names and sizes of all files below a folder."""
-    found = {}
+    sizes = {}
     for parent, _, names in os.walk(folder):
         for name in names:
             path = Path(parent) / name
-            found[str(path.relative_to(folder))] = path.stat().st_size
-    return found
+            sizes[str(path.relative_to(folder))] = path.stat().st_size
+    return sizes

@@ -159,21 +159,21 @@ class EmbeddedServer:
         Raises:
             DefiniteError: the server did not start; the message contains the end of the log.
         """
-        for left in reversed(range(_PORTS)):
-            said = self.log.stat().st_size if self.log.exists() else 0
+        for attempts_left in reversed(range(_PORTS)):
+            log_end = self.log.stat().st_size if self.log.exists() else 0
             try:
                 if self._started():
-                    self._own_port = False  # from now on it is the one that it is known by
+                    self._own_port = False  # clients know the port from now on
                     return self
             except BaseException:
                 self.stop("immediate")
                 raise
             self.stop("immediate")
             with self.log.open("rb") as log:
-                log.seek(said)
+                log.seek(log_end)
                 tail = log.read().decode(errors="replace")[-2000:]
-            taken = self._own_port and "could not bind" in tail
-            if not taken or not left:
+            port_taken = self._own_port and "could not bind" in tail
+            if not port_taken or not attempts_left:
                 break
             self.port = free_port()
         raise DefiniteError(
@@ -265,7 +265,7 @@ class EmbeddedServer:
             "--auth=peer" if guarded else "--auth=trust",
             *("-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions"),
         ]
-        made = subprocess.run(  # noqa: S603
+        process = subprocess.run(  # noqa: S603
             command,
             check=False,
             capture_output=True,
@@ -275,9 +275,9 @@ class EmbeddedServer:
             group=self._group,
             extra_groups=self._extra_groups,
         )
-        if made.returncode != 0:
+        if process.returncode != 0:
             raise DefiniteError(
-                f"initdb of the embedded PostgreSQL failed:\n{made.stderr.strip()}",
+                f"initdb of the embedded PostgreSQL failed:\n{process.stderr.strip()}",
                 code="embedded-server-start",
                 where=str(self.folder),
                 remedy="check free space and permissions of that folder, or give a server with --dsn",

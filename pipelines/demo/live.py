@@ -65,8 +65,8 @@ class Meter:
         self._seen.append((now, self.total))
         while len(self._seen) > 2 and now - self._seen[0][0] > _WINDOW_SECONDS:
             self._seen.popleft()
-        begun, before = self._seen[0]
-        return (self.total - before) / max(now - begun, 0.001)
+        start, before = self._seen[0]
+        return (self.total - before) / max(now - start, 0.001)
 
 
 @dataclass(slots=True)
@@ -104,12 +104,12 @@ class HeadHistory:
         """
         if lsn is None or not self._lsns:
             return None, None
-        held = int(lsn) + 1
-        # The first head that it does not hold: what was written until then is missing since then.
-        index = bisect_left(self._lsns, held + 1)
+        next_lsn = int(lsn) + 1
+        # The first head beyond the position of the layer: the layer has lacked changes since then.
+        index = bisect_left(self._lsns, next_lsn + 1)
         if index == len(self._lsns):
             return 0, 0.0
-        return self._lsns[-1] - held, time.monotonic() - self._times[index]
+        return self._lsns[-1] - next_lsn, time.monotonic() - self._times[index]
 
 
 class Preparation:
@@ -134,18 +134,18 @@ class Preparation:
 
     def text(self, name: str) -> str:
         """Return a finished step as a line."""
-        seconds, said = self._done[name]
-        return f"{name}: {said} ({seconds:.0f} s)" if said else f"{name} ({seconds:.0f} s)"
+        seconds, result = self._done[name]
+        return f"{name}: {result} ({seconds:.0f} s)" if result else f"{name} ({seconds:.0f} s)"
 
     def shown(self) -> Group:
         """Return the steps as a list with a bar, for a terminal."""
         table = Table.grid(padding=(0, 2, 0, 0))
         for name in self._names:
-            seconds, said = self._done.get(name, (None, ""))
+            seconds, result = self._done.get(name, (None, ""))
             if seconds is None:
                 table.add_row(Spinner("dots"), name, Text("…", style="dim"), "")
             else:
-                table.add_row(Text("✓", style="green"), name, Text(said, style="dim"), f"{seconds:.0f} s")
+                table.add_row(Text("✓", style="green"), name, Text(result, style="dim"), f"{seconds:.0f} s")
         bar = Table.grid()
         bar.add_row(ProgressBar(total=len(self._names), completed=len(self._done), width=60))
         return Group(bar, table)
@@ -274,7 +274,7 @@ class LiveView:
             table.add_column(layer, justify="right", min_width=9, no_wrap=True)
         for change in self.followed:
             mark, style = _MARKS[change.found]
-            cells = [seconds_text(change.seconds[one]) if one in change.seconds else "…" for one in LAYERS]
+            cells = [seconds_text(change.seconds[name]) if name in change.seconds else "…" for name in LAYERS]
             table.add_row(Text(f"{mark} {change.title}", style=style), *cells)
         return table
 
@@ -296,5 +296,7 @@ def _table(first: str) -> Table:
 
 def change_text(change: Followed) -> str:
     """Return a followed change as a line."""
-    times = ", ".join(f"in {layer} after {seconds_text(took)}" for layer, took in change.seconds.items())
+    times = ", ".join(
+        f"in {layer} after {seconds_text(seconds)}" for layer, seconds in change.seconds.items()
+    )
     return f"{change.title}: {times}{'' if change.found else ' BUT NOT FOUND THERE'}"

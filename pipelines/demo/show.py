@@ -72,10 +72,12 @@ def show(pipeline: Pipeline, dsn: str, output: Output, *, seconds: float, rate: 
             observe=observer.cut,
             progress=observer.reader,
         ) as run,
-        ExitStack() as left,
+        ExitStack() as cleanups,
     ):
         looks = ThreadPoolExecutor(1, thread_name_prefix="demo-look")
-        left.callback(looks.shutdown, wait=False, cancel_futures=True)  # Spark's stop ends what still runs
+        cleanups.callback(
+            looks.shutdown, wait=False, cancel_futures=True
+        )  # Spark's stop ends what still runs
         return _Show(pipeline, run, view, watch=watch, story=Story(story), looks=looks).play(
             dsn, seconds=seconds, rate=rate
         )
@@ -206,9 +208,9 @@ class _Show:
             text = frame.selectExpr(as_json(map(quote, frame.columns)))
             return [row[0] for row in text.collect()]
 
-        asked: Future[Any] = self._looks.submit(look, rows)
-        self._until(asked.done)
-        return asked.result()
+        answer: Future[Any] = self._looks.submit(look, rows)
+        self._until(answer.done)
+        return answer.result()
 
     def _kill_reader(self) -> None:
         reader = self._run.reader

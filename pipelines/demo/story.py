@@ -104,8 +104,8 @@ class Order:
         if layer == "silver":
             return (row["id"], row["customer_id"]) == (self.order, self.customer)
         newest = row["orders"][0]
-        found = newest["id"], newest["items"][0]["product"]["name"]
-        return found == (self.order, self.product)
+        order_and_product = newest["id"], newest["items"][0]["product"]["name"]
+        return order_and_product == (self.order, self.product)
 
 
 class Story:
@@ -200,21 +200,21 @@ class Story:
         """
         if self.order is None:
             raise RuntimeError("nothing was ordered yet")
-        found: dict[Layer, str] = {}
+        order_texts: dict[Layer, str] = {}
         for layer, query in self.order.queries.items():
             texts = rows(query)
             if len(texts) == 1 and self.order.is_in(layer, json.loads(texts[0])):
-                found[layer] = texts[0]
-        self.followed[0].found = len(found) == len(LAYERS)
-        return found
+                order_texts[layer] = texts[0]
+        self.followed[0].found = len(order_texts) == len(LAYERS)
+        return order_texts
 
     def look_for_rest(self, rows: Callable[[str], list[str]]) -> None:
         """Record for each of the other changes whether the lake contains the change."""
-        wanted = [change for change in self.followed if change.title in self._checks]
-        columns = ", ".join(f"{self._checks[change.title]} AS c{at}" for at, change in enumerate(wanted))
+        changes = [change for change in self.followed if change.title in self._checks]
+        columns = ", ".join(f"{self._checks[change.title]} AS c{at}" for at, change in enumerate(changes))
         (text,) = rows(f"SELECT {columns}")
         answers = json.loads(text)
-        for at, change in enumerate(wanted):
+        for at, change in enumerate(changes):
             change.found = answers.get(f"c{at}") is True
 
     def _committed(self, title: str, check: str | None = None) -> None:

@@ -74,8 +74,8 @@ class Summary:
     @property
     def equal(self) -> bool:
         """True if silver equals the source, every followed change was found, and nothing stopped."""
-        found = self.proof.holds and all(one.found for one in self.followed)
-        return found and bool(self.proof.compared) and not self.errors
+        proven = self.proof.holds and all(change.found for change in self.followed)
+        return proven and bool(self.proof.compared) and not self.errors
 
 
 def summarize(
@@ -112,13 +112,18 @@ def print_summary(summary: Summary, pipeline: Pipeline, output: Output, *, secon
     _print_order(summary, output)
     output.line()
     rows = [
-        (one.table, one.source_rows, one.silver_rows, "equal" if one.equal else "DIFFERENT")
-        for one in summary.proof.compared
+        (
+            comparison.table,
+            comparison.source_rows,
+            comparison.silver_rows,
+            "equal" if comparison.equal else "DIFFERENT",
+        )
+        for comparison in summary.proof.compared
     ]
     columns = ("table", "rows in PostgreSQL", "rows in silver", "content")
     output.table(columns, rows, right=columns[1:3])
-    for left in summary.proof.unproven:
-        output.line(f"silver.{left.name} was not compared: {left.reason}")
+    for unproven in summary.proof.unproven:
+        output.line(f"silver.{unproven.name} was not compared: {unproven.reason}")
     for error in summary.errors:
         output.line(f"{error.scope} {error.name}: {error.message}")
     output.line()
@@ -132,13 +137,13 @@ def print_summary(summary: Summary, pipeline: Pipeline, output: Output, *, secon
     output.line(f"The lake is in {pipeline.lake_address().path}")
     output.line("PostgreSQL has stopped; the lake does not need it. Try next:", style="bold")
     file = shlex.quote(_short(pipeline.path))
-    for what, statement in _STATEMENTS:
+    for title, statement in _STATEMENTS:
         output.line()
-        output.line(f"# {what}", style="dim")
+        output.line(f"# {title}", style="dim")
         output.line(f"{_program()} sql {file} {_quoted(statement)}")
-    for what, words in _COMMANDS:
+    for title, words in _COMMANDS:
         output.line()
-        output.line(f"# {what}", style="dim")
+        output.line(f"# {title}", style="dim")
         output.line(f"{_program()} {words.format(file=file)}")
 
 
@@ -153,10 +158,10 @@ def _print_order(summary: Summary, output: Output) -> None:
     }
     output.line()
     output.line(f"{order.title}:", style="bold")
-    for layer, where in wheres.items():
+    for layer, table in wheres.items():
         if layer in summary.order:
             output.line()
-            output.line(f"{where}, {seconds_text(order.seconds[layer])} after the commit", style="dim")
+            output.line(f"{table}, {seconds_text(order.seconds[layer])} after the commit", style="dim")
             output.document(summary.order[layer])
 
 
@@ -165,8 +170,8 @@ def _program() -> str:
     called = Path(sys.argv[0])
     if called.name != "smelt":
         return f"{_short(Path(sys.executable))} -m pipelines"
-    found = shutil.which("smelt")
-    if found is not None and Path(found).resolve() == called.resolve():
+    installed = shutil.which("smelt")
+    if installed is not None and Path(installed).resolve() == called.resolve():
         return "smelt"
     return shlex.quote(_short(called.absolute()))
 

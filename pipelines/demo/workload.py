@@ -75,30 +75,30 @@ class Shop:
         return self._some(6, self.orders, self.spared.orders)
 
     def _some(self, steepness: float, newest: int, spared: set[int]) -> int:
-        while (found := newest - min(int(self.dice.expovariate(steepness) * newest), newest - 1)) in spared:
+        while (number := newest - min(int(self.dice.expovariate(steepness) * newest), newest - 1)) in spared:
             pass
-        return found
+        return number
 
 
 def place_order(shop: Shop) -> None:
     """Order one to five products; the total follows the items."""
-    made = shop.run(
+    rows = shop.run(
         "INSERT INTO orders (customer_id, gift) SELECT id, %s FROM customers WHERE id = %s RETURNING id",
         shop.dice.random() < 0.1,
         shop.customer(),
     )
-    if not made:
+    if not rows:
         return
-    shop.orders = max(shop.orders, made[0][0])
+    shop.orders = max(shop.orders, rows[0][0])
     products = shop.dice.sample(range(1, 251), shop.dice.randint(1, 5))
     shop.run(
         "INSERT INTO order_items (order_id, line, product_id, sku, qty, unit_price) "
         "SELECT %s, wanted.line, products.id, products.sku, 1 + wanted.line %% 3, products.price "
         "FROM unnest(%s::int[]) WITH ORDINALITY AS wanted (id, line) JOIN products USING (id)",
-        made[0][0],
+        rows[0][0],
         products,
     )
-    _total(shop, made[0][0])
+    _total(shop, rows[0][0])
 
 
 def move_order_on(shop: Shop) -> None:
@@ -127,7 +127,7 @@ def register(shop: Shop) -> None:
     """Add a customer with a billing address; some customers have a long note."""
     first, last = shop.dice.choice(_FIRST), shop.dice.choice(_LAST)
     note = "Prefers to be called in the evening; " * 120 if shop.dice.random() < 0.2 else None
-    made = shop.run(
+    rows = shop.run(
         "INSERT INTO customers (email, full_name, tier, country_id, preferences, notes) "
         "VALUES (%s, %s, %s, %s, jsonb_build_object('language', 'en'), %s) RETURNING id",
         f"{first}.{last}.{shop.dice.randrange(10**6)}@example.com",
@@ -136,11 +136,11 @@ def register(shop: Shop) -> None:
         shop.dice.randint(1, 12),
         note,
     )
-    shop.customers = max(shop.customers, made[0][0])
+    shop.customers = max(shop.customers, rows[0][0])
     shop.run(
         "INSERT INTO addresses (customer_id, kind, street, city, postal_code, country_id) "
         "VALUES (%s, 'billing', %s, %s, %s, %s)",
-        made[0][0],
+        rows[0][0],
         f"{shop.dice.choice(_STREETS)} {shop.dice.randint(1, 180)}",
         shop.dice.choice(_CITIES),
         f"{shop.dice.randrange(100000):05}",
@@ -288,8 +288,8 @@ def run_workload(
         shop = Shop(connection, dice, *top)
         shop.spared = spared or shop.spared
         actions, weights = list(ACTIONS), list(ACTIONS.values())
-        begun = time.monotonic()
-        while not stop.is_set() and time.monotonic() - begun < seconds:
+        start = time.monotonic()
+        while not stop.is_set() and time.monotonic() - start < seconds:
             count += 1
             action = (
                 change_mind if count % _ROLLED_BACK_EVERY == 0 else shop.dice.choices(actions, weights)[0]
@@ -299,6 +299,6 @@ def run_workload(
             shop.done[action.__name__] = shop.done.get(action.__name__, 0) + 1
             if count % 10 == 0:
                 committed(count)
-                stop.wait(max(0.0, begun + count / rate - time.monotonic()))
+                stop.wait(max(0.0, start + count / rate - time.monotonic()))
     committed(count)
     return count
