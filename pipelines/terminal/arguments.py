@@ -237,9 +237,9 @@ def bytes_of(size: str | None) -> int | None:
     from deltasmelt.bronze.config.sections import parse_size  # noqa: PLC0415 - one command's alone
 
     try:
-        found = int(str(parse_size(size)))
+        rate = int(str(parse_size(size)))
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--rate") from None
-    if found < RATE.least:
+    if rate < RATE.least:
         raise typer.BadParameter("it must be more than nothing", param_hint="--rate")
-    return found
+    return rate

@@ -77,7 +77,7 @@ def _documents(pipeline: Pipeline | None) -> list[str]:
         texts = [path.read_text(encoding="utf-8") for path in pipeline.document_files()]
     except (SmeltError, OSError, UnicodeDecodeError):
         return []
-    return [found[1] for found in map(_DOCUMENT.search, texts) if found]
+    return [match[1] for match in map(_DOCUMENT.search, texts) if match]
 
 
 def _tables(pipeline: Pipeline | None) -> list[tuple[str, str]]:

@@ -87,14 +87,16 @@ def tables_stopped(names: Sequence[str], *, waiting: Sequence[str] = ()) -> Fail
         names: those that an error has stopped.
         waiting: those that still lack something: changes in bronze, or their first snapshot.
     """
-    said = [f"stopped by errors: {', '.join(names)}"] if names else []
-    said += [f"waiting for data that bronze or silver still lacks: {', '.join(waiting)}"] if waiting else []
+    reasons = [f"stopped by errors: {', '.join(names)}"] if names else []
+    reasons += (
+        [f"waiting for data that bronze or silver still lacks: {', '.join(waiting)}"] if waiting else []
+    )
     remedy = "`smelt status` shows each error with its remedy"
     if waiting:
         remedy += (
             "; a table that waits for a snapshot gets it from the reader: smelt bronze FILE --until-caught-up"
         )
-    return Failure(f"caught up, but {'; '.join(said)}\nremedy: {remedy}", exit_code=TABLES_STOPPED)
+    return Failure(f"caught up, but {'; '.join(reasons)}\nremedy: {remedy}", exit_code=TABLES_STOPPED)
 
 
 def without_secrets(text: str) -> str:
@@ -129,9 +131,9 @@ def foreign_text(error: BaseException) -> str:
     """An error that is not ours, in a line: its kind, and the first line of what it says."""
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
         return f"{error.filename}: {os.strerror(error.errno)}"
-    said = without_secrets(str(error)).strip().splitlines()
+    lines = without_secrets(str(error)).strip().splitlines()
     name = f"Spark: {error.name}" if isinstance(error, SparkFailure) else type(error).__name__
-    return f"{name}: {said[0] if said else 'no message'}"
+    return f"{name}: {lines[0] if lines else 'no message'}"
 
 
 def report(error: BaseException, *, debug: bool = False, log: Path | None = None) -> int:
@@ -166,8 +168,8 @@ def report(error: BaseException, *, debug: bool = False, log: Path | None = None
 
 def error_text(error: SmeltError) -> str:
     """One of our errors as text: where, what and its code, remedy, and how to read the page about it."""
-    said, *more = without_secrets(str(error)).splitlines() or [""]
-    output = [f"error: {said} [{error.code}]", *more]
+    message, *details = without_secrets(str(error)).splitlines() or [""]
+    output = [f"error: {message} [{error.code}]", *details]
     if isinstance(error, TransientError):
         output.append("this error is usually temporary: run the command again")
     if has_page(error.code):
@@ -177,12 +179,12 @@ def error_text(error: SmeltError) -> str:
 
 def _foreign(error: BaseException) -> str:
     """An error that is not ours; some of the file system have a remedy."""
-    said = f"error: {foreign_text(error)}"
+    message = f"error: {foreign_text(error)}"
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
         remedy = _OF_THE_SYSTEM.get(error.errno)
-        return said if remedy is None else f"{said}\nremedy: {remedy}"
+        return message if remedy is None else f"{message}\nremedy: {remedy}"
     notes = [] if isinstance(error, SparkFailure) else getattr(error, "__notes__", [])
-    return "\n".join([said, *notes])
+    return "\n".join([message, *notes])
 
 
 def _say(text: str) -> None:
@@ -196,6 +198,6 @@ def _say(text: str) -> None:
         sys.stderr.flush()
         return
     for line in text.splitlines():
-        begin, colon, rest = line.partition(": ")
+        begin, colon, text_after = line.partition(": ")
         style = _MARKED.get(begin) if colon else None
-        console.print(Text.assemble((f"{begin}:", style), f" {rest}") if style else Text(line))
+        console.print(Text.assemble((f"{begin}:", style), f" {text_after}") if style else Text(line))

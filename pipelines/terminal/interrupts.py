@@ -55,7 +55,7 @@ def held_back(undo: Callable[[], None]) -> Iterator[None]:
 
 def interruption_behind(error: BaseException, kinds: tuple[type[BaseException], ...]) -> BaseException | None:
     """Return the interruption behind an error: work in progress failed during the interruption."""
-    return next((one for one in causes(error, hidden=True) if isinstance(one, kinds)), None)
+    return next((cause for cause in causes(error, hidden=True) if isinstance(cause, kinds)), None)
 
 
 @contextmanager
@@ -77,11 +77,11 @@ def terminable() -> Iterator[None]:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         handled.append(signal.SIGHUP)
     before = {number: signal.signal(number, end) for number in handled}
-    told = sys.unraisablehook
+    previous_hook = sys.unraisablehook
 
     def again(lost: sys.UnraisableHookArgs) -> None:
         if not isinstance(lost.exc_value, Terminated | KeyboardInterrupt):
-            told(lost)
+            previous_hook(lost)
             return
         number = lost.exc_value.number if isinstance(lost.exc_value, Terminated) else signal.SIGINT
         # later and from a thread: here it would be lost in the same way
@@ -93,7 +93,7 @@ def terminable() -> Iterator[None]:
     try:
         yield
     finally:
-        sys.unraisablehook = told
+        sys.unraisablehook = previous_hook
         for number, handler in before.items():
             signal.signal(number, handler)
 

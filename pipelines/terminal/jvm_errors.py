@@ -52,16 +52,16 @@ def in_words(error: BaseException) -> BaseException:
 def _in_words(error: BaseException, known: dict[int, BaseException]) -> BaseException:
     if id(error) in known:
         return known[id(error)]
-    kept = known[id(error)] = _failure(error) if _asks_the_jvm(error) else error
+    failure = known[id(error)] = _failure(error) if _asks_the_jvm(error) else error
     behind = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if behind is None:
-        kept.__suppress_context__ = kept.__suppress_context__ or kept is not error
-        return kept
-    told = _in_words(behind, known)
-    if kept is not error or told is not behind:
+        failure.__suppress_context__ = failure.__suppress_context__ or failure is not error
+        return failure
+    cause = _in_words(behind, known)
+    if failure is not error or cause is not behind:
         # Raised again in a handler, it would get the error as it was for its context.
-        kept.__cause__ = told
-    return kept
+        failure.__cause__ = cause
+    return failure
 
 
 def _asks_the_jvm(error: BaseException) -> bool:
@@ -75,11 +75,11 @@ def _asks_the_jvm(error: BaseException) -> bool:
 
 
 def _failure(error: BaseException) -> SparkFailure:
-    kept = SparkFailure(type(error).__name__, _said(error))
+    failure = SparkFailure(type(error).__name__, _said(error))
     stack = getattr(error, "_stackTrace", None) or getattr(error, "_stacktrace", None)
-    if stack and stack not in str(kept):
-        kept.add_note(f"JVM stacktrace:\n{stack}")
-    return kept.with_traceback(error.__traceback__)
+    if stack and stack not in str(failure):
+        failure.add_note(f"JVM stacktrace:\n{stack}")
+    return failure.with_traceback(error.__traceback__)
 
 
 def _said(error: BaseException) -> str:
@@ -91,12 +91,12 @@ def _said(error: BaseException) -> str:
 
 def spark_message(error: PySparkException | SparkFailure) -> str:
     """Spark's message without plan and stack; the statement's place is kept."""
-    kept = []
+    lines = []
     for line in str(error).strip().splitlines():
         if line.startswith(("'", "+-", "\tat ", "JVM stacktrace", "Caused by")):
             break
-        kept.append(line)
-    return "\n".join(kept).strip()
+        lines.append(line)
+    return "\n".join(lines).strip()
 
 
 def root_message(error: Any) -> str:
@@ -106,15 +106,15 @@ def root_message(error: Any) -> str:
     begin with a condition in brackets. What is not Spark's is named by its class: its message alone may be no
     more than a name.
     """
-    said, behind, cause = "", "", error.java_exception
+    message, behind, cause = "", "", error.java_exception
     for _ in range(_DEEPEST):
         if cause is None:
             break
         line = str(cause.getMessage() or "").partition("\n")[0]
         kind = str(cause.getClass().getSimpleName())
         if line.startswith("["):
-            said, behind = line, ""
+            message, behind = line, ""
         else:
             behind = f"{kind}: {line}"
         cause = cause.getCause()
-    return " ".join(filter(None, (said, f"({behind})" if said and behind else behind)))
+    return " ".join(filter(None, (message, f"({behind})" if message and behind else behind)))

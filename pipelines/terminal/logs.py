@@ -34,9 +34,9 @@ _FORMAT: Final = "%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"
 
 def log_folder(pipeline: str) -> Path:
     """Return the folder of a pipeline's log files; make a missing folder."""
-    given = os.environ.get("SMELT_LOGS")
+    configured = os.environ.get("SMELT_LOGS")
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    folder = (Path(given) if given else Path(base) / "deltasmelt") / pipeline
+    folder = (Path(configured) if configured else Path(base) / "deltasmelt") / pipeline
     try:
         unread_folder(folder)
     except OSError:  # a job's account often has no home that it may write to
@@ -48,8 +48,8 @@ def log_folder(pipeline: str) -> Path:
 @functools.cache
 def _temporary() -> Path:
     """Return a private folder below a folder writable by all accounts; refuse another account's folder."""
-    known = Path(tempfile.gettempdir()) / f"deltasmelt-{os.geteuid()}"
-    return known if own_folder(known) else Path(tempfile.mkdtemp(prefix=f"{known.name}-"))
+    folder = Path(tempfile.gettempdir()) / f"deltasmelt-{os.geteuid()}"
+    return folder if own_folder(folder) else Path(tempfile.mkdtemp(prefix=f"{folder.name}-"))
 
 
 def spark_log(pipeline: str) -> Path:

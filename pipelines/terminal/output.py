@@ -74,10 +74,10 @@ def say(message: str, *, level: str = "info", error: SmeltError | None = None) -
 def logged(record: logging.LogRecord, message: str, traceback: str | None) -> str:
     """Return a record of Python's logging as one line."""
     when = datetime.fromtimestamp(record.created, UTC)
-    found = _record(when, record.levelname.lower(), record.name, message)
+    entry = _record(when, record.levelname.lower(), record.name, message)
     if traceback:
-        found["traceback"] = traceback
-    return visible(json.dumps(found, ensure_ascii=False))
+        entry["traceback"] = traceback
+    return visible(json.dumps(entry, ensure_ascii=False))
 
 
 def _record(when: datetime, level: str, logger: str, message: str) -> dict[str, object]:
@@ -215,13 +215,13 @@ class Output:
 
     def document(self, text: str) -> None:
         """Print a JSON document, indented, with every digit of its numbers; highlighted on a terminal."""
-        shown = visible(_indented(text))
+        indented = visible(_indented(text))
         if self.rich:
             from rich.highlighter import JSONHighlighter  # noqa: PLC0415 - on a terminal alone
 
-            self.console.print(JSONHighlighter()(shown))
+            self.console.print(JSONHighlighter()(indented))
         else:
-            self.line(shown)
+            self.line(indented)
 
     def markdown(self, text: str) -> None:
         """Print Markdown, rendered on a terminal and as plain source elsewhere."""
@@ -361,8 +361,8 @@ def seconds_text(seconds: float | None) -> str:
         return "?"
     if seconds < 60:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, remainder = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours < 48:
-        return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+        return f"{hours} h {minutes} min" if hours else f"{minutes} min {remainder} s"
     return f"{hours // 24} d {hours % 24} h"
