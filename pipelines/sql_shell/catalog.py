@@ -64,15 +64,15 @@ def tables_listed(tables: Iterable[tuple[TableInfo, int | None]]) -> Cells:
 
 def columns_listed(table: TableInfo) -> Cells:
     """Return the columns of a table; for a source table also their types at the source."""
-    shown = "as it is now" if table.version is None else f"version {table.version}"
+    state = "as it is now" if table.version is None else f"version {table.version}"
     if table.source is None:
         rows = [(column.name, column.spark_type) for column in table.columns]
-        return Cells(("column", "type"), rows, head=f"{table.sql_name}, {shown}")
+        return Cells(("column", "type"), rows, head=f"{table.sql_name}, {state}")
     of_source = [
         (column.name, column.spark_type, column.source_type or "", _constraint(column))
         for column in table.columns
     ]
-    head = f"{table.sql_name}, {shown}, from {table.source}"
+    head = f"{table.sql_name}, {state}, from {table.source}"
     return Cells(("column", "type", "PostgreSQL", "there"), of_source, head=head)
 
 
@@ -179,19 +179,19 @@ class CutCatalog:
         Raises:
             DefiniteError: no table has the name.
         """
-        wanted = pattern.replace("`", "").lower()
-        found = [
+        lower_pattern = pattern.replace("`", "").lower()
+        tables = [
             table
             for table in self.tables
-            if any(fnmatch.fnmatchcase(one.lower(), wanted) for one in (table.full_name, table.name))
+            if any(fnmatch.fnmatchcase(name.lower(), lower_pattern) for name in (table.full_name, table.name))
         ]
-        if not found:
-            known = [table.full_name for table in self.tables]
-            said = "" if _is_pattern(wanted) else suggestion(wanted, known)
+        if not tables:
+            names = [table.full_name for table in self.tables]
+            hint = "" if _is_pattern(lower_pattern) else suggestion(lower_pattern, names)
             raise DefiniteError(
-                f"there is no table {pattern} at this cut{said}", code="sql-table", where="SQL"
+                f"there is no table {pattern} at this cut{hint}", code="sql-table", where="SQL"
             )
-        return found
+        return tables
 
     def _shapes(self) -> dict[str, SilverTable]:
         settings = self._pipeline.silver
@@ -208,21 +208,21 @@ def is_list(pattern: str) -> bool:
 
 
 def _is_pattern(text: str) -> bool:
-    return any(one in text for one in "*?[")
+    return any(sign in text for sign in "*?[")
 
 
 def _table_info(
     layer: Layer, name: str, version: int | None, table: DeltaTable, shape: SilverTable | None
 ) -> TableInfo:
     fields = fields_of(json.loads(table.schema().to_json()))
-    known = {} if shape is None else {column.name: column for column in shape.relation.columns}
+    source_columns = {} if shape is None else {column.name: column for column in shape.relation.columns}
     key = () if shape is None else shape.key
     columns = tuple(
         ColumnInfo(
             field.name,
             field.ddl,
-            known[field.name].type_text if field.name in known else None,
-            not_null=field.name in known and known[field.name].not_null,
+            source_columns[field.name].type_text if field.name in source_columns else None,
+            not_null=field.name in source_columns and source_columns[field.name].not_null,
             in_key=field.name in key,
         )
         for field in fields
@@ -239,8 +239,8 @@ def _rows(table: DeltaTable) -> int | None:
     rows: int = pc.sum(counts).as_py() or 0
     if "deletionVectors" in (table.protocol().reader_features or ()):
         for batch in table.deletion_vectors():
-            kept = pa.record_batch(batch)["selection_vector"].flatten()
-            rows -= len(kept) - (pc.sum(kept).as_py() or 0)
+            selection = pa.record_batch(batch)["selection_vector"].flatten()
+            rows -= len(selection) - (pc.sum(selection).as_py() or 0)
     return rows
 
 

@@ -87,19 +87,19 @@ def candidates(before: str, names: Names) -> tuple[list[str], int]:
         word = "" if piece["other"] else word + piece[0]
     scope, dot, typed = word.rpartition(".")
     head = statement[: len(statement) - len(word)]
-    found = _members(scope, statement, names) if dot else _words(head, statement, typed, names)
-    wanted = typed.lstrip("`").lower()
-    return [one for one in found if one.lstrip("`").lower().startswith(wanted)], len(typed)
+    words = _members(scope, statement, names) if dot else _words(head, statement, typed, names)
+    prefix = typed.lstrip("`").lower()
+    return [proposal for proposal in words if proposal.lstrip("`").lower().startswith(prefix)], len(typed)
 
 
 def _of_meta(line: str, names: Names) -> tuple[list[str], int]:
     command, blank, argument = line.partition(" ")
     if not blank:
-        return [one for one in COMPLETED if one.startswith(command)], len(command)
+        return [word for word in COMPLETED if word.startswith(command)], len(command)
     offered: Iterable[str] = COMPLETED.get(command, ())
     if command == "\\d":
         offered = names.tables
-    return [one for one in offered if one.startswith(argument)], len(argument)
+    return [word for word in offered if word.startswith(argument)], len(argument)
 
 
 def _members(scope: str, statement: str, names: Names) -> list[str]:
@@ -112,12 +112,12 @@ def _members(scope: str, statement: str, names: Names) -> list[str]:
 
 
 def _columns(parts: list[str], statement: str, names: Names) -> Iterator[str]:
-    wanted = ".".join(parts)
+    name = ".".join(parts)
     for table, alias in _named(statement):
-        if wanted in {alias, table, table.rpartition(".")[2]}:
+        if name in {alias, table, table.rpartition(".")[2]}:
             yield from _columns_of(table, names)
             return
-    yield from _columns_of(wanted, names)
+    yield from _columns_of(name, names)
 
 
 def _columns_of(table: str, names: Names) -> tuple[str, ...]:
@@ -130,7 +130,7 @@ def _words(head: str, statement: str, typed: str, names: Names) -> list[str]:
     if _TABLE_NEXT.search(head) or _LISTED.search(head):
         tables = [
             f"{schema}.{sql_identifier(name)}"
-            for schema, _, name in (one.partition(".") for one in names.tables)
+            for schema, _, name in (table.partition(".") for table in names.tables)
         ]
         return [*(f"{schema}." for schema in schemas), *tables]
     columns = {
@@ -145,11 +145,11 @@ def _words(head: str, statement: str, typed: str, names: Names) -> list[str]:
 def _named(statement: str) -> list[tuple[str, str]]:
     """Return the tables in a statement, in small letters, with their aliases."""
     keywords = {word.lower() for word in KEYWORDS}
-    found = []
+    tables = []
     for table, alias in _TABLES.findall(statement):
         short = ".".join(_parts(alias))
-        found.append((".".join(_parts(table)), "" if short in keywords else short))
-    return found
+        tables.append((".".join(_parts(table)), "" if short in keywords else short))
+    return tables
 
 
 def _parts(name: str) -> list[str]:
@@ -168,5 +168,5 @@ class LakeCompleter(Completer):
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002
         """Yield the possible words at the cursor."""
-        found, length = candidates(document.text_before_cursor, self._names())
-        return [Completion(word, start_position=-length) for word in found]
+        words, length = candidates(document.text_before_cursor, self._names())
+        return [Completion(word, start_position=-length) for word in words]

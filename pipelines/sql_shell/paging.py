@@ -70,8 +70,8 @@ class Paged:
     def close(self) -> None:
         """Print the buffered lines, or wait for the pager's end; Ctrl-C belongs to the pager meanwhile."""
         if self._held is not None:
-            held, self._held = self._held, None
-            self._put("".join(held))
+            lines, self._held = self._held, None
+            self._put("".join(lines))
         sys.stdout.flush()
         pager, self._pager = self._pager, None
         if pager is None or pager.stdin is None:
@@ -86,7 +86,7 @@ class Paged:
             return
 
     def _start(self) -> None:
-        held, self._held = self._held or [], None
+        lines, self._held = self._held or [], None
         sys.stdout.flush()
         if self._command is not None:
             self._pager = subprocess.Popen(  # noqa: S603 - the user's own command
@@ -96,7 +96,7 @@ class Paged:
                 encoding="utf-8",
                 env={**_LESS, **os.environ},
             )
-        self._put("".join(held))
+        self._put("".join(lines))
 
     def _put(self, text: str) -> None:
         if self._pager is not None and self._pager.stdin is not None:

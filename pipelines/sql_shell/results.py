@@ -54,8 +54,8 @@ def fits(columns: Sequence[str], rows: Iterable[Sequence[str | None]], width: in
     longest = [cell_len(name) for name in columns]
     for row in rows:
         for index, value in enumerate(row):
-            shown = "NULL" if value is None else value
-            longest[index] = max(longest[index], *map(cell_len, shown.split("\n")))
+            text = "NULL" if value is None else value
+            longest[index] = max(longest[index], *map(cell_len, text.split("\n")))
     return sum(longest) + _GAP * (len(longest) - 1) <= width
 
 
@@ -66,9 +66,9 @@ def one_value_a_line(columns: Sequence[str], rows: Iterable[Sequence[str | None]
     for number, row in enumerate(rows, start=1):
         yield f"-[ row {number} ]".ljust(width + 12, "-")
         for name, value in zip(columns, row, strict=True):
-            first, *more = visible("NULL" if value is None else value).split("\n")
+            first, *further_lines = visible("NULL" if value is None else value).split("\n")
             yield f"{name}{' ' * (width - cell_len(name))} | {first}".rstrip()
-            yield from (f"{' ' * width} | {line}".rstrip() for line in more)
+            yield from (f"{' ' * width} | {line}".rstrip() for line in further_lines)
 
 
 _NUMBER: Final = re.compile("(decimal|int|bigint|smallint|tinyint|double|float)(?!erval)")
@@ -101,8 +101,8 @@ def first_rows(frame: DataFrame, limit: int) -> Shown:
     with running():
         rows = _text_frame(frame).limit(limit + 1).collect()
     numbers = (name for name, type_name in frame.dtypes if _NUMBER.match(type_name))
-    shown = tuple(tuple(row) for row in rows[:limit])
-    return Shown(tuple(frame.columns), tuple(numbers), shown, more=len(rows) > limit)
+    cells = tuple(tuple(row) for row in rows[:limit])
+    return Shown(tuple(frame.columns), tuple(numbers), cells, more=len(rows) > limit)
 
 
 def json_lines(frame: DataFrame) -> Iterator[str]:

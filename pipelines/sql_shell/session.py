@@ -205,11 +205,11 @@ class SqlSession:
 
     def _foot(self, result: Shown | str, seconds: float) -> None:
         """Print facts outside the rows; for a program, only the facts it would miss."""
-        said = result if isinstance(result, str) else counted(len(result.rows), "row")
-        wanted = self._person or self._display.export is not None
+        summary = result if isinstance(result, str) else counted(len(result.rows), "row")
+        printed = self._person or self._display.export is not None
         if isinstance(result, Shown) and result.more:
-            said, wanted = f"the first {said}; --limit shows more, --output json or csv all", True
-        parts = [said] if said and wanted else []
+            summary, printed = f"the first {summary}; --limit shows more, --output json or csv all", True
+        parts = [summary] if summary and printed else []
         if self._display.fresh and self._person and self.seen is not None:
             parts.append(f"as of {moment_text(self.seen)}")
         if self._display.timing:
@@ -287,17 +287,17 @@ class SqlSession:
             raise ConfigurationError(
                 "there is no statement to repeat", code="sql-meta", remedy="run one, then give \\watch"
             )
-        done = 0
+        runs = 0
         try:
-            while times is None or done < times:
-                if done:
+            while times is None or runs < times:
+                if runs:
                     time.sleep(seconds)
                 if not self._display.fresh:
                     self.move(cut_of(self._pipeline))
-                seen = "at the log's head" if self._display.fresh else f"as of {moment_text(self.cut)}"
-                self._output.line(f"{datetime.now(UTC):%H:%M:%S} UTC, {seen}")
+                state = "at the log's head" if self._display.fresh else f"as of {moment_text(self.cut)}"
+                self._output.line(f"{datetime.now(UTC):%H:%M:%S} UTC, {state}")
                 self._statement(self._last, paged=False)
-                done += 1
+                runs += 1
         except (KeyboardInterrupt, CancelledError):
             if not self._person:
                 raise

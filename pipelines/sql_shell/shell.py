@@ -206,11 +206,11 @@ class Shell:
 
 def is_complete(text: str) -> bool:
     """Check whether Enter runs the typed text, rather than beginning another line."""
-    found = split(text)
-    return found.complete or plain_word(text) is not None
+    statements = split(text)
+    return statements.complete or plain_word(text) is not None
 
 
 def _told(error: SmeltError) -> str:
     """Return a statement's error as text, without the fact that SQL caused the error."""
-    where = f"{error.where}: " if error.where and error.where != "SQL" else ""
-    return where + error.message + (f"\nremedy: {error.remedy}" if error.remedy else "")
+    place = f"{error.where}: " if error.where and error.where != "SQL" else ""
+    return place + error.message + (f"\nremedy: {error.remedy}" if error.remedy else "")

@@ -94,8 +94,8 @@ class _Scan:
             token = _TOKEN.match(self._text, at)
             assert token is not None  # noqa: S101 - the last alternative takes any character
             at = self._bracketed(token.start()) if token["bracket"] else self._take(token)
-        rest = None if self._begin is None else self._statement(self._begin, len(self._text))
-        return Split(tuple(self._found), rest, self._unclosed)
+        unfinished = None if self._begin is None else self._statement(self._begin, len(self._text))
+        return Split(tuple(self._found), unfinished, self._unclosed)
 
     def _meta(self, at: int) -> int:
         end = self._text.find("\n", at)

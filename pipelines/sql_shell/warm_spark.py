@@ -124,8 +124,8 @@ class WarmSpark:
             Lost: Spark did not start, or its JVM has ended.
             KeyboardInterrupt: repeated Ctrl-C; the work is abandoned.
         """
-        found: list[Result] = []
-        task = self._task = _Task(self, lambda spark: found.append(work(spark)))
+        results: list[Result] = []
+        task = self._task = _Task(self, lambda spark: results.append(work(spark)))
         presses = 0
         while not task.done.is_set():
             try:
@@ -139,7 +139,7 @@ class WarmSpark:
             raise CancelledError
         if task.error is not None:
             self._raise(task.error)
-        return found[0]
+        return results[0]
 
     def stop(self) -> None:
         """Stop the session; wait for a session still starting, which holds files to remove."""
@@ -185,9 +185,9 @@ class WarmSpark:
     def _raise(self, error: BaseException) -> None:
         if isinstance(error, Lost):
             raise error
-        told = death(error, self._pipeline.spark, self._log) if isinstance(error, Exception) else None
-        if told is not None:
-            raise Lost from told
+        server_death = death(error, self._pipeline.spark, self._log) if isinstance(error, Exception) else None
+        if server_death is not None:
+            raise Lost from server_death
         raise error
 
 
