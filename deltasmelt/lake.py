@@ -183,11 +183,11 @@ class OpenLake:
         """
         documents_named(self.pipeline, document)
         self._require_lake()
-        given = key if isinstance(key, Sequence) and not isinstance(key, str) else [key]
+        values = key if isinstance(key, Sequence) and not isinstance(key, str) else [key]
         with self._held.working() as spark:
-            text = preview_document(spark, self.pipeline, document, list(map(str, given)), fresh=fresh)
-        found: dict[str, Any] = json.loads(text, parse_float=Decimal)
-        return found
+            text = preview_document(spark, self.pipeline, document, list(map(str, values)), fresh=fresh)
+        built: dict[str, Any] = json.loads(text, parse_float=Decimal)
+        return built
 
     def verify(
         self,

@@ -157,8 +157,8 @@ def run(
 
     It runs until it is stopped (Ctrl-C or SIGTERM). The next start resumes exactly where the lake ends.
     """
-    asked = _Asked(until_caught_up, http, http_token_file, metrics_port, log_format)
-    _run(file, ("bronze", "silver", "gold"), "run", asked)
+    options = _Asked(until_caught_up, http, http_token_file, metrics_port, log_format)
+    _run(file, ("bronze", "silver", "gold"), "run", options)
 
 
 @app.command()
@@ -172,8 +172,8 @@ def bronze(
     log_format: arguments.LogLines = LogFormat.TEXT,
 ) -> None:
     """Run bronze alone: read the server's WAL; needs no Spark."""
-    asked = _Asked(until_caught_up, http, http_token_file, metrics_port, log_format)
-    _run(file, ("bronze",), "bronze", asked)
+    options = _Asked(until_caught_up, http, http_token_file, metrics_port, log_format)
+    _run(file, ("bronze",), "bronze", options)
 
 
 @app.command()
@@ -187,8 +187,8 @@ def silver(
     log_format: arguments.LogLines = LogFormat.TEXT,
 ) -> None:
     """Run silver alone: merge bronze's changes into tables."""
-    asked = _Asked(until_caught_up, http, http_token_file, metrics_port, log_format)
-    _run(file, ("silver",), "silver", asked)
+    options = _Asked(until_caught_up, http, http_token_file, metrics_port, log_format)
+    _run(file, ("silver",), "silver", options)
 
 
 @app.command()
@@ -202,8 +202,8 @@ def gold(
     log_format: arguments.LogLines = LogFormat.TEXT,
 ) -> None:
     """Run gold alone: build documents from silver's tables."""
-    asked = _Asked(until_caught_up, http, http_token_file, metrics_port, log_format)
-    _run(file, ("gold",), "gold", asked)
+    options = _Asked(until_caught_up, http, http_token_file, metrics_port, log_format)
+    _run(file, ("gold",), "gold", options)
 
 
 @app.command()
@@ -393,8 +393,8 @@ def explain_error(code: arguments.ErrorCode = None) -> None:
 
     if code is None:
         list_errors(Output())
-    elif (said := show_error(code, Output())) is not None:
-        raise typer.BadParameter(said)
+    elif (message := show_error(code, Output())) is not None:
+        raise typer.BadParameter(message)
 
 
 for _registered in app.registered_commands:
@@ -406,12 +406,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     Returns normally on success: a job runner that calls this function takes any SystemExit for a failure.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in given or bool(os.environ.get("SMELT_DEBUG"))
+    command_line = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in command_line or bool(os.environ.get("SMELT_DEBUG"))
     logging.getLogger().addHandler(logging.NullHandler())  # until there is a log file, print nothing
     code = 0
     try:
-        words = [word for word in given if word != "--debug"]
+        words = [word for word in command_line if word != "--debug"]
         if words[:1] == ["sql"]:  # a blank before a comment makes it no option
             words = [f" {word}" if _SQL_COMMENT.match(word) else word for word in words]
         result = app(words, prog_name="smelt", standalone_mode=False)
@@ -441,7 +441,7 @@ def _init_databricks(
     for option, value in others.items():
         if value:
             raise typer.BadParameter("--databricks reads a pipeline file, and no database", param_hint=option)
-    chosen = next((each for each in CLOUDS if each == cloud), None)
+    chosen = next((name for name in CLOUDS if name == cloud), None)
     run_init_databricks(Output(), file=file, out=out, cloud=chosen, catalog=catalog)
 
 
@@ -458,7 +458,7 @@ def _run(file: Path, layers: Sequence[Layer], command: str, asked: _Asked) -> No
 
     if asked.log_format is LogFormat.JSON:
         output.write_json()
-    shown = _shown(asked)
+    views = _shown(asked)
     with reader_at_hand(wanted="bronze" in layers) as reader:  # it loads while we do
         from deltasmelt.pipelines.commands.run import run_layers
 
@@ -469,7 +469,7 @@ def _run(file: Path, layers: Sequence[Layer], command: str, asked: _Asked) -> No
             until_caught_up=asked.until_caught_up,
             command=f"smelt {command}",
             at_hand=reader,
-            shown=shown,
+            shown=views,
         )
 
 

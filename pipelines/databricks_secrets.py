@@ -69,14 +69,14 @@ def _utilities() -> Any:
     refused = []
     for way in _WAYS:
         try:
-            found = way()
+            utilities = way()
         except ImportError:
             continue
         except Exception as error:  # noqa: BLE001 - of an SDK that knows no workspace, of a Spark that does not start
             refused.append(_reason(error))
             continue
-        if found is not None:
-            return found
+        if utilities is not None:
+            return utilities
     raise LookupError("; ".join(["this is not Databricks: it has no dbutils", *refused]))
 
 
@@ -102,5 +102,5 @@ _WAYS: Final[tuple[Callable[[], Any], ...]] = (_of_the_sdk, _of_a_notebook, _of_
 def _reason(error: Exception) -> str:
     """Return the first line of a refusal, without a JVM's trace."""
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    shown = first if len(first) <= _SHOWN else f"{first[:_SHOWN]}…"
-    return f"{type(error).__name__}: {shown}" if first else type(error).__name__
+    text = first if len(first) <= _SHOWN else f"{first[:_SHOWN]}…"
+    return f"{type(error).__name__}: {text}" if first else type(error).__name__

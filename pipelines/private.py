@@ -24,11 +24,11 @@ from deltasmelt.bronze.errors import ConfigurationError
 
 def why_unwritable(folder: Path) -> str | None:
     """Return the obstacle to this account's writing to a folder; None without a known obstacle."""
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    if not there.is_dir():
-        return "it is a file, not a folder" if there == folder else f"{there} is a file, not a folder"
-    if not os.access(there, os.W_OK | os.X_OK):
-        return f"this account may not write in {there}"
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if not existing.is_dir():
+        return "it is a file, not a folder" if existing == folder else f"{existing} is a file, not a folder"
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return f"this account may not write in {existing}"
     return None
 
 
@@ -38,10 +38,10 @@ def require_report(report: Path) -> None:
     Raises:
         ConfigurationError: ``report-unwritable``: the path is a folder, or this account may not write there.
     """
-    why = "is a folder, not a file" if report.is_dir() else why_unwritable(report.absolute().parent)
-    if why is not None:
+    reason = "is a folder, not a file" if report.is_dir() else why_unwritable(report.absolute().parent)
+    if reason is not None:
         raise ConfigurationError(
-            why,
+            reason,
             code="report-unwritable",
             where=str(report),
             remedy="name another file, e.g. quality.html",
@@ -69,11 +69,11 @@ def own_folder(folder: Path, *, mode: int = 0o700) -> bool:
             folder.chmod(mode)  # whatever the umask
         except FileExistsError:
             pass  # by whom, and who writes it, is looked at now
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError:  # a home that is not there, a file in the way, a disk that cannot be written
         return False
-    others_write = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not others_write
+    others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not others_write
 
 
 def unread_folder(folder: Path) -> None:

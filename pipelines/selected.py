@@ -37,10 +37,10 @@ def selected(
     """
     chosen: dict[_T, None] = {}
     for pattern in patterns:
-        found = matching(pattern)
-        if not found:
+        matches = matching(pattern)
+        if not matches:
             raise nothing(pattern)
-        chosen |= dict.fromkeys(found)
+        chosen |= dict.fromkeys(matches)
     return list(chosen)
 
 
@@ -48,5 +48,5 @@ def there_are(names: Sequence[str]) -> str:
     """Return a text with the candidates, the first few by name."""
     if not names:
         return "there is none"
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"there {'is' if len(names) == 1 else 'are'} {', '.join(names[:_LISTED])}{more}"
+    remainder = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"there {'is' if len(names) == 1 else 'are'} {', '.join(names[:_LISTED])}{remainder}"

@@ -209,7 +209,7 @@ class Pipeline(Section):
         if not WILDCARDS & set(pattern):
             return [path] if path.is_file() else []
         base = Path(path.anchor) if Path(pattern).expanduser().is_absolute() else self.folder
-        return [found for found in base.glob(str(path.relative_to(base))) if found.is_file()]
+        return [file for file in base.glob(str(path.relative_to(base))) if file.is_file()]
 
 
 def load_pipeline(path: Path | str, text: str | None = None) -> Pipeline:
@@ -345,5 +345,5 @@ def _without_query(location: str) -> str:
     """A location without what may hold a secret: a token behind a ?, or who logs in."""
     if Location(location).folder is not None:
         return location
-    shown = re.split("[?#]", location, maxsplit=1)[0]
-    return re.sub(r"(?<=://)[^/@]*:[^/@]*@", "***@", shown)
+    text = re.split("[?#]", location, maxsplit=1)[0]
+    return re.sub(r"(?<=://)[^/@]*:[^/@]*@", "***@", text)
