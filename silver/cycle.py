@@ -173,42 +173,46 @@ class Silver:
         last = self._control.latest_cut("silver")
         relations = commented(self._relations.read(), self._comments.read(bronze))
         end = self._end(position, last, relations, until)
-        known = tuple(one for one in relations if one.from_lsn <= end)
+        announced = tuple(relation for relation in relations if relation.from_lsn <= end)
         earlier, failed = self.long_work.take(end, wait_for_all=not leaves)
         away = self.long_work.tables
         if release is not None:
-            release(one for one in silver_catalog(known, self._settings).values() if one.table not in away)
+            release(
+                table
+                for table in silver_catalog(announced, self._settings).values()
+                if table.table not in away
+            )
         targets = self.long_work.targets
-        attempt = Attempt(bronze, known, last, end, away={*away, *failed}, targets=targets)
+        attempt = Attempt(bronze, announced, last, end, away={*away, *failed}, targets=targets)
         tables, runs = self._carry(attempt, leaves=leaves)
         failed |= attempt.troubled
         if failed:
             away, targets = self.long_work.tables, self.long_work.targets
-            again = replace(attempt, only=failed.keys(), away=away, targets=targets, troubled={})
-            self._forget(again)
-            more_tables, more_runs = self._carry(again, leaves=leaves and bool(tables))
+            retry = replace(attempt, only=failed.keys(), away=away, targets=targets, troubled={})
+            self._forget(retry)
+            more_tables, more_runs = self._carry(retry, leaves=leaves and bool(tables))
             tables, runs = [*tables, *more_tables], [*runs, *more_runs]
-            self._troubles.pause(again.troubled, end)
+            self._troubles.pause(retry.troubled, end)
         runs = [*earlier, *runs]
-        self._troubles.close_healed((one.table for one in tables), relations)
+        self._troubles.close_healed((table.table for table in tables), relations)
         if self._runner.owes_clustering:
             self._runner.cluster_owed(self._sessions.own(), away=self.long_work.tables)
-        names = {one.name for one in tables}
+        names = {table.name for table in tables}
         as_before = last is not None and last.commit_lsn == end and names == set(last.tables)
         if last is not None and names and not last.marks:
             as_before = False  # an earlier version recorded it: see `silver.run.unsigned`
         if as_before and not runs and not self._position.disowned:
             return None
-        for one in tables:
-            self._log.state_marks(one.name)
-        stands = self._own({one: stored for one in tables if (stored := self._log.read(one.name))}, end)
+        for silver_table in tables:
+            self._log.state_marks(silver_table.name)
+        states = self._own({key: stored for key in tables if (stored := self._log.read(key.name))}, end)
         still_writing(self._lake, "silver")
         self._control.record_runs(runs)
         self.runs = runs
-        self.long_work.recorded(one.table for one in tables)
+        self.long_work.recorded(table.table for table in tables)
         if not names and self.long_work.tables:
             return None  # a cut of nothing would help nobody
-        ahead = any(stored.mark is not None and stored.mark > end for stored in stands.values())
+        ahead = any(stored.mark is not None and stored.mark > end for stored in states.values())
         if ahead and self._lake.place.needs_session:
             return None  # another process carries them on, and its cut names them
         commit_ts = position.commit_ts if end == position.frontier else None
@@ -216,10 +220,10 @@ class Silver:
             "silver",
             end,
             commit_ts,
-            {name: one.version for name, one in stands.items()},
+            {name: state.version for name, state in states.items()},
             datetime.now(UTC),
-            {name: one.mark for name, one in stands.items() if one.mark is not None},
-            {name: one.table_id for name, one in stands.items() if one.table_id is not None},
+            {name: state.mark for name, state in states.items() if state.mark is not None},
+            {name: state.table_id for name, state in states.items() if state.table_id is not None},
         )
         self._control.record_cut(cut)
         self._position.disowned = False
@@ -234,7 +238,11 @@ class Silver:
             except TableError as error:
                 self._troubles.stop(error, end)
                 stopped.add(table.table)
-        return {one.name: stored for one, stored in stands.items() if one.table not in stopped}
+        return {
+            state_table.name: stored
+            for state_table, stored in stands.items()
+            if state_table.table not in stopped
+        }
 
     def close(self) -> None:
         """Wait for what runs, end the threads and forget what is kept."""
@@ -290,25 +298,25 @@ class Silver:
             TransientError: a temporary failure.
         """
         entries = self._worklist.entries(attempt)
-        works = [one.work for one in entries if one.work is not None]
+        works = [entry.work for entry in entries if entry.work is not None]
         # Without other tables a cut would name none: then the cycle waits for long work.
-        long = {one.table.table for one in works if self.long_work.suits(one)}
-        others = attempt.only is not None or any(one.table.table not in long for one in entries)
-        runs = self._run_all(works, attempt, leaves=leaves and others)
+        long = {work.table.table for work in works if self.long_work.suits(work)}
+        has_short = attempt.only is not None or any(entry.table.table not in long for entry in entries)
+        runs = self._run_all(works, attempt, leaves=leaves and has_short)
         stand = [
-            one.table
-            for one in entries
-            if one.table.table not in attempt.troubled
-            and one.table.table not in self.long_work.tables
-            and not self._troubles.is_stopped(one.table.table)
+            entry.table
+            for entry in entries
+            if entry.table.table not in attempt.troubled
+            and entry.table.table not in self.long_work.tables
+            and not self._troubles.is_stopped(entry.table.table)
         ]
         return stand, runs
 
     def _forget(self, again: Attempt) -> None:
         """Have the tables of a second attempt opened anew: somebody may have removed or restored them."""
         catalog = silver_catalog(again.relations, self._settings)
-        tables = [one for one in catalog.values() if one.table in (again.only or ())]
-        self._log.forget(one.name for one in [*tables, *histories(tables, self._settings)])
+        tables = [table for table in catalog.values() if table.table in (again.only or ())]
+        self._log.forget(table.name for table in [*tables, *histories(tables, self._settings)])
 
     def _run_all(self, busy: Sequence[Work], attempt: Attempt, *, leaves: bool = False) -> list[Run]:
         """Run all tables side by side; what ends one of them ends it alone (`silver.run.failed_tables`).
@@ -327,21 +335,21 @@ class Silver:
                 long.append((work, self.long_work.submit(self._run_long, work)))
             else:
                 short.append((work, self._pool.submit(self._run, work)))
-        taken = [*short, *long]
+        begun_works = [*short, *long]
         try:
             wait(future for _, future in short)
             if long:
                 self.long_work.leave(long, attempt.end, again=attempt.only is not None)
-                left = self.long_work.tables
-                taken = [*short, *(one for one in long if one[0].table.table not in left)]
-            for work, future in taken:
+                long_tables = self.long_work.tables
+                begun_works = [*short, *(pair for pair in long if pair[0].table.table not in long_tables)]
+            for work, future in begun_works:
                 try:
                     with self._troubles.isolated(work.table.table, attempt.end, attempt.troubled):
                         runs.append(future.result())
                 except TransientError as error:
                     transient.append(error)
         finally:
-            wait(future for _, future in taken)
+            wait(future for _, future in begun_works)
         if transient:
             raise transient[0]
         return runs
@@ -365,16 +373,20 @@ class Silver:
             try:
                 version = self._runner.run(self._sessions.own(), step, changes=activity.changes)
             except Exception as error:
-                found = table_error(work.table.table, str(error))
-                found = error if isinstance(error, TableError) else found
-                if found is None and step.optional and self._troubles.may_do_without(work.table.table, error):
-                    found = failure(work.table.table, error)
-                if not step.optional or found is None:
+                failed = table_error(work.table.table, str(error))
+                failed = error if isinstance(error, TableError) else failed
+                if (
+                    failed is None
+                    and step.optional
+                    and self._troubles.may_do_without(work.table.table, error)
+                ):
+                    failed = failure(work.table.table, error)
+                if not step.optional or failed is None:
                     raise
                 if smaller := halves(step):
                     ahead += reversed(smaller)
                 else:
-                    left_out.append(found.message)  # the snapshot that follows is its remedy
+                    left_out.append(failed.message)  # the snapshot that follows is its remedy
                 continue
             if step.mode == "load":
                 run.mode = "snapshot" if step.window.snapshot is not None else "full"

@@ -115,13 +115,15 @@ def rebuild(
         activity = activity_of(rows[0].asDict()) if rows else None
         if activity is None or activity.snapshot != snapshot:
             raise _incomplete(table)  # the snapshot is of a former table of this name
-        versions = tuple(one for one in relations if one.relation_id == relation_id and one.from_lsn <= end)
+        versions = tuple(
+            shape for shape in relations if shape.relation_id == relation_id and shape.from_lsn <= end
+        )
         remove_workspaces(lake, SCRATCH, _PURPOSE)
         with workspace(lake, SCRATCH, _PURPOSE) as scratch:
-            kept = table.versioned and _keep(
+            keeps_rows = table.versioned and _keep(
                 session, lake, scratch, table, versions=versions, snapshot=snapshot, own=own
             )
-            work = Work(table, versions, changes, activity, start, end, settings, fresh=not kept)
+            work = Work(table, versions, changes, activity, start, end, settings, fresh=not keeps_rows)
             steps = plan_versions(work) if table.versioned else plan(work)
             runner = StepRunner(scratch, settings, SilverLog(scratch))
             for step in steps:
@@ -150,16 +152,16 @@ def _before_others(
     whose mark is before the snapshot lacks the rows that ended between the two. The rows are then copied from
     the newest version, as others left them, and the log says so.
     """
-    found = log.foreign(table.name, newest.version, own, table=table)
-    if found is None:
+    commit = log.foreign(table.name, newest.version, own, table=table)
+    if commit is None:
         return None
     try:
-        before = log.read_at(table.name, found.version - 1)
+        before = log.read_at(table.name, commit.version - 1)
     except DeltaError as error:
-        _warn_kept(table, f"the version before {found} is gone: {cause(error)}")
+        _warn_kept(table, f"the version before {commit} is gone: {cause(error)}")
         return None
     if before is None or before.mark is None or before.mark < snapshot:
-        _warn_kept(table, f"a snapshot is newer than the version before {found}")
+        _warn_kept(table, f"a snapshot is newer than the version before {commit}")
         return None
     return before
 
@@ -216,12 +218,12 @@ def _copied(
 ) -> bool:
     """As `_keep`, from one version of the table."""
     source = f"{lake.sql('silver', table.name)} VERSION AS OF {stored.version}"
-    where = _ended(table, snapshot)
-    any_ended = bool(session.sql(f"SELECT 1 FROM {source} WHERE {where} LIMIT 1").collect())
-    if why := obstacle(table, stored.fields, versions, snapshot, ended=any_ended):
+    condition = _ended(table, snapshot)
+    any_ended = bool(session.sql(f"SELECT 1 FROM {source} WHERE {condition} LIMIT 1").collect())
+    if reason := obstacle(table, stored.fields, versions, snapshot, ended=any_ended):
         raise TableError(
             table.table,
-            f"silver.{table.name} {why}",
+            f"silver.{table.name} {reason}",
             code="rebuild-incomplete",
             remedy=resnapshot_remedy(table.table, "if its current rows are wrong"),
         )
@@ -235,7 +237,9 @@ def _copied(
     names = [*(column.name for column in table.columns), *table.own_columns]
     values = [_as_of(name, snapshot) if table.history else quote(name) for name in names]
     listed = ", ".join(quote(name) for name in names)
-    session.sql(f"INSERT INTO {target} ({listed})\nSELECT {', '.join(values)}\nFROM {source}\nWHERE {where}")
+    session.sql(
+        f"INSERT INTO {target} ({listed})\nSELECT {', '.join(values)}\nFROM {source}\nWHERE {condition}"
+    )
     return True
 
 
@@ -294,8 +298,8 @@ def _replace(
     values = {}
     for field in stored.fields:
         source = by_attnum.get(field.attnum) if field.attnum is not None else field.name
-        known = source is not None and (field.attnum is not None or source in by_name)
-        values[field.name] = quote(str(source)) if known else f"CAST(NULL AS {field.ddl})"
+        exists = source is not None and (field.attnum is not None or source in by_name)
+        values[field.name] = quote(str(source)) if exists else f"CAST(NULL AS {field.ddl})"
     still_writing(lake, "silver")
     derived, mark = scratch.sql("silver", table.name), Mark(SILVER_APP, end, stored.mark)
     if lake.place.needs_session:
