@@ -97,8 +97,8 @@ class StatedKeys:
         distinct = {table.name for table in _distinct(tables)}
         for table in tables:
             name = table.name.lower()
-            stated = self.stated.get(name, ())
-            if stated and (table.name not in distinct or stated != _lower(held_key(table))):
+            recorded_key = self.stated.get(name, ())
+            if recorded_key and (table.name not in distinct or recorded_key != _lower(held_key(table))):
                 sql += self._put(name, ())
                 self.tried.discard(name)
         return sql
@@ -125,9 +125,9 @@ class StatedKeys:
 
     def _put(self, name: str, wanted: tuple[str, ...]) -> list[str]:
         address = ".".join(map(quote, (self.catalog, "silver", name)))
-        stated = self.stated.get(name, ())
+        recorded_key = self.stated.get(name, ())
         self.stated[name] = _lower(wanted)
-        return statements(address, name, stated=stated, wanted=wanted)
+        return statements(address, name, stated=recorded_key, wanted=wanted)
 
 
 class CatalogKeys:
@@ -194,15 +194,15 @@ def read_keys(catalog: str, keys: Iterable[Sequence[str]], columns: Iterable[Seq
         keys: table, constraint and column, in the order of the constraint's columns.
         columns: table and column of the NOT NULL columns.
     """
-    stated: dict[str, tuple[str, ...]] = {}
+    key_columns: dict[str, tuple[str, ...]] = {}
     for table, constraint, column in keys:
         if constraint.lower() == constraint_of(table).lower():
             name = table.lower()
-            stated[name] = (*stated.get(name, ()), column.lower())
+            key_columns[name] = (*key_columns.get(name, ()), column.lower())
     not_null: dict[str, set[str]] = defaultdict(set)
     for table, column in columns:
         not_null[table.lower()].add(column.lower())
-    return StatedKeys(catalog, stated, not_null)
+    return StatedKeys(catalog, key_columns, not_null)
 
 
 def _lower(names: Iterable[str]) -> tuple[str, ...]:
@@ -211,9 +211,9 @@ def _lower(names: Iterable[str]) -> tuple[str, ...]:
 
 def _distinct(tables: Iterable[SilverTable]) -> list[SilverTable]:
     """Return the tables with distinct names in lower case."""
-    found = list(tables)
-    names = Counter(table.name.lower() for table in found)
-    return [table for table in found if names[table.name.lower()] == 1]
+    listed = list(tables)
+    names = Counter(table.name.lower() for table in listed)
+    return [table for table in listed if names[table.name.lower()] == 1]
 
 
 def _short(error: Exception) -> str:

@@ -63,8 +63,8 @@ class CatalogNames:
             except ConfigurationError as error:
                 _LOGGER.warning("%s", error)
             except SPARK_ERRORS as error:
-                why = " ".join(str(error).split())[:_LINES]
-                _LOGGER.warning("%s.%s gets no name in %s: %s", cut.layer, name, self._catalog, why)
+                reason = " ".join(str(error).split())[:_LINES]
+                _LOGGER.warning("%s.%s gets no name in %s: %s", cut.layer, name, self._catalog, reason)
 
     def address(self, layer: Layer, name: str) -> str:
         """Return the table's name as quoted Spark SQL."""
@@ -79,10 +79,10 @@ class CatalogNames:
         address, uri = self.address(layer, name), self._lake.uri(layer, name)
         self._spark.sql(f"CREATE TABLE IF NOT EXISTS {address} USING DELTA LOCATION {literal(uri)}")
         row = self._spark.sql(f"DESCRIBE DETAIL {address}").select("location").first()
-        there = None if row is None else str(row[0])
-        if there is None or _place(there) != _place(uri):
+        existing = None if row is None else str(row[0])
+        if existing is None or _place(existing) != _place(uri):
             raise ConfigurationError(
-                f"{self._catalog}.{layer}.{name} is another table, at {there}",
+                f"{self._catalog}.{layer}.{name} is another table, at {existing}",
                 code="catalog-name-taken",
                 where=uri,
                 remedy=f"drop or rename that table, or choose another lake.catalog for {uri}",

@@ -52,11 +52,11 @@ def join_columns(documents: Iterable[Document]) -> dict[TableName, tuple[str, ..
     Args:
         documents: documents in their order; the number of joins by a column does not matter.
     """
-    found: defaultdict[TableName, dict[str, None]] = defaultdict(dict)
+    joined: defaultdict[TableName, dict[str, None]] = defaultdict(dict)
     for document in documents:
         for table, columns in _joins(document.definition.fields):
-            found[table].update(dict.fromkeys(columns))
-    return {table: tuple(columns)[:_MOST] for table, columns in found.items()}
+            joined[table].update(dict.fromkeys(columns))
+    return {table: tuple(columns)[:_MOST] for table, columns in joined.items()}
 
 
 def _joins(entries: Iterable[str | dict[str, Any]]) -> Iterator[tuple[TableName, tuple[str, ...]]]:
@@ -121,25 +121,27 @@ def cluster_as_wanted(spark: SparkSession, address: str, table: SilverTable, sto
     """
     from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - `smelt` without Spark reads this module
 
-    wanted = clustering_columns(table)
-    there = {field.name for field in stored.schema().fields}
-    if table.problem is not None or not wanted or not set(wanted) <= there:
+    columns = clustering_columns(table)
+    stored_columns = {field.name for field in stored.schema().fields}
+    if table.problem is not None or not columns or not set(columns) <= stored_columns:
         return False
-    stated = stored.metadata().configuration
+    properties = stored.metadata().configuration
     row = spark.sql(f"DESCRIBE DETAIL {address}").select("clusteringColumns").first()
-    held = [] if row is None or row[0] is None else [str(name) for name in row[0]]
-    same = zip(held, wanted, strict=False)
+    present = [] if row is None or row[0] is None else [str(name) for name in row[0]]
+    pairs = zip(present, columns, strict=False)
     # Delta quotes a name that needs it.
-    if len(held) == len(wanted) and all(one in {name, quote(name)} for one, name in same):
-        return OWED in stated
-    # Columns that silver keeps may come before; and of which there are statistics may have been said before.
-    wide = is_wide(table, wanted) or STATISTICS in stated or len(there) > INDEXED_COLUMNS
+    if len(present) == len(columns) and all(
+        stored_name in {name, quote(name)} for stored_name, name in pairs
+    ):
+        return OWED in properties
+    # Columns kept by silver may precede; an earlier run may have named the columns with statistics.
+    wide = is_wide(table, columns) or STATISTICS in properties or len(stored_columns) > INDEXED_COLUMNS
     spark.sql(f"ALTER TABLE {address} SET TBLPROPERTIES ({literal(OWED)} = 'true')")
     try:
-        for action in cluster_actions(table, wanted, wide=wide):
+        for action in cluster_actions(table, columns, wide=wide):
             spark.sql(f"ALTER TABLE {address} {action}")
     except SPARK_ERRORS:
-        _LOGGER.warning("%s could not be clustered by %s", address, ", ".join(wanted), exc_info=True)
+        _LOGGER.warning("%s could not be clustered by %s", address, ", ".join(columns), exc_info=True)
         written_again(spark, address)
         return False
     return True

@@ -66,18 +66,18 @@ def lake_lock(lake: Lake, stages: Sequence[str], *, command: str) -> Iterator[No
         DefiniteError: another process holds a lock.
         TransientError: the lake's store cannot be reached, or refuses.
     """
-    with ExitStack() as held:
+    with ExitStack() as stack:
         folder = locks_folder(lake)
         if folder is None:
             with lake_failures(lake.root, "the leases of the lake"):
                 watch(lake.root, [*stages, *map(writing_of, stages)])
             for stage in stages:
-                held.enter_context(leased(lake.root, stage, command=command, wait=False, say=_wait_told))
+                stack.enter_context(leased(lake.root, stage, command=command, wait=False, say=_wait_told))
         else:
             unread_folder(folder.parent)
             folder.mkdir(exist_ok=True)
             for stage in stages:
-                held.enter_context(_locked(folder / stage, str(lake.path), command))
+                stack.enter_context(_locked(folder / stage, str(lake.path), command))
         yield
 
 
@@ -137,7 +137,7 @@ def writing(lake: Lake, layer: str) -> Iterator[None]:
 
 def _holder(path: Path) -> str:
     try:
-        said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return "`{command}`, process {pid} on {host}, since {since}".format(**said)
-    except (ValueError, KeyError):  # it got the lock a moment ago and has not written yet
+        lock: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return "`{command}`, process {pid} on {host}, since {since}".format(**lock)
+    except (ValueError, KeyError):  # the holder has just taken the lock and has yet to write
         return "by a process that has just started"

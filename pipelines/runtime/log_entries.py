@@ -64,12 +64,12 @@ def positions(lake: Lake, control: ControlTables) -> set[Lsn]:
 
     These are the newest gold cut with the document, and its table's mark.
     """
-    found = set[Lsn]()
+    lsns = set[Lsn]()
     for name in control.names("gold"):
         named, table = control.last_named("gold", name), delta.open_table(delta.location(lake, "gold", name))
         mark = None if table is None else transaction_version(table, GOLD_APP)
-        found |= ({named.commit_lsn} if named else set()) | ({Lsn(mark)} if mark is not None else set())
-    return found
+        lsns |= ({named.commit_lsn} if named else set()) | ({Lsn(mark)} if mark is not None else set())
+    return lsns
 
 
 def hours_to_state(needed: float, stated: int | None) -> int:
@@ -92,20 +92,20 @@ def state_retention(spark: SparkSession, table: DeltaTable, address: str, second
         address: the table as SQL names it.
         seconds: retention needed by a VACUUM now.
     """
-    known = table.metadata().configuration
-    stated = _HOURS.fullmatch(known.get(_KEPT, ""))
-    before = None if stated is None else int(stated[1])
+    current = table.metadata().configuration
+    retention = _HOURS.fullmatch(current.get(_KEPT, ""))
+    before = None if retention is None else int(retention[1])
     hours = hours_to_state(seconds, before)
     named = place_of(table.table_uri).needs_session
-    wanted = {
+    target = {
         _KEPT: f"interval {hours} hours",
         _LOG_KEPT: f"interval {hours + (_LOG_AHEAD if named else 0)} hours",
-        # What else would remove old entries of a catalog's log?
+        # Nothing else removes old entries of a catalog's log.
         _CLEANUP: "true" if named else "false",
     }
-    if hours == before and all(known.get(name) == value for name, value in wanted.items()):
+    if hours == before and all(current.get(name) == value for name, value in target.items()):
         return
-    properties = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in wanted.items())
+    properties = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in target.items())
     spark.sql(f"ALTER TABLE {address} SET TBLPROPERTIES ({properties})")
 
 
@@ -119,8 +119,8 @@ _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
 def committed_at(table: DeltaTable, version: int) -> float | None:
     """Return the commit time of a version, in seconds since 1970; None without its log entry."""
     if place_of(table.table_uri).needs_session:
-        told = table.history(table.version() - version + 1)
-        times = [one["timestamp"] for one in told if one["version"] == version]
+        commits = table.history(table.version() - version + 1)
+        times = [commit["timestamp"] for commit in commits if commit["version"] == version]
         return times[0] / 1000 if times else None
     system, path = file_system(table.table_uri), f"_delta_log/{version:020}.json"
     if system.get_file_info(path).type == FileType.NotFound:
@@ -150,8 +150,8 @@ def cut_log(table: DeltaTable, oldest: int) -> int:
 
 def data_files(table: DeltaTable) -> int:
     """Return the files in the table's folder, without its log and checksums."""
-    found = file_system(table.table_uri).get_file_info(FileSelector("", recursive=True))
+    entries = file_system(table.table_uri).get_file_info(FileSelector("", recursive=True))
     return sum(
         info.is_file and not info.path.startswith("_delta_log") and not info.base_name.startswith(".")
-        for info in found
+        for info in entries
     )

@@ -97,8 +97,8 @@ def record(control: ControlTables, name: str, error: Exception) -> None:
         name: name of the table with its layer.
         error: the error of the maintenance.
     """
-    said = error.message if isinstance(error, SmeltError) else cause(error)
-    message = without_secrets(f"maintenance failed: {said}")
+    reason = error.message if isinstance(error, SmeltError) else cause(error)
+    message = without_secrets(f"maintenance failed: {reason}")
     control.restate_error(
         OpenError(
             "table",
@@ -124,10 +124,10 @@ def close_others(control: ControlTables, layers: Collection[str], names: Collect
         layers: layers of the tables.
         names: names of the maintained tables, with their layers.
     """
-    for known in control.open_errors():
-        layer = known.name.partition(".")[0]
-        if known.code == MAINTENANCE_FAILED and layer in layers and known.name not in names:
-            close(control, known.name)
+    for error in control.open_errors():
+        layer = error.name.partition(".")[0]
+        if error.code == MAINTENANCE_FAILED and layer in layers and error.name not in names:
+            close(control, error.name)
 
 
 _T = TypeVar("_T")
@@ -235,34 +235,34 @@ class Maintenance:
         self._guarded(_CUTS, self.expire, at_once=True)
         for layer, name in self._guarded(_CUTS, self._tables, at_once=True) or ():
             work = partial(self._maintain, layer, name, optimize=True, purge=True, remove=True, renew=True)
-            done = self._guarded(f"{layer}.{name}", work, at_once=True)
-            if done is not None:
-                yield done
+            result = self._guarded(f"{layer}.{name}", work, at_once=True)
+            if result is not None:
+                yield result
 
     def when_it_pays(self) -> Iterator[MaintenanceResult]:
         """Maintain between two cycles: tables with many small files or deleted rows; sometimes expired files.
 
         Ends after `_TURN`; the next call continues with the remaining tables of the round. Raises nothing.
         """
-        begun = time.monotonic()
-        if not self._waiting and begun >= self._next_round:
-            self._next_round = begun + _LOOK_EVERY
-            if begun >= self._next_expiry and self._guarded(_CUTS, self.expire) is not None:
-                self._next_expiry = begun + _EVERY
+        start = time.monotonic()
+        if not self._waiting and start >= self._next_round:
+            self._next_round = start + _LOOK_EVERY
+            if start >= self._next_expiry and self._guarded(_CUTS, self.expire) is not None:
+                self._next_expiry = start + _EVERY
             self._waiting = self._guarded(_TABLES, self._tables) or []
-        while self._waiting and time.monotonic() - begun < _TURN:
+        while self._waiting and time.monotonic() - start < _TURN:
             layer, name = self._waiting.pop(0)
-            done = self._guarded(f"{layer}.{name}", partial(self._look_after, layer, name))
-            if done is not None and done.done:
-                yield done
+            result = self._guarded(f"{layer}.{name}", partial(self._look_after, layer, name))
+            if result is not None and result.done:
+                yield result
 
     def _guarded(self, name: str, work: Callable[[], _T], *, at_once: bool = False) -> _T | None:
         """Run a part of the work; return None during a pause, or after a logged and recorded failure."""
         if self._pauses.rests(name) and not at_once:
             return None
         try:
-            done = work()
-            if name in self._pauses or done is not None:
+            result = work()
+            if name in self._pauses or result is not None:
                 close(self._control, name)
         except Exception as error:
             self._handles.pop(name, None)
@@ -274,7 +274,7 @@ class Maintenance:
             return None
         self._pauses.passed(name)
         self.failed.pop(name, None)
-        return done
+        return result
 
     def _record(self, name: str, error: Exception) -> None:
         """Record a failure; without any answer of Spark, as after its stop, no table gets the failure."""
@@ -292,13 +292,13 @@ class Maintenance:
 
     def _tables(self) -> list[tuple[Layer, str]]:
         """Return the tables in any cut; a table left out or dropped is missing from the newest cut."""
-        found = [(layer, name) for layer in self._layers for name in self._control.names(layer)]
+        tables = [(layer, name) for layer in self._layers for name in self._control.names(layer)]
         if self._lake.place.needs_session and "silver" in self._layers:
-            found += others_of(self._spark, self._lake, self._passed_over)
-        named = {f"{layer}.{name}" for layer, name in found}
-        others = OTHERS if self._lake.place.needs_session else ()
-        close_others(self._control, (*self._layers, *others), named | {_CUTS, _TABLES})
-        return found
+            tables += others_of(self._spark, self._lake, self._passed_over)
+        named = {f"{layer}.{name}" for layer, name in tables}
+        foreign_layers = OTHERS if self._lake.place.needs_session else ()
+        close_others(self._control, (*self._layers, *foreign_layers), named | {_CUTS, _TABLES})
+        return tables
 
     def _look_after(self, layer: Layer, name: str) -> MaintenanceResult | None:
         last = self._last.setdefault((layer, name), _Last())
@@ -309,19 +309,19 @@ class Maintenance:
         if remove and layer in OTHERS and is_young(table):
             last.removed_at, remove = now, False
         files = files_of(self._spark, table, self._lake.sql(layer, name))
-        done = None
+        result = None
         if remove or files.many_small or files.many_deleted_rows:
-            done = self._maintain(
+            result = self._maintain(
                 layer, name, optimize=files.many_small, purge=files.many_deleted_rows, remove=remove
             )
         last.version = table.version()
         last.removed_at = now if remove else last.removed_at
-        return done
+        return result
 
     def _maintain(
         self, layer: Layer, name: str, *, optimize: bool, purge: bool, remove: bool, renew: bool = False
     ) -> MaintenanceResult | None:
-        begun = time.monotonic()
+        start = time.monotonic()
         address = self._lake.sql(layer, name)
         with writing(self._lake, layer):
             table = self._open(layer, name)
@@ -373,7 +373,7 @@ class Maintenance:
                 result.done.append("timestamps rewritten")
                 files = files_of(self._spark, table, address)
         result.after = files
-        result.seconds = time.monotonic() - begun
+        result.seconds = time.monotonic() - start
         return result
 
     def _vacuum(self, layer: Layer, table: DeltaTable, address: str, oldest: int, files: Files) -> int:

@@ -23,13 +23,13 @@ def named_tables(
     Raises:
         ConfigurationError: ``table-unknown``: a name or pattern matches no table of the pipeline.
     """
-    known = {table.table: table for table in tables}
+    by_name = {table.table: table for table in tables}
     chosen = selected(
         names,
-        lambda name: [table for table in known if _is_named(table, name)],
-        lambda name: _unknown(name, list(known), skipped),
+        lambda name: [table for table in by_name if _is_named(table, name)],
+        lambda name: _unknown(name, list(by_name), skipped),
     )
-    return [known[table] for table in sorted(chosen)]
+    return [by_name[table] for table in sorted(chosen)]
 
 
 def _is_named(table: TableName, name: str) -> bool:
@@ -44,16 +44,16 @@ def _is_named(table: TableName, name: str) -> bool:
 def _unknown(
     name: str, tables: Sequence[TableName], skipped: Sequence[SkippedRelation]
 ) -> ConfigurationError:
-    reason = next((each.reason for each in skipped if _is_named(each.table, name)), None)
-    known = [str(table) for table in tables]
+    reason = next((relation.reason for relation in skipped if _is_named(relation.table, name)), None)
+    table_names = [str(table) for table in tables]
     bare = [str(table) for table in tables if table.name == name]
-    near = bare or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = bare or difflib.get_close_matches(name, table_names, n=1, cutoff=0.5)
     if reason is not None:
         remedy = f"{reason}; name another table"
     elif near:
         remedy = f"did you mean {near[0]}?"
     else:
-        remedy = f"give schema.table or a pattern; {there_are(known)}"
+        remedy = f"give schema.table or a pattern; {there_are(table_names)}"
     return ConfigurationError(
         f"{name!r} is not a table of this pipeline", code="table-unknown", remedy=remedy
     )

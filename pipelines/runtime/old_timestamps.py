@@ -75,8 +75,11 @@ def renewed(spark: SparkSession, address: str, table: DeltaTable, check: Callabl
         check: called before each commit; raises if this process no longer holds the layer's lock.
     """
     delta.refresh(table)
-    stated = table.metadata().configuration
-    proven, named = TIMESTAMPS in stated and _OWED not in stated, place_of(table.table_uri).needs_session
+    properties = table.metadata().configuration
+    proven, named = (
+        TIMESTAMPS in properties and _OWED not in properties,
+        place_of(table.table_uri).needs_session,
+    )
     if proven and not writes_microseconds(spark):  # files of this server contradict the property
         check()
         _unset(spark, address, TIMESTAMPS)
@@ -84,16 +87,16 @@ def renewed(spark: SparkSession, address: str, table: DeltaTable, check: Callabl
     fields = json.loads(table.schema().to_json())["fields"]
     if '"timestamp"' not in json.dumps(fields) or not writes_microseconds(spark) or (proven and named):
         return False
-    known = int(stated.get(_LOOKED, -1))
-    doubtful = _doubtful(table, known) if proven else None
-    work = _OWED in stated or named or has_old_files(table, doubtful)
+    checked_version = int(properties.get(_LOOKED, -1))
+    doubtful = _doubtful(table, checked_version) if proven else None
+    work = _OWED in properties or named or has_old_files(table, doubtful)
     if work:
-        _write_again(spark, address, _orderable(table, fields), stated.get(_OWED), check)
+        _write_again(spark, address, _orderable(table, fields), properties.get(_OWED), check)
         delta.refresh(table)
         if not named and has_old_files(table):
             _LOGGER.warning("%s still has timestamps as INT96; does another version write to it?", address)
             return True
-    elif doubtful is not None and not _is_worth_stating(table, known, len(doubtful)):
+    elif doubtful is not None and not _is_worth_stating(table, checked_version, len(doubtful)):
         return False
     check()
     proof = {TIMESTAMPS: MICROSECONDS, _LOOKED: str(table.version())}
@@ -113,13 +116,13 @@ def _doubtful(table: DeltaTable, known: int) -> set[str]:
     commits = range(known + 1, table.version() + 1)
     if len(paths) <= _FEW or len(commits) > len(paths):  # the log would cost more than the footers
         return paths
-    found: set[str] = set()
+    added: set[str] = set()
     for version in commits:
         entry = entry_of(table.table_uri, version)
         if entry is None:  # the log was cut since
             return paths
-        found |= added_by_others(entry)
-    return paths & found
+        added |= added_by_others(entry)
+    return paths & added
 
 
 def _is_worth_stating(table: DeltaTable, known: int, footers: int) -> bool:
@@ -174,14 +177,14 @@ def _write_again(
         spark.sql(statement).collect()
 
     detail = spark.sql(f"DESCRIBE DETAIL {address}").select("clusteringColumns", "tableFeatures").collect()[0]
-    wanted = [_plain(name) for name in detail[0] or ()] if owed is None else json.loads(owed)
-    if not wanted and "clustering" not in (detail[1] or ()):
+    columns_due = [_plain(name) for name in detail[0] or ()] if owed is None else json.loads(owed)
+    if not columns_due and "clustering" not in (detail[1] or ()):
         run(f"OPTIMIZE {address} ZORDER BY ({quote(columns[0])})")
         return
-    more = next(name for name in columns if name not in wanted)
-    other = [*wanted, more] if len(wanted) < _MOST else wanted[:-1]
-    run(f"ALTER TABLE {address} SET TBLPROPERTIES ({literal(_OWED)} = {literal(json.dumps(wanted))})")
-    for by in (other, wanted):
+    extra = next(name for name in columns if name not in columns_due)
+    temporary = [*columns_due, extra] if len(columns_due) < _MOST else columns_due[:-1]
+    run(f"ALTER TABLE {address} SET TBLPROPERTIES ({literal(_OWED)} = {literal(json.dumps(columns_due))})")
+    for by in (temporary, columns_due):
         run(f"ALTER TABLE {address} {cluster_by(by) if by else 'CLUSTER BY NONE'}")
         if by:
             run(f"OPTIMIZE {address} FULL")
@@ -191,13 +194,14 @@ def _write_again(
 
 def _orderable(table: DeltaTable, fields: list[dict[str, Any]]) -> list[str]:
     """Return the columns with statistics, which Delta requires of columns that order rows."""
-    names = [one.name for one in fields_of({"fields": fields}) if may_cluster(one.ddl)]
+    names = [column.name for column in fields_of({"fields": fields}) if may_cluster(column.ddl)]
     if place_of(table.table_uri).needs_session:
         return names
     actions = pa.table(table.get_add_actions(flatten=True))
     measured = {name for name in actions.column_names if actions[name].null_count < actions.num_rows}
     stored = {
-        one["name"]: one["metadata"].get("delta.columnMapping.physicalName", one["name"]) for one in fields
+        column["name"]: column["metadata"].get("delta.columnMapping.physicalName", column["name"])
+        for column in fields
     }
     return [name for name in names if f"min.{stored[name]}" in measured]
 

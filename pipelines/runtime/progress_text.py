@@ -67,9 +67,9 @@ def reader_text(event: dict[str, Any]) -> str:
 
 def snapshot_text(view: SnapshotView) -> str:
     """Return the progress of the snapshots in a few words."""
-    left = "" if view.seconds_left is None else f", about {seconds_text(view.seconds_left)} left"
+    remaining = "" if view.seconds_left is None else f", about {seconds_text(view.seconds_left)} left"
     return (
-        f"snapshot: {view.rows:,} rows, {bytes_text(view.bytes)}, {view.fraction:.0%}{left}; "
+        f"snapshot: {view.rows:,} rows, {bytes_text(view.bytes)}, {view.fraction:.0%}{remaining}; "
         f"not complete yet: {', '.join(view.tables)}"
     )
 

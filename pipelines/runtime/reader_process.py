@@ -74,8 +74,10 @@ def main() -> int:
         return 1
     except Exception as error:
         _LOGGER.exception("the reader failed")
-        said = without_secrets(str(error)).strip() or "no message"
-        _send(events, {"event": "error", "kind": "unexpected", "message": f"{type(error).__name__}: {said}"})
+        message = without_secrets(str(error)).strip() or "no message"
+        _send(
+            events, {"event": "error", "kind": "unexpected", "message": f"{type(error).__name__}: {message}"}
+        )
         return 1
     _send(events, {"event": "end", "stopped": stop.is_set()})
     return 0
@@ -85,9 +87,9 @@ def _orders() -> dict[str, Any] | None:
     """Return the parent's orders; None if the parent ended, or has none."""
     line = bytearray()
     while not line.endswith(b"\n"):  # not through sys.stdin, as below; nothing else ever comes that way
-        if not (more := os.read(0, _BLOCK)):
+        if not (block := os.read(0, _BLOCK)):
             return None
-        line += more
+        line += block
     orders: dict[str, Any] = json.loads(line)
     return orders
 

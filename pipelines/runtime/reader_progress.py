@@ -47,14 +47,14 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 
 def write_progress(lake: Lake, counters: dict[str, Any]) -> None:
     """Write the progress of the snapshots, in a store soon; nothing before the lake's first folder."""
-    said = json.dumps({"at": time.time(), "snapshots": counters["snapshots"]})
+    text = json.dumps({"at": time.time(), "snapshots": counters["snapshots"]})
     if lake.in_store:
-        _stored(lake.place, lake.root).write(said.encode())
+        _stored(lake.place, lake.root).write(text.encode())
         return
     path = _path(lake)
     if path is not None and path.parent.is_dir():
         new = path.with_suffix(".new")
-        new.write_text(said, encoding="utf-8")
+        new.write_text(text, encoding="utf-8")
         new.replace(path)
 
 
@@ -64,20 +64,20 @@ def read_progress(lake: Lake) -> SnapshotView | None:
     body = _read(lake)
     if body is None:
         return None
-    said = json.loads(body)
-    if time.time() - said["at"] > fresh:
+    progress = json.loads(body)
+    if time.time() - progress["at"] > fresh:
         return None
-    return snapshot_view(said["snapshots"], said["at"])
+    return snapshot_view(progress["snapshots"], progress["at"])
 
 
 def _read(lake: Lake) -> bytes | None:
     if lake.in_store:
         try:
-            found = objects.read(lake.root, OBJECT)
+            stored = objects.read(lake.root, OBJECT)
         except (OSError, BaseError) as error:
             _LOGGER.warning("how far the reader's snapshots are is not known: %s", words_of(error))
             return None
-        return None if found is None else found.body
+        return None if stored is None else stored.body
     path = _path(lake)
     try:
         return None if path is None else path.read_bytes()

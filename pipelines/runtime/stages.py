@@ -94,9 +94,13 @@ def record_definitions(
         message = f"{error.where}: {error.message}" if error.where else error.message
         remedy = error.remedy or "correct the document file; the next start builds the document"
         control.restate_error(OpenError("document", name, error.code, message, remedy))
-    known = {*defined, *wrong}
+    names = {*defined, *wrong}
     control.close_all(
-        [one for one in control.open_errors() if one.scope == "document" and one.name not in known]
+        [
+            recorded
+            for recorded in control.open_errors()
+            if recorded.scope == "document" and recorded.name not in names
+        ]
     )
 
 
@@ -149,10 +153,12 @@ class Stages:
             if "silver" in layers
             else None
         )
-        wanted = "gold" in layers and documents
-        self._gold = Gold(spark, self._lake, list(documents), self.catalog, self._control) if wanted else None
+        builds_gold = "gold" in layers and documents
+        self._gold = (
+            Gold(spark, self._lake, list(documents), self.catalog, self._control) if builds_gold else None
+        )
         self._wrong = wrong
-        self._defined = [one.name for one in documents] if "gold" in layers else None
+        self._defined = [document.name for document in documents] if "gold" in layers else None
         self._catalog = pipeline.lake.catalog
         self._names: CatalogNames | None = None
         self._keys: CatalogKeys | None = None
@@ -214,8 +220,8 @@ class Stages:
 
     def _maintain(self, stop: threading.Event) -> None:
         if self._maintenance is not None and not stop.is_set():
-            for done in self._maintenance.when_it_pays():
-                _LOGGER.info("%s", maintenance_text(done))
+            for result in self._maintenance.when_it_pays():
+                _LOGGER.info("%s", maintenance_text(result))
 
     def _look(self) -> None:
         """Read the layers' positions, once; wait at the start for a lake without an answer, as later."""
@@ -230,9 +236,11 @@ class Stages:
         """Return a temporary failure as its error; None for another failure, or a Spark without an answer."""
         if isinstance(error, TransientError):
             return error
-        said = None if isinstance(error, SmeltError) else outage(error)
+        outage_text = None if isinstance(error, SmeltError) else outage(error)
         return (
-            unreachable(self._lake, said) if said is not None and answers(self._spark, after=error) else None
+            unreachable(self._lake, outage_text)
+            if outage_text is not None and answers(self._spark, after=error)
+            else None
         )
 
     def cycle(self, *, at_once: bool = True) -> bool:
@@ -248,20 +256,20 @@ class Stages:
             if position is None and self._seen >= 0:
                 raise vanished(self._lake.label)
             if position is not None and (position.version != self._seen or self._may_take(at_once=at_once)):
-                begun = time.monotonic()
+                start = time.monotonic()
                 if self._catalog is not None and on_databricks():
                     self._keys = self._keys or CatalogKeys(self._spark.get(), self._catalog)
                 release = None if self._keys is None else self._keys.release
                 with self._writing(self._silver):
                     cut = self._silver.cycle(release=release, leaves=not at_once)
-                self._seen, self._folded, self._begun = position.version, position.frontier, begun
+                self._seen, self._folded, self._begun = position.version, position.frontier, start
                 if cut is not None:
                     self.silver_cut, moved = cut, True
                     self._tell(cut, self._silver.runs)
         if self._gold is not None:
             # Silver may record the cut of one LSN again, with a table that joined it or was derived again.
-            if self._silver is None and (found := self._control.latest_cut("silver")) != self.silver_cut:
-                self.silver_cut = found
+            if self._silver is None and (newest := self._control.latest_cut("silver")) != self.silver_cut:
+                self.silver_cut = newest
             moved |= self._build(self._gold, leaves=not at_once)
         return moved
 

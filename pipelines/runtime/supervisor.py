@@ -218,10 +218,10 @@ class Supervisor:
         failure = None if error is None else in_words(error)
         try:
             self._end()
-        except Exception as also:
+        except Exception as end_error:
             if failure is None:
                 raise
-            _LOGGER.warning("the end of the run failed, too: %s", also)
+            _LOGGER.warning("the end of the run failed, too: %s", end_error)
         if failure is not None and failure is not error:
             raise failure
 
@@ -267,10 +267,10 @@ class Supervisor:
 
     def _session(self) -> LazySession:
         """Return the existing session as borrowed; otherwise an owned session, started at its first use."""
-        given = active_session()
-        if given is None:
+        existing = active_session()
+        if existing is None:
             return LazySession(self._start_spark, meaning=meaning(self._pipeline.spark))
-        self._given = Borrowed(given)
+        self._given = Borrowed(existing)
         self.spark = self._held.enter_context(self._given.work(self._pipeline.spark))
         return lazily(self.spark)
 

@@ -50,7 +50,7 @@ def others_of(spark: SparkSession, lake: Lake, told: set[str]) -> list[tuple[Lay
     Raises:
         DefiniteError: ``spark-died``.
     """
-    found: list[tuple[Layer, str]] = []
+    tables: list[tuple[Layer, str]] = []
     for layer in OTHERS:
         schema = f"{quote(str(lake.catalog))}.{quote(layer)}"
         if not spark.catalog.databaseExists(schema):
@@ -62,26 +62,26 @@ def others_of(spark: SparkSession, lake: Lake, told: set[str]) -> list[tuple[Lay
             try:
                 table = delta.open_table(uri)
                 if table is not None and is_made_by_us(table.metadata().configuration):
-                    found.append((layer, name))
+                    tables.append((layer, name))
                 continue
             except OSError as error:
-                why = str(error)
+                reason = str(error)
             except DefiniteError as error:
                 if error.code != TAKEN:
                     raise
-                why = error.message
+                reason = error.message
             if uri not in told:
                 told.add(uri)
-                _LOGGER.warning("%s.%s is not maintained: %s", layer, name, why)
-    return found
+                _LOGGER.warning("%s.%s is not maintained: %s", layer, name, reason)
+    return tables
 
 
 def is_young(table: DeltaTable) -> bool:
     """Check whether a table is too new for VACUUM, which takes a while, to find a file."""
-    said = table.metadata()
-    kept = _HOURS.fullmatch(said.configuration.get("delta.deletedFileRetentionDuration", ""))
-    hours = _A_WEEK if kept is None else int(kept[1]) * (24 if kept[2] == "day" else 1)
-    return said.created_time is not None and time.time() - said.created_time / 1000 < hours * 3600
+    metadata = table.metadata()
+    retention = _HOURS.fullmatch(metadata.configuration.get("delta.deletedFileRetentionDuration", ""))
+    hours = _A_WEEK if retention is None else int(retention[1]) * (24 if retention[2] == "day" else 1)
+    return metadata.created_time is not None and time.time() - metadata.created_time / 1000 < hours * 3600
 
 
 FILE_BYTES: Final = 64 * 2**20

@@ -41,15 +41,15 @@ def reach(pipeline: Pipeline, lsn: Lsn, output: Output, command: str, stop: thre
     Raises:
         SmeltError: the error of this process's own reader.
     """
-    said, pushed, watch = time.monotonic(), False, PositionWatch(pipeline.lake_address())
+    said_at, pushed, watch = time.monotonic(), False, PositionWatch(pipeline.lake_address())
     while ((frontier := _frontier(watch)) is None or frontier < lsn) and not stop.is_set():
         if not reader_runs(pipeline) and read_until(pipeline, lsn, output, command, stop):
             continue
         if not pushed:
             pushed = True
             _push(pipeline)
-        if time.monotonic() - said > _SAY_SECONDS:
-            said = time.monotonic()
+        if time.monotonic() - said_at > _SAY_SECONDS:
+            said_at = time.monotonic()
             output.say(f"{time.strftime('%H:%M:%S')} the running reader is at {frontier}, wanted is {lsn}")
         stop.wait(_LOOK_SECONDS)
 
