@@ -303,7 +303,7 @@ class History:
             self._out_of_line(name)
 
     def _add_volatile(self) -> None:
-        """Add a column with a different default per row; the table is rewritten without a log entry."""
+        """Add a column with a different default per row: PostgreSQL rewrites the table and logs nothing."""
         free = [one for one in _NAMES if one not in {known.lower() for known in self.columns}]
         if free:
             name = self.rng.choice(free)

@@ -1,4 +1,4 @@
-"""Makes a lake older: every moment that its logs, files and cuts tell is moved back."""
+"""Make a lake older: move all timestamps of its logs, files and cuts back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TIMES = re.compile(r'("(?:deletionTimestamp|modificationTime|timestamp)":)(\d{1
 
 
 def age(spark: SparkSession, lake: Path, *, days: int = 0, hours: int = 0) -> None:
-    """As if everything had been done so much earlier. Checkpoints must not be there yet."""
+    """Move the lake's whole past back by days and hours. The logs must not have checkpoints yet."""
     seconds = days * 86400 + hours * 3600
     tables = [table for layer in ("silver", "gold") for table in lake.glob(f"{layer}/*")]
     for table in tables:

@@ -1,7 +1,7 @@
-"""A command within the test's own process, on the session that its tests share.
+"""A command within the test's process, on the session that all tests share.
 
-What a process of its own adds (its JVM, its signals, its exit) is tested once for the code that commands
-share; everything else is the same: the arguments, what is printed where, the exit code.
+A separate process adds a JVM, signals and an exit; other tests cover them for the code that commands share.
+Everything else is equal: the arguments, the output on each stream, the exit code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def smelt_here(*arguments: str | Path, folder: Path) -> CompletedProcess[str]:
-    """As `tests.pipelines.test_cli.smelt`, without a process: its logs and its working folder in `folder`."""
+    """Run the command as `tests.pipelines.test_cli.smelt` does, but within this process."""
     words = [str(word) for word in arguments]
     out, error, code = io.StringIO(), io.StringIO(), 0
     logs = {"SMELT_LOGS": str(folder / "logs")}
@@ -42,7 +42,7 @@ def smelt_here(*arguments: str | Path, folder: Path) -> CompletedProcess[str]:
 
 @contextmanager
 def _own_logging() -> Iterator[None]:
-    """What a command sets for its process is put back."""
+    """Restore the process's logging after a command."""
     root = logging.getLogger()
     names = (None, "deltasmelt")
     handlers, levels = list(root.handlers), {name: logging.getLogger(name).level for name in names}

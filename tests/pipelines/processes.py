@@ -35,7 +35,7 @@ for arguments in json.loads(sys.argv[1]):
 
 
 class Command:
-    """`smelt …` in a process of its own; whatever it started carries its mark and is ended with the test."""
+    """A process of `smelt …`; all its descendants carry a mark and end with the test."""
 
     def __init__(
         self,
@@ -76,15 +76,15 @@ class Command:
         self.process.wait()
 
     def text(self) -> str:
-        """All it has said so far, on both outputs."""
+        """Return the output of both streams so far."""
         return self.said.read_text()
 
     def wait(self, seconds: float = 500) -> int:
-        """Wait for its end; returns the exit code."""
+        """Wait for the end of the process; return its exit code."""
         return self.process.wait(seconds)
 
     def family(self, word: str = "") -> list[int]:
-        """Ids of living processes that it started, itself left out, whose command line holds `word`."""
+        """Return the ids of the command's running descendants whose command line contains `word`."""
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != self.process.pid:
@@ -102,9 +102,9 @@ class Command:
 def in_turn(
     *commands: list[str], folder: Path, variables: Mapping[str, str] | None = None, seconds: float = 500
 ) -> list[tuple[int, str]]:
-    """The exit code of each command and what it said; one process runs them, one after the other.
+    """Run commands in turn in one process; return exit code and output of each.
 
-    For commands whose process is not what is tested: to start one takes as long as most of them.
+    For commands whose process is not under test: a start takes as long as most commands.
     """
     python = ("-c", _IN_TURN)
     with Command(json.dumps(commands), folder=folder, python=python, variables=variables) as process:
@@ -119,13 +119,13 @@ def in_turn(
 
 
 def task_seconds(pid: int) -> float:
-    """User seconds of the tasks that a JVM's Spark has run."""
+    """Return the user seconds of the tasks that a JVM's Spark ran."""
     spent = thread_seconds(pid)
     return max((one for name, one in spent.items() if name.startswith("Executor")), default=0)
 
 
 def thread_seconds(pid: int) -> dict[str, float]:
-    """User seconds of a process's threads, by the first letters of their names; those alike are added."""
+    """Return the user seconds of a process's threads, summed by the (shortened) names of the threads."""
     found: dict[str, float] = {}
     for task in Path(f"/proc/{pid}/task").glob("*/stat"):
         try:

@@ -1,4 +1,4 @@
-"""A pipeline of two tables and a document whose lake lies in an object store, run as a user runs it."""
+"""A pipeline of two tables and a document with a lake in an object store, run as a user runs it."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ for line in sys.stdin:
         code = end.code
     print(f"\\n{code} is how it ended", flush=True)
 """
-"""Commands one after the other in one process, over one session, as tasks of a job are run."""
+"""A program that runs commands in turn in one process over one session, like the tasks of a job."""
 
 
 def pipeline_in(
     folder: Path, database: str, slot: str, options: Mapping[str, str], *, more: str = ""
 ) -> Path:
-    """The pipeline's file; its leases hold for four seconds."""
+    """Write the pipeline file, with leases of four seconds."""
     (folder / "customer.yml").write_text(DOCUMENT)
     file = folder / "shop.yml"
     file.write_text(
@@ -55,7 +55,7 @@ def pipeline_in(
 
 
 def smelt(folder: Path, *arguments: str | Path) -> str:
-    """What a command says that succeeds."""
+    """Return the output of a command that must succeed."""
     with Command(*arguments, folder=folder) as command:
         assert command.wait() == 0, command.text()
         return command.text()
@@ -63,7 +63,7 @@ def smelt(folder: Path, *arguments: str | Path) -> str:
 
 @contextmanager
 def job(options: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[Callable[..., str]]:
-    """A process in which commands are run; gives what runs one, and what that says if it succeeds."""
+    """Start a process for commands; yield a function that runs a command and returns its output."""
     given = map(json.dumps, ("s3://lake/shop", dict(options), dict(settings)))
     pipe, both = subprocess.PIPE, subprocess.STDOUT
     with subprocess.Popen(

@@ -1,8 +1,7 @@
-"""What silver must hold, said independently of silver: PostgreSQL's rows as Python values, from PostgreSQL's
-own text.
+"""The expected rows of silver, computed without silver: PostgreSQL's text converted to Python values.
 
-One value is a pair: what the Spark column holds, and PostgreSQL's text where the Spark type cannot hold the
-value (else None).
+Each value is a pair: the value of the Spark column, and PostgreSQL's text if the Spark type cannot represent
+the value (else None).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Row: TypeAlias = dict[str, Held]
 
 
 def source_rows(connection: Connection[Any], table: TableName) -> list[Row]:
-    """Every row of a source table, generated columns left out."""
+    """Return every row of a source table, without generated columns."""
     columns = connection.execute(
         "SELECT attname, atttypid, atttypmod FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 "
         "AND NOT attisdropped AND attgenerated = '' ORDER BY attnum",

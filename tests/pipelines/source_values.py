@@ -1,6 +1,6 @@
-"""PostgreSQL's text as the value that silver must hold, parsed by the type's tree and none of silver's SQL.
+"""PostgreSQL's text converted to silver's expected value, by the type's tree and without silver's SQL.
 
-A text that silver's type cannot hold is a ValueError (or OverflowError), wherever inside of the value.
+A text that silver's type cannot represent raises ValueError (or OverflowError), at any depth of the value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST_SCALE: Final = 18
 
 
 def value_of(type_: PgType, text: str) -> Any:
-    """The value of a text; structs are dicts."""
+    """Return the value of a text; structs become dicts."""
     if type_.element is not None and type_.kind in _AROUND:
         return _AROUND[type_.kind](type_, type_.element, text)
     if type_.kind == "composite" and _tells_fields_apart(type_):
@@ -74,13 +74,11 @@ def _range(_: PgType, bound: PgType, text: str) -> dict[str, Any]:
 
 
 def _cell(text: str, at: int, ends: str, *, doubled: bool) -> tuple[str, bool, int]:
-    """A cell from a place on, whether any of it stood in quotes, and where it ends.
+    """Return the cell at a position, whether any part was quoted, and the cell's end.
 
     Args:
-        text: of the whole value.
-        at: the place.
         ends: characters that end a cell outside of quotes.
-        doubled: whether a quote inside of quotes is written twice, beside with a backslash.
+        doubled: whether two quotes within quotes mean a quote, in addition to the backslash.
     """
     found: list[str] = []
     inside = quoted = False
@@ -101,7 +99,10 @@ def _cell(text: str, at: int, ends: str, *, doubled: bool) -> tuple[str, bool, i
 
 
 def _numeric(typmod: int, text: str) -> Decimal:
-    """Return the number, of at most 38 digits, where not all can stand after the point: at most 18 do."""
+    """Return the number; raise if silver cannot hold it.
+
+    Silver holds at most 38 digits. If the type declares more, at most 18 stand after the point.
+    """
     precision, scale = 39, 18
     if typmod != -1:
         precision, scale = (typmod - 4) >> 16, ((typmod - 4) & 0x7FF ^ 0x400) - 0x400
@@ -120,7 +121,7 @@ def _numeric(typmod: int, text: str) -> Decimal:
 
 
 def _float4(text: str) -> float:
-    """What Python has of Spark's FLOAT: the nearest number of four bytes."""
+    """Return the Python value of Spark's FLOAT: the nearest number of four bytes."""
     value: float = struct.unpack("f", struct.pack("f", float(text)))[0]
     return value
 

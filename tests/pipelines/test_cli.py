@@ -1,6 +1,7 @@
 """The command as a user calls it: exit codes, and one clear message for each kind of bad input.
 
-The first tests, and those of what starts another process, run it as a process; the others within their own.
+The first tests run the command as a process, and so do tests of code that starts another process. The
+remaining tests run the command within their own process.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 def smelt(
     *arguments: str | Path, folder: Path, seconds: float = 120, **environment: str
 ) -> CompletedProcess[str]:
-    """Run the command in a process of its own, its logs in `folder`."""
+    """Run the command as a process, with its logs in `folder`."""
     return subprocess.run(
         [sys.executable, "-m", "deltasmelt", *map(str, arguments)],
         check=False,
@@ -56,14 +57,14 @@ def pipeline_file(folder: Path, dsn: str, more: str = "") -> Path:
 
 
 def make_lake(folder: Path) -> None:
-    """A lake with a cut of silver beside the pipeline file, as far as commands look before Spark starts."""
+    """Create a lake with a silver cut, sufficient for the checks of commands before Spark starts."""
     lake = Lake(path=str(folder / "lake"))
     BronzeWriter(lake).relations([relation("orders", [("id", INT)], ["id"], relation_id=1)])
     ControlTables(lake).record_cut(Cut("silver", Lsn(1), None, {"orders": 0}))
 
 
 def one_message(done: CompletedProcess[str], code: int = 1) -> str:
-    """What was said, after making sure that it is one message and no traceback."""
+    """Check for exactly one error message and no traceback; return standard error."""
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr + done.stdout
     assert done.stderr.count("error:") == 1
@@ -104,7 +105,7 @@ def test_help_and_version_start_without_spark_great_expectations_or_the_driver(t
 
 
 def test_every_command_can_be_asked_for_without_pyspark() -> None:
-    """Of those that need it, the message then says what to install (`spark-missing`)."""
+    """A command that needs pyspark then reports how to install it (`spark-missing`)."""
     commands = ["drop", "explain", "maintain", "preview", "quality", "rebuild", "run", "sql", "verify"]
     probe = (
         "import importlib, sys; "

@@ -1,4 +1,4 @@
-"""YAML that was written to do harm: one clear message for each kind of file, soon, and nothing is run."""
+"""Hostile YAML: one clear message for each kind of file within short time, and no code runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing selected is no success: over all commands, and all their arguments and options that select."""
+"""An empty selection is no success: for all commands, and all arguments and options that select."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_there_is_is_listed(names: list[str], said: str) -> None:
 
 
 def commands() -> Iterator[tuple[str, list[Any]]]:
-    """Each command that takes a pipeline file, with its parameters."""
+    """Return each command that takes a pipeline file, with its parameters."""
     tree = cast("Any", typer.main.get_command(cli.app))
     for name, command in tree.commands.items():
         if command.params and command.params[0].name == "file":
@@ -61,7 +61,7 @@ def commands() -> Iterator[tuple[str, list[Any]]]:
 
 
 def words_of(parameters: list[Any], *, layer: str = "silver") -> list[str]:
-    """What a command must be given, behind its file."""
+    """Return the required words of a command after its file."""
     words = []
     for one in parameters[1:]:
         if one.required or (one.name == "document" and one.param_type_name == "argument"):
@@ -73,7 +73,7 @@ def words_of(parameters: list[Any], *, layer: str = "silver") -> list[str]:
 def noted(
     method: Callable[[Pipeline], list[Path]], pattern: str, read: list[str]
 ) -> Callable[[Pipeline], list[Path]]:
-    """The method, which notes each of its calls."""
+    """Wrap a method so that each call is recorded."""
 
     def call(pipeline: Pipeline) -> list[Path]:
         read.append(pattern)
@@ -86,7 +86,7 @@ def noted(
 def test_patterns_without_a_file_end_each_command_that_reads_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layer: str
 ) -> None:
-    """Which commands read them is seen by running each; Java is missing, so a late refusal fails."""
+    """A run of each command shows whether it reads the patterns. Without Java a late refusal fails."""
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     more = "gold: {documents: ['document/*.yml']}\nquality: {suites: ['expectation/*.yml']}\n"
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1", more=more)

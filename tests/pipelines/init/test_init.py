@@ -1,4 +1,4 @@
-"""`smelt init` on real servers: what it writes is what `smelt check` accepts, and nothing is written over."""
+"""`smelt init` on real servers: `smelt check` accepts its files, and no file is overwritten."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def init(folder: Path, dsn: str | None, *schemas: str, out: str = "pipeline.yml"
 
 
 def wrong(pipeline: Pipeline) -> list[Finding]:
-    """What check finds with the server and without it, leaving out what is good to know."""
+    """Return the findings of check with and without the server, except mere information."""
     found = [*run_check(pipeline), *run_check(pipeline, offline=True)]
     return [each for each in found if each.level == "error" or each.code == "pattern-matches-nothing"]
 
@@ -160,7 +160,7 @@ def test_odd_names_partitions_links_and_tables_without_a_key(
 def test_what_hangs_on_a_row_by_the_hundred_is_counted_and_secrets_are_left_out(
     tmp_path: Path, database: str
 ) -> None:
-    """Where autovacuum has seen the many rows, and never analyses the table of two."""
+    """Autovacuum has analysed the many rows, and never analyses the table of two rows."""
     run(
         database,
         """
@@ -202,7 +202,7 @@ def test_schemas_that_are_named_are_the_only_ones(tmp_path: Path, database: str)
 def test_tables_that_no_foreign_key_joins_give_a_pipeline_without_documents(
     tmp_path: Path, database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One of them the server cannot describe, as a label of an enum was deleted by hand."""
+    """The server cannot describe one table, because an enum's label was deleted manually."""
     run(
         database,
         """

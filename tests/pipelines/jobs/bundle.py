@@ -1,4 +1,4 @@
-"""A Databricks bundle as the CLI puts it together: included files, one target, variables in their places.
+"""A Databricks bundle as the CLI assembles it: included files, one target, substituted variables.
 
 Written from the documentation of bundles: https://docs.databricks.com/aws/en/dev-tools/bundles/settings
 """
@@ -18,25 +18,25 @@ _REFERENCE: Final = re.compile(r"\$\{([\w.]+)\}")
 
 
 def load(path: Path) -> Any:
-    """A YAML file, with its anchors."""
+    """Read a YAML file with anchors."""
     return YAML(typ="safe", pure=True).load(path.read_text())
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The bundle's own file, then those that it includes."""
+    """Return the bundle's own file, then its included files."""
     own = folder / "databricks.yml"
     return [own, *(path for pattern in load(own)["include"] for path in sorted(folder.glob(pattern)))]
 
 
 def merged(one: Any, other: Any) -> Any:
-    """Two parts of a bundle as one: mappings key by key, lists behind each other, the rest by the second."""
+    """Merge two parts of a bundle: mappings by key, lists by concatenation, else the second part wins."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one | {key: merged(one[key], value) if key in one else value for key, value in other.items()}
     return [*one, *other] if isinstance(one, list) and isinstance(other, list) else other
 
 
 def whole(folder: Path) -> dict[str, Any]:
-    """The bundle with all its files, before a target is chosen."""
+    """Return the bundle with all its files, before the choice of a target."""
     bundle: dict[str, Any] = {}
     for path in files_of(folder):
         bundle = merged(bundle, load(path))
@@ -44,27 +44,26 @@ def whole(folder: Path) -> dict[str, Any]:
 
 
 def targets_of(folder: Path) -> list[str]:
-    """Names of the targets."""
+    """Return the names of the targets."""
     return list(whole(folder)["targets"])
 
 
 def as_written(folder: Path, name: str) -> dict[str, Any]:
-    """Resources of one target, with references in them."""
+    """Return the resources of one target, with unresolved references."""
     bundle = whole(folder)
     found: dict[str, Any] = merged(bundle["resources"], bundle["targets"][name].get("resources", {}))
     return found
 
 
 def for_target(folder: Path, name: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What one target deploys.
+    """Return the content that a target deploys.
 
     Args:
-        folder: of the bundle.
-        name: of the target.
-        given: variables as by ``--var``.
+        folder: parent folder of the bundle's own file.
+        given: values of variables, as passed by ``--var``.
 
     Raises:
-        LookupError: a variable has no value, or what is referred to is not there.
+        LookupError: a variable has no value, or a reference has no object.
     """
     bundle = whole(folder)
     target = dict(bundle.pop("targets")[name])
@@ -83,7 +82,7 @@ def for_target(folder: Path, name: str, given: Mapping[str, Any] | None = None) 
 
 
 def texts(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Every text, with where it is."""
+    """Return every text with its path."""
     if isinstance(value, dict):
         for key, each in value.items():
             yield from texts(each, (*path, key))

@@ -1,4 +1,4 @@
-"""Command lines of job definitions, read by the parser of the command itself."""
+"""Command lines of job definitions, parsed by the command's own parser."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PROBE = ["python", "-P", "-m", probe.__name__]
-"""How a health check begins."""
+"""First words of a health check."""
 
 
 def parsed(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Command and parameters of what stands behind `smelt`; what does not parse raises."""
+    """Parse the words after `smelt` into command and parameters; raise if they do not parse."""
     group: Any = typer.main.get_command(app)
     command, *rest = words
     context = group.commands[command].make_context(command, list(rest))
@@ -27,6 +27,6 @@ def parsed(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
 
 
 def probed(words: Sequence[str]) -> argparse.Namespace:
-    """What a health check asks for; what does not parse raises."""
+    """Parse the words of a health check; raise if they do not parse."""
     assert list(words[: len(PROBE)]) == PROBE
     return probe.parser().parse_args(list(words[len(PROBE) :]))

@@ -1,6 +1,7 @@
-"""What the bundle runs as SQL, on a real lake: its alerts, the notebook, and the events for AUTO CDC.
+"""The bundle's SQL on a real lake: its alerts, the notebook, and the events for AUTO CDC.
 
-Databricks itself is not here. Its SQL is Spark's; what only its runtime has (magics, widgets) is taken apart.
+Databricks itself is not available. Its SQL is Spark's; the test replaces the parts that only its runtime
+provides (magics, widgets).
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ CHANGES: Final = (
 
 
 class Shop:
-    """A source with a lake of two documents' worth of cuts."""
+    """A source, and a lake with a document and its cuts."""
 
     def __init__(self, folder: Path, dsn: str) -> None:
         self.folder, self.dsn, self.file = folder, dsn, folder / "pipeline.yml"
@@ -88,11 +89,11 @@ class Shop:
                 connection.execute(statement.encode())
 
     def read(self) -> None:
-        """What the server has, into bronze."""
+        """Read the server's current state into bronze."""
         read_all(self.pipeline.source, self.lake, snapshot=SnapshotSettings(workers=1))
 
     def advance(self, spark: SparkSession) -> None:
-        """Silver up to bronze, gold up to silver."""
+        """Fold silver up to bronze, and gold up to silver."""
         silver = Silver(spark, self.pipeline.lake_address(), self.pipeline.silver, self.control)
         silver.cycle()
         silver.close()
@@ -111,7 +112,7 @@ def shop(spark: SparkSession, server_dsn: str, tmp_path_factory: pytest.TempPath
 
 
 def alert(name: str, lake: str) -> str:
-    """The query of an alert."""
+    """Return the query of an alert."""
     given = {"lake": lake, "run_as": "-", "warehouse_id": "-"}
     text: str = bundle.for_target(DATABRICKS, "aws", given)["resources"]["alerts"][name]["query_text"]
     return text
@@ -161,7 +162,7 @@ def test_the_alerts_find_what_waits_what_is_open_and_what_failed(spark: SparkSes
 
 
 def cells(notebook: Path) -> list[tuple[str, str]]:
-    """Language and text of each cell, in Databricks' source format."""
+    """Return language and text of each cell, parsed from Databricks' source format."""
     head, *rest = re.split(r"\n*# COMMAND ----------\n*", notebook.read_text())
     assert head.startswith("# Databricks notebook source\n")
     found = []
@@ -176,13 +177,12 @@ def cells(notebook: Path) -> list[tuple[str, str]]:
 
 
 def play(spark: SparkSession, lake: str, as_of: str = "", *, setting: str = OLD_VERSIONS) -> dict[str, Any]:
-    """Run the notebook; rows of its last query but one, by table.
+    """Run the notebook; return the rows of its last query but one, by table.
 
     Args:
-        spark: as a notebook's session begins, with Delta's own idea of which versions may be read.
-        lake: where.
-        as_of: what its widget has.
-        setting: in the place of the one that the notebook sets.
+        spark: session in a notebook's initial state, in which Delta limits the readable versions.
+        as_of: value of the notebook's widget.
+        setting: replacement for the setting that the notebook changes.
     """
     widgets = {"lake": lake + "/", "as_of": as_of}
     dbutils = SimpleNamespace(widgets=SimpleNamespace(text=lambda *_: None, get=widgets.get))
@@ -199,7 +199,7 @@ def play(spark: SparkSession, lake: str, as_of: str = "", *, setting: str = OLD_
 
 @pytest.fixture
 def as_delta_has_it(spark: SparkSession) -> Iterator[None]:
-    """The session reads old versions only as far as Delta lets it by itself."""
+    """Limit the session's old versions to Delta's default."""
     spark.conf.set(OLD_VERSIONS, "true")
     yield
     spark.conf.set(OLD_VERSIONS, "false")
@@ -250,7 +250,7 @@ def test_the_notebook_reads_a_table_that_rested_for_long_and_changed_since_the_c
 
 
 def kept(events: list[Row], *keys: str) -> list[Row]:
-    """What AUTO CDC would keep of them: of each key the last event, unless it is a delete (SCD type 1)."""
+    """Return the rows that AUTO CDC keeps: each key's last event unless a delete (SCD type 1)."""
     last: dict[tuple[Any, ...], Row] = {}
     for row in sorted(events, key=lambda row: (row._commit_lsn, row._seq, row._part)):
         last[tuple(row[key] for key in keys)] = row

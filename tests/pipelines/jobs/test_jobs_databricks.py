@@ -1,8 +1,8 @@
-"""The bundle is what Databricks' own models accept, target by target, and calls commands that exist.
+"""Databricks' own models accept the bundle, target by target, and its commands exist.
 
-The models are those of `databricks-bundles`, made from the same description as the CLI's JSON schema.
-They know resources alone. The rest is held against `SETTINGS`, written from the documentation: the licence of
-the CLI does not let its schema be kept here.
+The models come from `databricks-bundles`, generated from the source of the CLI's JSON schema. The models
+cover resources alone. The rest is compared with `SETTINGS`, written from the documentation: the CLI's licence
+does not permit a copy of its schema.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ SETTINGS: Final = mapping(
 
 
 def of(target: str) -> dict[str, dict[str, Any]]:
-    """Resources of one target, by kind and name."""
+    """Return the resources of one target, by kind and name."""
     found: dict[str, dict[str, Any]] = bundle.for_target(BUNDLE, target, GIVEN)["resources"]
     return found
 

@@ -1,4 +1,4 @@
-"""The images: what is copied is there, what is installed is the lock's, what runs is a command of ours."""
+"""The images: copied files exist, installed packages are the lock's, and the command parses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ INSTRUCTIONS = {
 
 @dataclass
 class Stage:
-    """One FROM with what follows it."""
+    """A FROM and the lines that follow."""
 
     base: str
     name: str
@@ -60,7 +60,7 @@ def stages() -> dict[str, Stage]:
 
 
 def whole(name: str) -> Stage:
-    """A stage with the lines of those that it is built on."""
+    """Return a stage with the lines of its base stages."""
     stage = stages()[name]
     if stage.base not in stages():
         return stage
@@ -78,7 +78,10 @@ def names(text: str) -> set[str]:
 
 
 def is_sent(path: str) -> bool:
-    """Whether the build sees a path: the last pattern that matches it or a folder of it decides."""
+    """Check whether the build context includes a path.
+
+    The last pattern that matches the path or a parent folder decides.
+    """
     sent = True
     for line in (ROOT / ".dockerignore").read_text().splitlines():
         pattern = line.removeprefix("!").rstrip("/").removeprefix("**/")
@@ -165,7 +168,7 @@ def test_no_layer_holds_a_secret_and_nothing_is_installed_that_has_no_hash() -> 
 
 @pytest.mark.parametrize("asked", ["deltasmelt", "deltasmelt[spark,quality]", "hatchling"])
 def test_the_part_of_the_lock_is_whole(asked: str) -> None:
-    """What each installed package asks for is in the part too; its pins and hashes are the lock's lines."""
+    """The part holds the requirements of each installed package; pins and hashes are the lock's lines."""
     part = pinned(asked)
     assert set(part.splitlines()) <= set(LOCK.splitlines())
     assert part.count("--hash=") >= len(names(part))

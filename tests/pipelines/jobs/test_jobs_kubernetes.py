@@ -1,4 +1,4 @@
-"""The manifests: Kubernetes' own schemas accept them, and what they call and mount is there."""
+"""The manifests: Kubernetes' own schemas accept them, and all called commands and mounted objects exist."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KUSTOMIZED = YAML(typ="safe", pure=True).load((FOLDER / "kustomization.yml").rea
 (CONFIG,) = KUSTOMIZED["configMapGenerator"]
 FILES = {Path(name).name: (FOLDER / name).read_text() for name in CONFIG["files"]}
 LEASE_SECONDS = 75.0
-"""For which the lease of a killed reader may hold the next one up; see docs/object-stores.md."""
+"""Seconds for which a killed reader's lease may delay the next reader; see docs/object-stores.md."""
 
 
 @functools.cache
@@ -46,7 +46,7 @@ def _read() -> list[dict[str, Any]]:
 
 
 def objects() -> list[dict[str, Any]]:
-    """All of them, to be changed as a test likes."""
+    """Return copies of all objects, which a test may change."""
     return copy.deepcopy(_read())
 
 
@@ -55,7 +55,7 @@ def of_kind(kind: str) -> list[dict[str, Any]]:
 
 
 def pods() -> dict[str, dict[str, Any]]:
-    """The specification of each pod, with its labels."""
+    """Return the specification of each pod, with its labels."""
     found = {one["metadata"]["name"]: one["spec"]["template"] for one in of_kind("Deployment")}
     for one in of_kind("CronJob"):
         found[one["metadata"]["name"]] = one["spec"]["jobTemplate"]["spec"]["template"]
@@ -212,7 +212,7 @@ def test_the_authority_that_the_connection_string_names_is_mounted() -> None:
 
 
 def test_the_files_of_the_config_map_fit_the_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Laid out as in a pod: links to links, so that all files change at once."""
+    """The files are laid out as in a pod: links to links, so that all files change at once."""
     (tmp_path / "..2026").mkdir()
     (tmp_path / "..data").symlink_to("..2026")
     for name, text in FILES.items():

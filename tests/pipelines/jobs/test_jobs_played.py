@@ -1,4 +1,4 @@
-"""What job definitions promise, played: a pod's reader under load, its probes, its ConfigMap and its end."""
+"""The promises of job definitions: a pod's reader under load, its probes, its ConfigMap and its end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PAGES = conf_folder().parent / "docs" / "how-to"
 
 
 def graces() -> Iterator[tuple[str, float]]:
-    """Seconds from SIGTERM to SIGKILL, by every definition that there is."""
+    """Return the seconds from SIGTERM to SIGKILL in every definition."""
     for name, pod in pods().items():
         yield name, pod["spec"]["terminationGracePeriodSeconds"]
     page = (PAGES / "run-the-reader-as-a-service.md").read_text().replace("\\\n", " ")
@@ -54,7 +54,7 @@ def test_every_definition_gives_a_command_the_time_that_it_needs_to_end() -> Non
 
 
 def probe(name: str, port: str, token: Path) -> tuple[bool, float]:
-    """Run a probe of the manifest as the kubelet does; whether it answered well in time, and its seconds."""
+    """Run a probe of the manifest as the kubelet does; return its success in time, and its seconds."""
     asked = container(READER)[name]
     words = [sys.executable, *asked["exec"]["command"][1:], f"--http=0.0.0.0:{port}"]
     words = [re.sub(r"(--http-token-file)=.*", rf"\1={token}", word) for word in words]
@@ -70,7 +70,7 @@ def probe(name: str, port: str, token: Path) -> tuple[bool, float]:
 
 
 def lies_in(lake: Path) -> set[Any]:
-    """The ids that bronze has."""
+    """Return the ids in bronze."""
     if not (lake / "bronze" / "changes" / "_delta_log").is_dir():
         return set()
     rows = DeltaTable(lake / "bronze" / "changes").to_pyarrow_table(columns=["op", "new"])
@@ -81,7 +81,7 @@ def lies_in(lake: Path) -> set[Any]:
 @pytest.mark.postgres
 @pytest.mark.process
 def test_a_pod_of_the_reader_lives_under_load_and_by_one_config_map(database: str, tmp_path: Path) -> None:
-    """The ConfigMap is laid out as the kubelet does it, and changes to another lake; then the reader dies."""
+    """The test lays out the ConfigMap as the kubelet does, and changes its lake; then the reader dies."""
     source, token, config = source_of(database), tmp_path / "token", tmp_path / "config"
     token.write_text("0123456789abcdef0123456789abcdef")
     token.chmod(0o600)

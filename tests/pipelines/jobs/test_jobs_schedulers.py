@@ -1,4 +1,4 @@
-"""The crontab and the DAG: their commands parse, and exit codes are what they take them for."""
+"""The crontab and the DAG: their commands parse, and both interpret exit codes correctly."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 
 
 def called(shell: str) -> list[tuple[str, dict[str, Any]]]:
-    """Commands of ours in a line of shell, each parsed."""
+    """Return the `smelt` commands in a line of shell, each parsed."""
     found = re.findall(r"(?:/opt/smelt/bin/)?\bsmelt ([^;|&)]*?)(?: 2>&1)?(?=[;|&)]|$)", shell)
     return [parsed(shlex.split(words)) for words in found]
 
 
 def lines() -> list[list[str]]:
-    """The jobs of the crontab: five fields of time, account, shell."""
+    """Return the jobs of the crontab: five fields of time, account, shell."""
     rows = [line for line in CRON.splitlines() if line and not re.match(r"#|[A-Z_]+=", line)]
     return [row.split(None, 6) for row in rows]
 
@@ -50,7 +50,7 @@ def test_each_line_of_the_crontab_has_a_time_an_account_and_commands_that_parse(
 
 
 def by_shell(folder: Path) -> subprocess.CompletedProcess[str]:
-    """The first line of the crontab, run with the environment, the lock and the `smelt` of a folder."""
+    """Run the first line of the crontab with a folder's environment, lock and `smelt`."""
     shell = lines()[0][-1].replace("/etc/deltasmelt", str(folder)).replace("/var/log/deltasmelt", str(folder))
     return subprocess.run(
         ["sh", "-c", shell],
@@ -62,7 +62,7 @@ def by_shell(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_line_of_cron_says_what_failed_and_goes_on(tmp_path: Path) -> None:
-    """By a shell, with a command in the place of ours: silver leaves tables out, gold does not fail."""
+    """A shell runs the line with a substitute for `smelt`: silver leaves tables out, gold succeeds."""
     smelt = tmp_path / "smelt"
     smelt.write_text('#!/bin/sh\necho "$1 $SMELT_DSN" >&2\n[ "$1" = gold ] || exit 3\n')
     smelt.chmod(0o755)
@@ -92,7 +92,7 @@ def test_each_command_of_cron_and_airflow_has_a_deadline() -> None:
 
 
 def tasks() -> list[dict[str | None, ast.expr]]:
-    """What each task of the DAG is made of; its watcher is no command of ours."""
+    """Return the arguments of each task of the DAG, without its watcher."""
     made = [
         {keyword.arg: keyword.value for keyword in call.keywords}
         for call in ast.walk(ast.parse(DAG))
@@ -118,7 +118,7 @@ def constants() -> dict[str, Any]:
 
 
 def settings() -> dict[str, dict[str, Any]]:
-    """By task: what it shares with others, as the file's constants say it."""
+    """Return each task's shared arguments, evaluated from the file's constants."""
     names = constants()
     return {
         ast.literal_eval(given["task_id"]): eval(ast.unparse(given[None]), names)  # noqa: S307
@@ -138,7 +138,7 @@ def test_each_task_of_the_dag_is_a_command_that_parses() -> None:
 
 
 def test_the_dag_runs_once_at_a_time_and_what_was_left_out_fails_its_run() -> None:
-    """Airflow itself is not here: its rules are those of its documentation (watcher pattern)."""
+    """Airflow itself is not available: the rules come from its documentation (watcher pattern)."""
     dags = calls("DAG")
     assert len(dags) == 2
     for dag in dags:

@@ -1,4 +1,4 @@
-"""The built wheel under spark-submit: the same commands, in a folder that holds nothing but the wheel."""
+"""The built wheel under spark-submit: the usual commands, in a folder with only the wheel."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAYERS = ("bronze", "silver", "gold", "pipelines")
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project's wheel."""
+    """Build the project's wheel."""
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
     subprocess.run(command, check=True, capture_output=True)
@@ -35,7 +35,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel's content alone: for a pure wheel, installing is unpacking."""
+    """Unpack the wheel into a folder: for a pure wheel, unpacking is installing."""
     target = tmp_path_factory.mktemp("installed")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(target)
@@ -44,7 +44,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def shop(database: str, tmp_path: Path) -> Path:
-    """A pipeline file over a source with rows."""
+    """Create a pipeline file over a source with rows."""
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("CREATE TABLE orders (id int PRIMARY KEY, note text)")
         connection.execute("INSERT INTO orders SELECT n, 'order ' || n FROM generate_series(1, 100) AS n")
@@ -57,7 +57,7 @@ def shop(database: str, tmp_path: Path) -> Path:
 
 
 def run(installed: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program for which the wheel is all there is of the project."""
+    """Run a program that can import the project only from the wheel."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(cwd), str(installed)]),

@@ -1,4 +1,4 @@
-"""The units: systemd knows each directive, and what they start is a command of ours that ends as they say."""
+"""The units: systemd knows each directive, and each started command exists and ends as its unit expects."""
 
 from __future__ import annotations
 
@@ -39,14 +39,15 @@ KNOWN = {
     "Timer": {"OnCalendar", "Persistent", "RandomizedDelaySec", "Unit"},
     "Install": {"WantedBy"},
 }  # fmt: skip
-"""Directives of systemd 252 and later, of those sections; https://www.freedesktop.org/software/systemd/man/."""
+"""Directives of systemd 252 and later in these sections; https://www.freedesktop.org/software/systemd/man/.
+"""
 
 
 SHARED = FOLDER / "deltasmelt-.service.d" / "common.conf"
 
 
 def read(name: str) -> dict[str, dict[str, list[str]]]:
-    """A unit, with what the folder for all units of its beginning adds."""
+    """Return a unit, with the additions from the shared folder for units of its prefix."""
     found: dict[str, dict[str, list[str]]] = {"Unit": defaultdict(list)}
     text = (FOLDER / name).read_text()
     if name.startswith("deltasmelt-") and name.endswith(".service"):
@@ -82,7 +83,7 @@ def test_each_directive_is_one_of_its_section(name: str) -> None:
 
 
 def test_systemd_itself_finds_nothing_to_say(tmp_path: Path) -> None:
-    """Where there is one. Its programs must exist, so that of ours is exchanged for one that does."""
+    """Checks only with systemd installed. systemd requires existing programs: ``true`` replaces `smelt`."""
     program = shutil.which("systemd-analyze")
     for name in UNITS:
         (tmp_path / name).write_text((FOLDER / name).read_text().replace(SMELT, shutil.which("true") or ""))
@@ -152,7 +153,7 @@ def test_the_drop_in_for_spark_gives_the_reader_what_the_stages_have() -> None:
 
 
 def test_gold_follows_silver_whose_exit_code_3_somebody_hears_of() -> None:
-    """So systemd 252 did it, with a program in the place of ours: failed, mail, and then gold."""
+    """systemd 252 behaved so with a substitute for `smelt`: failure, mail, and then gold."""
     for first, second in (("silver", "gold"), ("maintain", "quality")):
         one, other = (read(f"deltasmelt-{name}.service") for name in (first, second))
         wanted = one["Unit"]["Wants"]

@@ -1,4 +1,4 @@
-"""The shop behind the quality tests: a database with its schema, and a lake of it."""
+"""The shop behind the quality tests: a database with its schema, and the lake of the database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def source(server_dsn: str) -> Iterator[str]:
-    """DSN of a database with the shop's schema."""
+    """Return the DSN of a database with the shop's schema."""
     dsn = make_database(server_dsn)
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(SCHEMA.encode())
@@ -27,6 +27,6 @@ def source(server_dsn: str) -> Iterator[str]:
 
 @pytest.fixture
 def lake(source: str, tmp_path: Path) -> QualityLake:
-    """A lake in which everything holds."""
+    """Create a lake in which every expectation holds."""
     with psycopg.connect(source, autocommit=True) as connection:
         return build_lake(tmp_path / "shop", source, connection)

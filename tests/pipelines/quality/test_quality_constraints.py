@@ -1,4 +1,4 @@
-"""The source's catalog is read as it is, on the oldest and the newest server."""
+"""Constraints are read from the source's catalog, on the oldest and the newest server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of the tables of a cut without Spark."""
+"""Queries on the tables of a cut without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is expected follows from what the source promises, and never from more than it promises."""
+"""Expectations follow from the source's guarantees, and never exceed them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements of documents beside silver: found at every depth, asked only where they hold their row's key."""
+"""Elements of documents against silver: found at every depth, checked only with their row's key."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_document_that_cannot_be_read_leaves_the_others_in_the_run(tmp_path: P
 
 
 def tree(folder: Path, text: str = DOCUMENT) -> Tree:
-    """The document, resolved."""
+    """Return the resolved document."""
     file = folder / "country.yml"
     file.write_text(text)
     catalog = silver_catalog(shop_relations({"countries": 1, "customers": 2, "orders": 3}), SilverSettings())

@@ -1,4 +1,4 @@
-"""Rules, severities, and examples of failing rows in which nothing masked is shown; all of one run."""
+"""Rules, severities, and examples of failing rows without masked values; all from one run."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
 
 
 def past_days(lake: QualityLake) -> None:
-    """Orders, steady for a week and silent today; customers, a few each day and a flood today."""
+    """Write steady days of orders without changes today, and very many changes of customers today."""
     lake.commit_ts = NOW
     for day in range(1, 9):
         at = NOW - timedelta(days=day, hours=1)
@@ -94,14 +94,14 @@ def test_days_without_a_past_raise_no_alarm() -> None:
 
 @dataclass(frozen=True)
 class Harmed:
-    """A lake with every kind of harm, and what a run found in it."""
+    """A lake with every kind of damage, and the results of a run."""
 
     lake: QualityLake
     result: QualityResult
     page: str
 
     def of(self, table: str, text: str) -> Result:
-        """The one failed result of a table whose kind or arguments hold a text."""
+        """Return the only failed result of a table whose kind or arguments contain a text."""
         (found,) = [
             row
             for row in self.result.failed
@@ -113,7 +113,7 @@ class Harmed:
 
 @pytest.fixture(scope="module")
 def harmed(spark: SparkSession, source: str, tmp_path_factory: pytest.TempPathFactory) -> Harmed:
-    """One run over all harm, with failing rows and a masked column."""
+    """Run once over all damage, with failing rows and a masked column."""
     folder = tmp_path_factory.mktemp("harmed")
     with psycopg.connect(source, autocommit=True) as connection:
         lake = build_lake(folder / "shop", source, connection)

@@ -1,4 +1,4 @@
-"""What quality keeps, in a catalog: results that grow old, and constraints whose record a kill cuts short."""
+"""Quality's tables in a catalog: results that expire, and constraints whose record a kill interrupts."""
 
 from __future__ import annotations
 

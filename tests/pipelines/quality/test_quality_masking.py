@@ -1,4 +1,4 @@
-"""What is masked: also what is no longer where the source had it, and what an error quotes."""
+"""Masked values: also in moved columns, and in errors that quote values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COLUMNS = {
 
 
 def masks(folder: Path, *names: str, different: Collection[str] = ()) -> Masks:
-    """The masks of a lake with what silver kept of former columns."""
+    """Return the masks of a lake in which silver kept former columns."""
     catalog = silver_catalog(shop_relations({"countries": 1, "customers": 2, "orders": 3}), SilverSettings())
     trees = {}
     for name in ("customer", "other"):

@@ -1,4 +1,4 @@
-"""The report: complete in itself, true to the result, safe against what the data holds."""
+"""The report: self-contained, equal to the result, and safe against hostile data."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def result(*rows: Result, **changes: Any) -> QualityResult:
 
 
 class Tags(HTMLParser):
-    """Names and attributes of all elements, and whether each is closed."""
+    """A parser that records names and attributes of all elements, and checks that each is closed."""
 
     VOID = frozenset({"meta", "link", "circle", "path", "rect", "polyline"})
 

@@ -1,4 +1,4 @@
-"""The results of earlier runs: the newest are found among many, and the others are not read."""
+"""Results of earlier runs: the newest results are found among many, without reading the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quality runs over a real lake: what breaks is found, what is fine is not, and both at one cut."""
+"""Quality runs over a real lake: each damage is found, nothing sound is reported, all at one cut."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
 
 def failures(result: QualityResult) -> dict[tuple[str, str, str | None], tuple[int | None, tuple[str, ...]]]:
-    """Count and samples of each failed expectation, by table, kind and column."""
+    """Return count and samples of each failed expectation, by table, kind and column."""
     return {
         (row.expectation.qualified, row.expectation.kind, row.expectation.column): (
             row.unexpected_count,
@@ -189,12 +189,12 @@ expectations:
 
 
 def views_of(spark: SparkSession) -> set[str]:
-    """Names of the session's temporary views."""
+    """Return the names of the session's temporary views."""
     return {row.tableName for row in spark.sql("SHOW TABLES").collect() if row.isTemporary}
 
 
 HOSTILE = "${env:HOME} ${x} it's \\ --;/* \u202e\U0001f642"
-"""What a statement must not read as anything but a text: a value, a suite's name, part of a rule."""
+"""A text that no statement may interpret: used as a value, a suite's name and part of a rule."""
 
 
 def test_suites_of_every_form_are_evaluated(spark: SparkSession, lake: QualityLake) -> None:
@@ -342,7 +342,7 @@ def test_while_the_source_is_down_foreign_keys_are_checked_as_they_were_recorded
 
 
 def foreign_keys(result: QualityResult) -> list[str]:
-    """Tables whose foreign keys were checked."""
+    """Return the tables with checked foreign keys."""
     return sorted(
         row.expectation.qualified
         for row in result.rows
@@ -391,7 +391,7 @@ def test_loading_the_package_loads_neither_spark_nor_great_expectations() -> Non
 def test_a_foreign_key_that_cannot_be_computed_is_told_and_all_others_are_checked(
     spark: SparkSession, lake: QualityLake
 ) -> None:
-    """The key is text after an override of types, and holds what is no number."""
+    """An override of types makes the key a text, and one value is no number."""
     schema = SCHEMAS["silver.customers"]
     at = schema.get_field_index("id")
     customers = [{**row, "id": str(row["id"])} for row in ROWS["silver.customers"]]

@@ -1,4 +1,4 @@
-"""Quality beside a pipeline: at most so often, never in its way, and what fails in it is only told."""
+"""Quality in parallel with a pipeline: rate-limited, never blocking, and its failures are only reported."""
 
 from __future__ import annotations
 

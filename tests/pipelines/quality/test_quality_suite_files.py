@@ -1,4 +1,4 @@
-"""Suite files are strict: what is wrong is said with file, line and the nearest right name."""
+"""Suite files are strict: an error names file, line and the nearest correct name."""
 
 from __future__ import annotations
 

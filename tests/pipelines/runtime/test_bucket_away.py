@@ -1,4 +1,4 @@
-"""A bucket that is away for a while, under a running reader: alarms ring, and it goes on where it was."""
+"""A bucket is missing for a while under a running reader: alerts fire, then the reader continues."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(dsn: str, sql: str) -> None:
 
 
 def ids(lake: Lake) -> set[str]:
-    """The rows in bronze, whether they came by the snapshot or the stream."""
+    """Return the rows in bronze, from the snapshot or from the stream."""
     table = open_table(lake.uri("bronze", "changes"))
     if table is None:
         return set()
@@ -39,7 +39,7 @@ def ids(lake: Lake) -> set[str]:
 
 
 def numbers(metrics: str) -> set[str]:
-    """Metrics with no label but the pipeline's, without their prefix."""
+    """Return the metrics with no label but the pipeline's, without their prefix."""
     with urllib.request.urlopen(metrics, timeout=10) as answer:  # noqa: S310 - our own
         text: str = answer.read().decode()
     return set(text.replace("deltasmelt_", "").replace('{pipeline="away"}', "").splitlines())

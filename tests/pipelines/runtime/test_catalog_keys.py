@@ -1,6 +1,6 @@
-"""Keys as constraints: only those that are held, stated once, and taken back before they are no longer true.
+"""Keys as constraints: only valid keys, stated once, and removed before they become invalid.
 
-No catalog here has such constraints, so the statements are seen as values.
+No catalog of the tests has such constraints, so the tests compare the statements as values.
 """
 
 from __future__ import annotations

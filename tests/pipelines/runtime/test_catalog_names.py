@@ -1,4 +1,4 @@
-"""Names in the session's catalog; with a Hive metastore they outlive the session that made them."""
+"""Names in the session's catalog; in a Hive metastore the names outlive their session."""
 
 from __future__ import annotations
 

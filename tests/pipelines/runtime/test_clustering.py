@@ -1,4 +1,4 @@
-"""`smelt maintain` puts rows together by what documents find them by, once, and later only what is new."""
+"""`smelt maintain` clusters rows by the documents' join columns: everything once, later only new rows."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ ORDERS = 20_000
 
 
 def maintained(work: GoldWork, settings: SilverSettings) -> dict[str, list[str]]:
-    """What was done to silver's tables that are there."""
+    """Run maintenance; return its actions by silver table."""
     return {one.name: one.done for one in work.maintain(settings, layers=("silver",))}
 
 
 def customers_in_order(work: GoldWork) -> list[int]:
-    """The foreign key of orders, as their one file has it."""
+    """Return the foreign keys of orders in the order of the table's only file."""
     table = DeltaTable(work.lake.uri("silver", "orders"))
     assert len(table.file_uris()) == 1
     name = "customer_id"

@@ -30,7 +30,7 @@ with lake_lock(Lake(path=sys.argv[1]), ("bronze", "silver"), command="smelt run"
 """
 LEASES: Final = ("bronze", "silver", writing_of("silver"))
 QUICK: Final = 2.0
-"""Seconds of a lease."""
+"""Seconds of a short lease."""
 
 
 def test_a_second_start_is_refused_with_who_holds_the_lake(lake_path: str) -> None:

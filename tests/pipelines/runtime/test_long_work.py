@@ -1,4 +1,4 @@
-"""A large table is folded while cycles pass: the others' cuts come as ever, and its own follows."""
+"""A large table is folded while cycles continue: the remaining tables' cuts are not delayed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MANY = 50
 
 
 def pipeline_of(path: str) -> Pipeline:
-    """Return a pipeline; no test asks its source."""
+    """Return a pipeline whose source no test contacts."""
     file = Path(path).with_suffix(".yml")
     source = "source: {dsn: 'postgresql://127.0.0.1:1/x', slot: s, publication: p}"
     file.write_text(f"pipeline: p\n{source}\nlake: {{path: '{path}'}}\n")
@@ -54,7 +54,7 @@ def pipeline_of(path: str) -> Pipeline:
 
 
 class Gate:
-    """Lets long work begin when the test says so, and fail as often as the test says."""
+    """A gate that starts long work on the test's signal, and makes it fail as often as the test requires."""
 
     def __init__(self) -> None:
         self.open = threading.Event()
@@ -84,7 +84,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 
 
 class Folding:
-    """A lake with a large table and a calm one; each window has a change of the calm one."""
+    """A lake with a large table and a calm table; each window has a change of the calm table."""
 
     def __init__(self, spark: SparkSession, path: str, documents: Sequence[Document] = ()) -> None:
         self.spark, self.lake = spark, Lake(path=path)
@@ -105,7 +105,7 @@ class Folding:
         assert set(self.cycle().tables) == {"large", "calm"}
 
     def cycle(self, *rows: dict[str, Any], leaves: bool = True) -> Cut:
-        """One window with these rows of the large table, and the newest cut after its cycle."""
+        """Run a cycle over a window with these rows of the large table; return the newest cut."""
         self.lsn += 10
         self.bronze.add(self.lsn, [change(CALM, "insert", new=[str(self.lsn), "calm"]), *rows])
         self.bronze.commit(self.lsn + 5)
@@ -115,7 +115,7 @@ class Folding:
         return cut
 
     def copy(self, note: str) -> None:
-        """A copy of the large table, by which all of its rows are replaced."""
+        """Write a new copy of the large table that replaces all rows."""
         self.bronze.snapshot(LARGE, self.lsn + 6, [[str(number), note] for number in range(MANY)])
         self.lsn += 10
 
@@ -125,7 +125,7 @@ class Folding:
         return self.stages._silver.long_work
 
     def is_locked(self, layer: str = "silver") -> bool:
-        """Whether somebody writes a layer's tables now."""
+        """Check whether a writer holds the lock of a layer's tables."""
         folder = locks_folder(self.lake)
         assert folder is not None
         with (folder / f"{layer}.writing").open("a") as file:

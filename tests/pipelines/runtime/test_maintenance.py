@@ -1,4 +1,4 @@
-"""Upkeep, retention and rebuilds: no cut that is still named is lost, whatever ends when."""
+"""Maintenance, retention and rebuilds: no named cut is lost, whichever process ends at which moment."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def pipeline_of(path: str, more: str = "") -> Pipeline:
 
 
 class Shop(Stage):
-    """Two tables, `left` and `right`, of which the first alone changes; remembers what was at each LSN."""
+    """Two tables, `left` and `right`; only `left` changes. The shop records the rows at each LSN."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         super().__init__(spark, path)
@@ -72,7 +72,7 @@ class Shop(Stage):
         self.folding = self.silver()
 
     def write(self) -> None:
-        """Every other row counts up, so that files keep rows and MERGE marks the others."""
+        """Update every second row and insert six rows: files keep rows, and MERGE marks the updated rows."""
         self.lsn += 10
         left, right = self.shapes
         changed = [key for at, key in enumerate(sorted(self.rows)) if at % 2]
@@ -92,7 +92,7 @@ class Shop(Stage):
         return self.fold()
 
     def remove(self) -> Cut:
-        """One row goes, so that MERGE marks it and writes no file."""
+        """Delete one row, so that MERGE marks the row and writes no file."""
         self.lsn += 10
         gone = min(self.rows)
         del self.rows[gone]
@@ -114,7 +114,7 @@ class Shop(Stage):
         return {done.name: done for done in self.maintenance(retention).all_tables()}
 
     def check_all(self) -> int:
-        """Every cut that is named equals the source as of then; returns how many there are."""
+        """Check that every recorded cut equals the source at the cut's LSN; return the number of cuts."""
         cuts = self.control.cuts("silver")
         found: dict[tuple[str, int], list[tuple[Any, ...]]] = {}  # several cuts name a version of `right`
         for cut in cuts:
@@ -135,7 +135,7 @@ class Shop(Stage):
 
 @pytest.fixture(scope="module")
 def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    """Its tables are written to as large ones are: what MERGE does not touch stays, and is marked."""
+    """Create a shop whose tables are written as large tables: MERGE marks rows and keeps files."""
     with patch("deltasmelt.silver.run.step_runner._TINY_TARGET", 0):
         shop = Shop(spark, str(tmp_path_factory.mktemp("shop")))
         shop.step()
@@ -182,7 +182,7 @@ def test_a_cut_is_readable_until_retention_after_the_next_and_its_files_are_gone
 
 @pytest.mark.spark
 def test_the_newest_cut_of_an_idle_source_stays_readable_however_old(shop: Shop) -> None:
-    """It names versions from before the upkeep, and no later cut comes."""
+    """The cut names versions from before the maintenance, and no later cut follows."""
     age(shop.spark, shop.root, days=9)
     shop.maintain(0.0)
     assert shop.check_all() == 1
@@ -450,7 +450,7 @@ def test_upkeep_pays_from_many_small_files_or_many_holes() -> None:
 def test_a_rebuild_of_what_a_cycle_refuses_leaves_every_other_table_as_it_is(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A history that would have another table's name; a type that a column's text cannot be read as."""
+    """Two cases: a history with the name of another table, and a type that a column's text does not fit."""
     lake = Lake(str(tmp_path))
     bronze, control = BronzeWriter(lake), ControlTables(lake)
     shapes = [

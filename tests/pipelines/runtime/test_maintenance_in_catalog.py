@@ -1,4 +1,4 @@
-"""Maintenance of a lake in a catalog: beside what others have there, and where a server guards settings."""
+"""Maintenance of a lake in a catalog: next to foreign tables, and on a server that guards settings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lake.location import Lake
 
 STATIC = "spark.sql.warehouse.dir"
-"""What no session may set."""
+"""A setting that no session may change."""
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_marks_that_a_reader_left_unstated_are_said_again(
 def test_a_table_without_a_word_on_its_timestamps_is_written_again_once(
     spark: SparkSession, lake: Lake
 ) -> None:
-    """Its files cannot be seen, so the property decides alone."""
+    """A catalog hides the table's files, so only the property decides."""
     address, uri, before = lake.sql("silver", "older"), lake.uri("silver", "older"), access_of(spark).child()
     before.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
     before.sql(f"CREATE SCHEMA IF NOT EXISTS {CATALOG}.silver")

@@ -1,4 +1,4 @@
-"""A gold that stands far behind keeps what it needs of silver, also from whoever else cleans up."""
+"""Gold far behind silver keeps the silver versions that it needs, also against foreign cleanups."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_table_says_a_day_more_than_is_needed_and_says_it_again_before_that_is
 
 
 def test_documents_may_stand_at_their_marks_and_at_the_newest_cuts_that_name_them(lake_path: str) -> None:
-    """One has an error, one was written again by an upkeep, one was removed with its table."""
+    """The documents: with an error, rewritten by maintenance, and removed with its table."""
     lake = Lake(lake_path)
     control = ControlTables(lake)
     control.record_cut(Cut("gold", Lsn(10), None, {"failed": 0, "joined": 0, "removed": 0}))
@@ -85,7 +85,7 @@ def test_documents_may_stand_at_their_marks_and_at_the_newest_cuts_that_name_the
 
 
 class Days:
-    """A lake of which the logs and cuts are those of so many days; of rows there is one for each commit."""
+    """A lake with logs and cuts of many days; each commit writes a single row."""
 
     def __init__(self, path: str) -> None:
         self.lake, self.lsn = Lake(path), 10
@@ -94,7 +94,7 @@ class Days:
         self.marks: dict[str, Lsn] = {}
 
     def write(self, layer: Layer, name: str) -> None:
-        """One commit, with a mark where it is a document's."""
+        """Commit once, with a mark if the table is a document."""
         app = CommitProperties(app_transactions=[Transaction("deltasmelt.gold", self.lsn)])
         write_deltalake(
             self.lake.uri(layer, name),
@@ -106,7 +106,7 @@ class Days:
         self.marks[name] = Lsn(self.lsn)
 
     def cycle(self, now: datetime, silver: Sequence[str], gold: Sequence[str]) -> None:
-        """Silver's cut and gold's; the run of a document, and an error that is closed."""
+        """Record silver's and gold's cut, and a document's run."""
         cuts: tuple[tuple[Layer, Sequence[str]], ...] = (("silver", silver), ("gold", gold))
         for layer, names in cuts:
             tables = {name: self.versions[name] for name in names}
@@ -115,7 +115,7 @@ class Days:
         self.control.record_runs([Run("gold", "busy", "incremental", None, Lsn(self.lsn), started_at=now)])
 
     def maintain(self, now: datetime) -> Counter[str]:
-        """What maintenance removes of control tables and logs; then what is left, by name."""
+        """Expire control rows and shorten logs as maintenance does; count the remains by name."""
         control = self.control
         expired(self.lake, control, now, 2 * DAY, documents=True)
         found: Counter[str] = Counter()
@@ -135,9 +135,9 @@ class Days:
 
 
 def test_three_weeks_leave_no_more_than_the_first(tmp_path: Path) -> None:
-    """A busy document, a quiet one that each second cut leaves out, and one with an error since day three.
+    """A busy document, a quiet document that every second cut omits, and a document failing from day three.
 
-    Each day a table of silver is new, and gone the next day. Cuts are kept for two days.
+    Each day has a new silver table, which is dropped on the next day. The retention of cuts is two days.
     """
     days, counts = Days(str(tmp_path)), []
     for name in ("countries", "quiet", "failing"):

@@ -1,4 +1,4 @@
-"""A lake of an earlier version: maintenance writes its timestamps again, and harms nobody who reads it."""
+"""A lake of an earlier version: maintenance rewrites its timestamps without harm to any reader."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def clustering(world: World, layer: Layer, name: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
-    """What an earlier version made: INT96, a feed, deletion vectors, clustered tables."""
+    """Create an earlier version's lake: INT96, a change feed, deletion vectors, clustered tables."""
     kept = {name: value for name, value in PROPERTIES.items() if name != TIMESTAMPS}
     older = patch.dict(PINNED, {TYPE: "INT96"}), patch.dict(PROPERTIES, kept, clear=True)
     with older[0], older[1], patch.object(full, "TIMESTAMPS", "deltasmelt.unknown"):

@@ -1,4 +1,4 @@
-"""How far a snapshot is, and what threatens the slot: in words, before it happens."""
+"""Progress of a snapshot, and dangers to the slot, reported in words before the slot is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reader's process that is started before anybody knows what it has to do."""
+"""A reader process that starts before its task is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reader process that dies again and again is started again while it gets on, and only then."""
+"""A reader process that dies repeatedly is restarted only while it makes progress."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def lives_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, most: int, **told: str
 ) -> tuple[int, DefiniteError | None]:
-    """How often such a reader was started, until it was given up or lived as often as wanted."""
+    """Return how often a dying reader was started, and the error if the run gave the reader up."""
     lives, program = tmp_path / "lives", tmp_path / "mortal"
     program.write_text(MORTAL.format(python=sys.executable, lives=str(lives), **told))
     program.chmod(0o700)
@@ -102,7 +102,7 @@ def test_one_whose_copy_gets_on_is_started_again(tmp_path: Path, monkeypatch: py
 def test_one_that_takes_long_to_die_is_given_up_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A transaction that ends the process after a quarter of an hour ends it each time."""
+    """A transaction that ends the process after a quarter of an hour ends each new process again."""
     clock = itertools.count(step=900.0)
     monkeypatch.setattr(
         "deltasmelt.pipelines.runtime.reader_supervision.time", SimpleNamespace(monotonic=lambda: next(clock))
@@ -128,7 +128,7 @@ def reader_of(
     tell: Callable[[dict[str, Any]], None],
     text: str = TALKER,
 ) -> ReaderProcess:
-    """One whose program talks, and ends."""
+    """Return a reader whose program prints reports, and ends."""
     program = tmp_path / "talker"
     program.write_text(text.format(python=sys.executable))
     program.chmod(0o700)
@@ -143,7 +143,7 @@ def reader_of(
 def test_a_reader_is_heard_to_its_end_although_nobody_can_be_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Our own standard error is closed, say; a pipe that is not read on would stand the reader still."""
+    """The command's standard error may be closed. A pipe that is no longer read would block the reader."""
     told: list[int] = []
 
     def tell(event: dict[str, Any]) -> None:
@@ -166,7 +166,7 @@ def test_a_reader_is_heard_to_its_end_although_nobody_can_be_told(
 def test_a_report_that_blocks_holds_up_neither_the_reader_nor_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-S at a terminal, a pager: the reader would stand still, and the slot keep WAL."""
+    """Ctrl-S at a terminal or a pager would block the reader, and the slot would retain WAL."""
     told, released = list[int](), threading.Event()
 
     def tell(event: dict[str, Any]) -> None:
@@ -190,7 +190,7 @@ def test_a_report_that_blocks_holds_up_neither_the_reader_nor_the_end(
 def test_what_fails_while_a_report_is_heard_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the reader would write into a pipe that nobody reads, and stand still, alive to all who look."""
+    """Otherwise the reader would block on a pipe without a reader, and still seem alive."""
 
     def tell(event: dict[str, Any]) -> None:
         raise KeyError(f"no lag in report {event['durable']}")

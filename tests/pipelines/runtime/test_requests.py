@@ -1,4 +1,4 @@
-"""What a run that waits for changes costs where its lake is in an object store; no Spark is needed for it."""
+"""The requests of an idle run on a lake in an object store; no Spark needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole pipeline as a user runs it: real processes, a real server, Spark in a process of its own."""
+"""The whole pipeline as a user runs it: real processes, a real server, Spark in a separate process."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ INSERT INTO orders SELECT n, 1 + n % 50, n FROM generate_series(1, 200) n;
 """
 
 SHORT_LIVED = f"{JVM_OPTIONS}: '{jvm_options('', brief=True)}'"
-"""Spares a JVM the optimising compiler, whose code a test never runs often enough."""
+"""JVM options without the optimising compiler, whose code a test never runs often enough."""
 
 DOCUMENT = """
 document: customer
@@ -85,7 +85,7 @@ class Shop:
         return load_pipeline(self.file)
 
     def execute(self, statements: str) -> Lsn:
-        """Run SQL at the source; returns the log's end after it."""
+        """Run SQL at the source; return the end of the log afterwards."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             connection.execute(statements.encode())
             row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
@@ -93,7 +93,7 @@ class Shop:
         return Lsn.parse(row[0])
 
     def gold_has(self, end: Lsn) -> bool:
-        """Whether gold's newest cut holds everything up to the log's end, which no commit lies at."""
+        """Check whether gold's newest cut contains everything up to the log's end, where no commit ends."""
         cut = ControlTables(self.pipeline.lake_address()).latest_cut("gold")
         return cut is not None and cut.commit_lsn >= end - 1
 
@@ -155,7 +155,7 @@ def test_run_carries_changes_refuses_a_second_start_outlives_its_reader_and_ends
 def test_until_caught_up_carries_what_the_server_held_and_names_a_table_that_cannot_be_carried(
     shop: Shop, spark: SparkSession
 ) -> None:
-    """On the tests' session. How a process ends that had a JVM of its own is in `test_commands`."""
+    """Runs on the tests' session. `test_commands` tests how a process with its own JVM ends."""
     assert spark is not None
     shop.execute("CREATE TABLE keyless (a int); INSERT INTO customers VALUES (51, 'new', NULL, '{}')")
     end = shop.execute("INSERT INTO orders VALUES (1000, 51, 1.25)")
@@ -185,7 +185,7 @@ def test_a_job_starts_spark_where_it_has_something_to_do_and_otherwise_not(
     control = ControlTables(shop.pipeline.lake_address())
 
     def job(command: str, code: int) -> None:
-        """Run one with that Java: it ends with the code, and where that is 1, because Java was called."""
+        """Run a command with the failing Java; its exit code is 1 exactly if the command called Java."""
         called.unlink(missing_ok=True)
         with monkeypatch.context() as patched:
             patched.setenv("JAVA_HOME", str(tmp_path))

@@ -1,4 +1,4 @@
-"""`smelt run` with `quality.every`: checked beside the cycles, and no hindrance to the end."""
+"""`smelt run` with `quality.every`: checks run in parallel with the cycles and do not delay the end."""
 
 from __future__ import annotations
 

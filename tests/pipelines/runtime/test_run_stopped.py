@@ -1,4 +1,4 @@
-"""Whose errors make a run that caught up end with exit code 3: those of its own layers, and no other."""
+"""Errors that give a caught-up run exit code 3: errors of the run's own layers only."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_stage_counts_errors_of_its_own_layers_and_of_documents_that_are_defin
 
 
 class Told:
-    """A bronze of tables that the source has, and the newest cuts over it."""
+    """A bronze of the source's tables, and the newest cuts over them."""
 
     def __init__(self, path: str, *names: str) -> None:
         self.lake = Lake(path)
@@ -213,7 +213,7 @@ def test_errors_of_documents_are_closed_where_not_one_is_defined_any_more(tmp_pa
 
 
 class Answering:
-    """A Spark that answers, or does not."""
+    """A session that answers, or refuses connections."""
 
     def __init__(self, *, living: bool = True) -> None:
         self.living = living

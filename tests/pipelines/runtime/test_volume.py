@@ -1,4 +1,4 @@
-"""Jobs that have little to carry are told from those that may have much."""
+"""Jobs with little to carry are distinguished from jobs with possibly much."""
 
 from __future__ import annotations
 

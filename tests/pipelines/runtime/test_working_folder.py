@@ -1,4 +1,4 @@
-"""Files of the user's that are named like our modules, in the folder that a command is given in."""
+"""User files with the names of imported modules, in the working folder of a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Completion as a shell asks for it: a real bash sources the installed script and calls its function."""
+"""Completion as a shell requests it: a real bash sources the installed script and calls its function."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BIN = Path(sys.executable).parent
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home folder into which `smelt --install-completion` has put the script."""
+    """Create a home folder in which `smelt --install-completion` installs the script."""
     folder = tmp_path_factory.mktemp("home")
     done = bash("smelt --install-completion", folder, folder)
     assert "bash completion installed in" in done
@@ -27,7 +27,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder with a pipeline file, two documents and a lake that holds one table."""
+    """Create a folder with a pipeline file, two documents and a lake of one table."""
     pipeline_file(tmp_path, "host=127.0.0.1 port=1", more="gold: {documents: [documents/*.yml]}\n")
     (tmp_path / "documents").mkdir()
     for name in ("customer", "order"):
@@ -40,7 +40,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def bash(script: str, home: Path, folder: Path) -> str:
-    """What a bash process prints."""
+    """Run a bash script and return its output."""
     done = subprocess.run(
         ["bash", "--norc", "-c", f"{script}\ntrue"],
         check=True,
@@ -61,7 +61,7 @@ def bash(script: str, home: Path, folder: Path) -> str:
 
 
 def completed(home: Path, folder: Path, *lines: str) -> list[list[str]]:
-    """For each command line, what bash offers for its last word."""
+    """Return bash's suggestions for the last word of each command line."""
     script = ["source ~/.bash_completions/smelt.sh"]
     for line in lines:
         last = '""' if line.endswith(" ") else ""
@@ -101,7 +101,7 @@ def test_bash_completes_pipeline_files_documents_tables_and_codes(home: Path, pr
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_the_other_shells_protocols_answer_too(shell: str, project: Path) -> None:
-    """Neither shell is installed everywhere, so the command is called as their scripts call it."""
+    """zsh and fish are not always installed, so the test calls the command as their scripts do."""
     done = subprocess.run(
         [BIN / "smelt"],
         check=False,

@@ -15,7 +15,7 @@ COMMANDS: dict[str, Any] = ROOT.commands
 
 
 def shown(name: str | None, width: int) -> str:
-    """The help text of a command, or the root's, on a terminal of this width."""
+    """Return the help text of a command, or of the root, on a terminal of this width."""
     with typer.Context(ROOT, info_name="smelt", terminal_width=width) as root:
         if name is None:
             return str(ROOT.get_help(root))

@@ -1,4 +1,4 @@
-"""Lines of JSON: what is said, what is logged, and the error that ends a command."""
+"""Lines of JSON: messages, log records, and the error that ends a command."""
 
 from __future__ import annotations
 

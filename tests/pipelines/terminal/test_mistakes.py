@@ -1,7 +1,7 @@
-"""Mistakes that people make, each command driven through them: one message, its exit code, no traceback.
+"""Users' mistakes, played with each command: one message, its exit code, no traceback.
 
-Most run in this process, through the function that the console script calls; what is about a process as such
-(Ctrl-C at a moment of its start, a JVM that is killed) is one.
+Most mistakes run in this process, through the function of the console script. Mistakes that concern a process
+(Ctrl-C during its start, a killed JVM) run as a process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OK = "document: a\nroot: public.t\nfields: [id]\n"
 
 @dataclass(frozen=True)
 class Mistake:
-    """What is in the folder, what is called, and what has to be said of it."""
+    """The files of the folder, the command, and the texts that its message must contain."""
 
     command: str
     said: tuple[str, ...]
@@ -52,7 +52,7 @@ Told = tuple[int, str]
 def tell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Callable[..., Told]]:
-    """Call the command in the test's folder; its exit code and all it said."""
+    """Return a function that calls the command in the test's folder and returns exit code and output."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SMELT_LOGS", str(tmp_path / "logs"))
     root = logging.getLogger()

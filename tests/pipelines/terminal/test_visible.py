@@ -1,4 +1,4 @@
-"""Foreign text: whatever it holds, nothing that a terminal obeys reaches a place where people read."""
+"""Foreign text: no control sequence that a terminal obeys reaches a person's screen."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ SHOWING = [name for name, _ in inspect.getmembers(Output, inspect.isfunction) if
 def test_every_method_that_shows_something_shows_it_harmlessly(
     name: str, *, terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Found by walking: an argument that this test does not know fails it."""
+    """The test walks over all methods: an unknown argument fails the test."""
     if terminal:
         monkeypatch.setenv("TERM", "xterm")
         monkeypatch.setenv("NO_COLOR", "1")  # colours of our own are sequences too
@@ -85,7 +85,7 @@ def test_every_method_that_shows_something_shows_it_harmlessly(
 
 
 def typing_names() -> dict[str, Any]:
-    """What `Output`'s annotations name for type checkers alone."""
+    """Return the names that `Output` imports for type checkers alone."""
     from collections.abc import Iterable, Sequence  # noqa: PLC0415
     from contextlib import AbstractContextManager  # noqa: PLC0415
 
@@ -93,7 +93,7 @@ def typing_names() -> dict[str, Any]:
 
 
 def writes() -> Iterator[tuple[str, int, ast.expr]]:
-    """Each call in the product that writes to the terminal: file, line, and what is written."""
+    """Return each call in the product that writes to the terminal: file, line, and written expression."""
     for file in sorted((ROOT / "pipelines").rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
@@ -103,7 +103,7 @@ def writes() -> Iterator[tuple[str, int, ast.expr]]:
 
 
 def test_every_write_to_the_terminal_passes_the_gate() -> None:
-    """A variable has passed the gate a few lines above; `Paged` gets what `SqlSession` made visible."""
+    """A variable passes the gate a few lines earlier; `Paged` gets text that `SqlSession` made visible."""
     found = list(writes())
     assert len(found) > 10
     for file, line, written in found:

@@ -1,4 +1,4 @@
-"""The moving line and colours, on a real pseudo-terminal and without one."""
+"""The progress line and colours, on a real pseudo-terminal and without a terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAILS = (
 
 
 def on_a_terminal(program: str, **environment: str) -> tuple[str, str]:
-    """What a program writes to a terminal (its standard error) and to a pipe (its standard output)."""
+    """Return a program's output to a terminal (standard error) and to a pipe (standard output)."""
     ours, theirs = pty.openpty()
     inherited = {k: v for k, v in os.environ.items() if k not in {"NO_COLOR", "FORCE_COLOR", "COLORTERM"}}
     process = subprocess.Popen(

@@ -1,6 +1,7 @@
-"""What becomes of sessions at a server that ends idle ones soon, as seen by a process of its own.
+"""The fate of sessions at a server that soon ends idle sessions, observed by a separate process.
 
-Writes what it saw as JSON. A process has one kind of Spark session, and that of a test run has a JVM.
+The process writes its observations as JSON. A process has one kind of Spark session, and a test run's session
+has a JVM.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _ORDERS: Final = "SELECT count(*) FROM silver.orders"
 
 
 def said_of(work: Callable[[], Any]) -> str:
-    """What came of it: a value, or the error's code or condition."""
+    """Return the result of the work: its value, or the error's code or condition."""
     try:
         return str(work())
     except deltasmelt.SmeltError as error:
@@ -66,7 +67,7 @@ def asked(session: SparkSession) -> str:
 
 @contextmanager
 def other_client(session: SparkSession, remote: str) -> Iterator[Any]:
-    """The same session of the server, as another client has it."""
+    """Open the server's session from a second client."""
     found: Any = session
     other: Any = RemoteSession.builder.remote(f"{remote}/;session_id={found.session_id}").create()
     try:
@@ -76,13 +77,13 @@ def other_client(session: SparkSession, remote: str) -> Iterator[Any]:
 
 
 def ended_elsewhere(session: SparkSession, remote: str) -> None:
-    """The server ends a session, and its client was not told."""
+    """End a session on the server without notice to its client."""
     with other_client(session, remote) as other:
         other.client.release_session()
 
 
 def ours(remote: str) -> dict[str, Any]:
-    """A session of our own, one beside it, and both after an idle time."""
+    """Observe an owned session and its sibling session after an idle time."""
     session = spark_session({})
     beside = access_of(session).child()
     time.sleep(3 * IDLE_SECONDS)
@@ -104,13 +105,13 @@ def ours(remote: str) -> dict[str, Any]:
 
 
 def of_a_table(session: SparkSession) -> None:
-    """A statement as those on the tables of a lake in a catalog."""
+    """Run a statement like the statements on tables of a lake in a catalog."""
     with failures("catalog://main/bronze/changes"):
         session.sql("SELECT 1").collect()
 
 
 def half_made(session: SparkSession, remote: str) -> str:
-    """What the server says of a clone that was interrupted before it had its settings."""
+    """Interrupt a clone before it receives its settings; return the server's later answer about the clone."""
     made: list[SparkSession] = []
 
     def interrupted(clone: SparkSession, _: object = None) -> None:
@@ -126,7 +127,7 @@ def half_made(session: SparkSession, remote: str) -> str:
 
 
 def given(file: Path, remote: str) -> dict[str, Any]:
-    """Work of ours in a session of somebody else's."""
+    """Observe deltasmelt's work in a borrowed session."""
     builder: Any = PySpark.builder
     theirs: SparkSession = builder.remote(remote).getOrCreate()
     found: dict[str, Any] = {}
@@ -164,7 +165,7 @@ def given(file: Path, remote: str) -> dict[str, Any]:
 
 
 def in_a_catalog(file: Path) -> dict[str, Any]:
-    """A lake without a path, which is empty: what it says, and the sessions that are there for it."""
+    """Observe an empty lake without a path: its error, and the number of its sessions."""
     named = file.with_name("named.yml")
     named.write_text(file.read_text().replace("lake: {path: ./lake}", "lake: {catalog: spark_catalog}"))
     before = len(connect._clones)
@@ -174,7 +175,7 @@ def in_a_catalog(file: Path) -> dict[str, Any]:
 
 
 def held(file: Path, remote: str) -> dict[str, Any]:
-    """A lake's own session, after an idle time and after it was ended."""
+    """Observe a lake's own session after an idle time and after its end."""
     with deltasmelt.open(file) as lake:
         now = lake.at()
         time.sleep(2 * IDLE_SECONDS)
@@ -185,11 +186,11 @@ def held(file: Path, remote: str) -> dict[str, Any]:
 
 
 def main(folder: Path, remote: str) -> None:
-    """Look at each kind of session.
+    """Observe each kind of session.
 
     Args:
-        folder: for a lake, and for what is seen.
-        remote: address of the server.
+        folder: folder for a lake and the observations.
+        remote: address of the server, as in `SPARK_REMOTE`.
     """
     file = make_small_lake(folder)
     found = {"given": given(file, remote)}

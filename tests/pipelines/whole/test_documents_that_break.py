@@ -1,4 +1,4 @@
-"""A changed source breaks what documents say: those alone stop, and are built anew once corrected."""
+"""A changed source invalidates documents: they alone stop, and gold rebuilds them once corrected."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ CORRECTED = {
 
 
 class Stage:
-    """A pipeline folder, and gold as a process would start it."""
+    """A pipeline folder, and gold as a process starts it."""
 
     def __init__(self, flow: Flow, folder: Path) -> None:
         self.flow, self.folder = flow, folder

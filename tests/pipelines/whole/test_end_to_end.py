@@ -1,9 +1,9 @@
-"""A real server through bronze and silver: after every step silver equals the source, value for value.
+"""A real server through bronze and silver: after every step silver equals the source, value by value.
 
-The histories are the SQL files in `scenarios`: a schema, then steps, each a list of transactions parted by
-empty lines. All are played into one database and carried by one pipeline; bronze and silver are cut after
-every step, so that a step lies in one window. Spark reads every table in the end; what a step before left is
-read from the files that the cut means.
+The histories are the SQL files in `scenarios`: a schema, then steps, each a list of transactions separated by
+empty lines. All histories play in one database, and one pipeline carries them. Bronze and silver are cut
+after every step, so each step is one window. After the last step Spark reads every table. After earlier steps
+the test reads the files of the cut's version.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ SCENARIOS = {
 pytestmark = pytest.mark.timeout(1800)  # all histories are played in one fixture
 
 _EXACT = Context(prec=1100)
-"""More digits than any numeric of the scenarios has."""
+"""A precision above the number of digits of any numeric in the scenarios."""
 
 ALIKE = {"typed_alike"}
-"""Tables whose rows come in pairs, one by snapshot and one by stream, and are compared with each other."""
+"""Tables of row pairs, one row by snapshot and one by stream; the test compares the rows of a pair."""
 
 SMALL_FLUSH = 200_000  # bytes; the large transaction has many times this
 
 
 def history(text: str) -> tuple[str, list[list[str]]]:
-    """A scenario file's schema, and for each step its transactions."""
+    """Return a scenario file's schema, and the transactions of each step."""
     schema, *steps = text.split("--- step\n")
     return schema, [[one for one in step.split("\n\n") if one.strip()] for step in steps]
 
 
 class Flow:
-    """One database, its pipeline, and the differences found after each step."""
+    """A database, its pipeline, and the differences found after each step."""
 
     def __init__(self, spark: SparkSession, dsn: str, lake: Lake) -> None:
         self.spark = spark
@@ -83,7 +83,7 @@ class Flow:
         self.cuts: list[Cut] = []
 
     def carry(self) -> Cut:
-        """Read until now, fold, and return the cut."""
+        """Read up to the current end of the log, fold, and return the cut."""
         now = self.connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()
         assert now is not None
         until = Lsn.parse(now[0])
@@ -106,14 +106,14 @@ class Flow:
             self.connection.execute(transaction.encode())
 
     def note_tables(self, scenario: str) -> None:
-        """Tables that a scenario made or renamed are its own; those that are gone are no one's."""
+        """Assign new and renamed tables to the scenario; forget dropped tables."""
         there = user_tables(self.connection)
         self.tables = {table: self.tables.get(table, scenario) for table in there}
 
     def compare(self, step: int, cut: Cut, *, by_spark: bool = True) -> None:
-        """Note, for each table, the first differences of silver at this cut from the source now.
+        """Record, for each table, the first differences between silver at this cut and the source.
 
-        Without `by_spark` it reads those tables alone of which files do not say by themselves what counts.
+        Without `by_spark` Spark reads only the tables whose files alone do not determine the rows.
         """
         self.names.append({table.silver_name for table in self.tables})
         for table, scenario in self.tables.items():
@@ -124,7 +124,7 @@ class Flow:
                 self.differences[step, scenario] = f"{table} after step {step}: {found}"
 
     def difference(self, table: TableName, cut: Cut, *, by_spark: bool = True) -> str:
-        """The first differences of a table at this cut from the source now."""
+        """Return the first differences between a table at this cut and the source."""
         version = cut.tables.get(table.silver_name)
         if version is None:
             return f"the cut of {cut.commit_lsn} does not name it"
@@ -141,7 +141,7 @@ class Flow:
 
 
 def version_as_of(lake: Lake, name: str, version: int) -> str:
-    """A version of a silver table. The newest is read without looking for it."""
+    """Return SQL for a version of a silver table, without time travel for the newest version."""
     log = Path(lake.uri("silver", name)) / "_delta_log"
     newest = max((int(entry.stem) for entry in log.glob("*.json") if entry.stem.isdigit()), default=-1)
     return lake.sql("silver", name) + ("" if version == newest else f" VERSION AS OF {version}")
@@ -185,7 +185,7 @@ def comparable(value: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def flow(spark: SparkSession, server_dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
-    """Every scenario played to its end, with a comparison after each step."""
+    """Play every scenario to its end, and compare after each step."""
     dsn = make_database(server_dsn)
     flow = Flow(spark, dsn, Lake(path=str(tmp_path_factory.mktemp("e2e") / "lake")))
     histories = {name: history(text) for name, text in SCENARIOS.items()}
@@ -250,7 +250,7 @@ def test_status_says_of_every_table_that_it_is_whole(flow: Flow, tmp_path: Path)
 
 
 LOST_IN_PAIRS = {"dr", "lb", "md", "wide", "free", "anum", "ats"}
-"""Columns of the third row whose value its type cannot hold."""
+"""Columns of the third row with a value that the Spark type cannot represent."""
 
 
 @pytest.mark.spark

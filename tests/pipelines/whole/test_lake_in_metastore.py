@@ -1,6 +1,6 @@
-"""A lake without a path, in a metastore that several drivers share: run, refused, killed, gone on with.
+"""A lake without a path, in a metastore shared by several drivers: run, refused, killed, continued.
 
-Reader, `smelt run` and every command are drivers of their own. Each is a JVM, so this takes minutes.
+Reader, `smelt run` and every command are separate drivers. Each has a JVM, so the test takes minutes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ pytestmark = [
 ]
 
 _LONG: Final = "(SELECT string_agg(md5(i::text || '{0}'), '') FROM generate_series(1, 300) i)"
-"""A text that PostgreSQL keeps apart, and leaves out of an update of other columns."""
+"""A text that PostgreSQL stores out of line, and omits from an update of other columns."""
 
 
 def pipeline_in(folder: Path, database: str, slot: str, metastore: Metastore) -> Path:
@@ -46,7 +46,7 @@ def pipeline_in(folder: Path, database: str, slot: str, metastore: Metastore) ->
 
 
 def commits(folder: Path, table: str) -> int:
-    """How many log entries a table has; the test alone knows where the catalog put it."""
+    """Return the number of a table's log entries; only the test knows the catalog's folder."""
     layer, name = table.split(".")
     return len(list((folder / "warehouse" / f"{layer}.db" / name / "_delta_log").glob("0*.json")))
 

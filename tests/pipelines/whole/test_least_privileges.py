@@ -1,6 +1,6 @@
-"""The grants of `docs/security.md`, as they stand there, are enough, and no more than is needed.
+"""The grants of `docs/security.md`, exactly as printed, suffice, and none of them is superfluous.
 
-The database grants nothing to PUBLIC, so that the role has what the page gives it and nothing else.
+The database grants nothing to PUBLIC, so the role has only the page's privileges.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def run(server: EmbeddedServer, sql: str, *, database: str = "shop") -> None:
 
 @pytest.fixture
 def shop(server: EmbeddedServer) -> Iterator[EmbeddedServer]:
-    """A server with a database `shop`, whose tables `shop_owner` owns, and without a role `smelt`."""
+    """Start a server with a database `shop`, whose tables belong to `shop_owner`, without a role `smelt`."""
     run(server, "CREATE ROLE shop_owner; CREATE DATABASE shop", database="postgres")
     run(
         server,
@@ -83,7 +83,7 @@ def pipeline_of(server: EmbeddedServer, folder: Path, *, manage: bool) -> Pipeli
 
 
 def everything(pipeline: Pipeline, server: EmbeddedServer) -> None:
-    """A first snapshot, the stream, a resnapshot, check, status, and the snapshot of a comparison."""
+    """Run a first snapshot, the stream, a resnapshot, check, status, and the snapshot of a comparison."""
     lake = str(pipeline.lake_address().path)
     read_all(pipeline.source, lake)
     run(

@@ -1,6 +1,6 @@
-"""A lake in an object store: a whole pipeline, killed within a commit, and two drivers on one table.
+"""A lake in an object store: a whole pipeline, a kill within a commit, and two drivers on one table.
 
-The server is moto's, behind a front that counts, holds and refuses requests (`tests.object_store`).
+The server is moto's, behind a proxy that counts, delays and refuses requests (`tests.object_store`).
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def test_a_pipeline_killed_within_a_commit_and_refused_for_a_while_is_equal_to_i
 
 
 def requests_of(store: ObjectStore, table: str, pattern: str = "") -> list[Request]:
-    """Those that concern a table's folder, listings included."""
+    """Return the requests for a table's folder, listings included."""
     found = [one for one in store.requests() if f"/{table}/" in f"{one.path}?{unquote(one.query)}"]
     return [one for one in found if re.search(pattern, one.path)]
 

@@ -1,6 +1,6 @@
-"""A whole pipeline whose lake lies in an odd place, of tables and documents with odd names and odd texts.
+"""A whole pipeline with odd names and texts in tables and documents, and with a lake at an odd path.
 
-What holds a name or a text is Spark SQL, PostgreSQL's SQL, a path or a URI; none may read it as another.
+Names and texts pass through Spark SQL, PostgreSQL's SQL, paths and URIs; no step may misinterpret them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(900)]
 
 PLACE = "my läke 100% #1?a=b+c ;'日\U0001f642"
 HOSTILE = "${env:HOME} ${spark.app.name} ${x}'\"`\\--;/* \u202e\U0001f642\x01\n\t*/"
-"""No name: PostgreSQL takes it, and as a column's default it ends no statement."""
+"""A text that PostgreSQL accepts and no SQL may interpret, also as a column's default."""
 
 KEPT = TableName("public", "Order Details")
 ELSEWHERE = TableName("a/b ${env:HOME}", "--;/* \u202e\U0001f642 */")
@@ -54,7 +54,7 @@ NAMES = [
     *CHANGED,
     *(TableName("public", one) for one in ("Größe", "..%2F/x", "CON", "con", "trail. ")),
 ]
-"""Tables; rows of the first ones change in the stream."""
+"""Names of tables; the rows of the first tables change in the stream."""
 
 DOCUMENTS = {
     "Odd": """
@@ -75,7 +75,7 @@ fields:
 
 
 def mood_of(name: TableName) -> str:
-    """The table's column of an enum's domain. A backtick in a column's name costs the change feed."""
+    """Return the column of the enum's domain. A backtick in a column name disables the change feed."""
     return "${x}`;\u202e\n" if "`" in name.name else "${x};\u202e\n\\"
 
 
@@ -89,7 +89,7 @@ def table_of(name: TableName) -> str:
 
 
 class Odd(RealSource):
-    """The pipeline, and what has been done to it."""
+    """The pipeline, with methods that change the source and run each stage."""
 
     def __init__(self, spark: SparkSession, dsn: str, folder: Path) -> None:
         super().__init__(spark, dsn, str(folder / "lake"), history=[KEPT.name], tables=["*.*"])
@@ -119,7 +119,7 @@ class Odd(RealSource):
 
 @pytest.fixture(scope="module")
 def odd(spark: SparkSession, server_dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Odd]:
-    """Everything copied, changed in the stream, and built."""
+    """Copy every table, change them in the stream, and build the documents."""
     dsn = make_database(server_dsn)
     odd = Odd(spark, dsn, tmp_path_factory.mktemp("odd") / PLACE)
     odd.play(

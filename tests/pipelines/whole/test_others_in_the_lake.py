@@ -1,7 +1,7 @@
-"""Others who touch the lake between two windows: what does no harm, what is noticed, and what heals.
+"""Foreign changes to the lake between two windows: some are harmless, some are detected, some heal.
 
-One lake of a real server has a table for each case. The commands that messages print are run as they are
-printed, and `smelt verify` compares everything with the source at the end.
+A lake of a real server has a table for each case. The test runs the commands that messages print, exactly as
+printed. At the end `smelt verify` compares everything with the source.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.torture, pytest.mark.timeout(2400)]
 
 CHANGED: Final = ("restored", "deleted", "added", "kept")
-"""Tables of which somebody changed rows."""
+"""Tables whose rows a foreign commit changed."""
 HARMLESS: Final = ("tidied", "unfed", "older", "emptied", "halved", "zeroed", "gone")
 BROKEN: Final = "broken"
 """A table with a torn entry in the middle of its log."""
@@ -48,7 +48,7 @@ DOCUMENTS: Final = ("unfed", "tidied", "emptied", "older", "halved", "zeroed")
 
 
 class Place:
-    """A database, its lake, and what is done to both."""
+    """A database and its lake, with methods that change them."""
 
     def __init__(self, spark: SparkSession, folder: Path, dsn: str) -> None:
         self.spark, self.folder, self.dsn = spark, folder, dsn
@@ -66,7 +66,7 @@ class Place:
         self.control = ControlTables(self.lake)
 
     def change(self, note: str) -> None:
-        """Change a row of each table, add one to each, and have bronze hold that."""
+        """Change a row of each table, add a row to each, and read the changes into bronze."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             for table in TABLES:
                 connection.execute(f"UPDATE {table} SET note = '{note}' WHERE id = 1".encode())
@@ -100,7 +100,7 @@ class Place:
         return sorted(Path(self.lake.uri(layer, table), "_delta_log").glob("*.json"))
 
     def require_own_marks(self, *damaged: str) -> None:
-        """Check that each cut, also of before, names what it found: no version that came again.
+        """Check that each cut, old cuts included, names versions with the cut's marks: no repeated version.
 
         Args:
             damaged: tables whose versions cannot be read.
@@ -112,19 +112,19 @@ class Place:
                     assert stored == mark, (layer, name, cut.commit_lsn)
 
     def move_away(self, remedy: str | None) -> None:
-        """Run the command of a remedy as it is printed."""
+        """Run the command of a remedy exactly as printed."""
         printed = re.search(r"mv (\S+) (\S+\.torn)\. ", str(remedy))
         assert printed is not None, remedy
         shutil.move(printed[1], printed[2])
 
     def named(self) -> set[str]:
-        """The tables of silver's newest cut."""
+        """Return the tables of silver's newest cut."""
         cut = self.control.latest_cut("silver")
         assert cut is not None
         return set(cut.tables)
 
     def reasons(self) -> dict[str, tuple[str, str | None]]:
-        """How each document was built last, and why."""
+        """Return the mode and reason of each document's last build."""
         runs = {one.name: one for one in reversed(self.control.runs("gold"))}
         return {name: (run.mode, run.reason) for name, run in runs.items()}
 

@@ -1,4 +1,4 @@
-"""A password is in nothing that commands leave or show, whichever way it came and whatever goes wrong."""
+"""No output, file or log of a command contains a password, whatever its source and whatever fails."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def run(server: EmbeddedServer, *statements: str, database: str = "shop") -> Non
 
 
 def prepared(way: str, server: EmbeddedServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A pipeline file that takes the password this way; returns it."""
+    """Write a pipeline file that takes the password in this way."""
     keys: dict[str, Any] = {"host": "127.0.0.1", "port": server.port, "user": "smelt", "database": "shop"}
     if way == "variable":
         monkeypatch.setenv("SHOP_PASSWORD", PASSWORD)
@@ -85,7 +85,7 @@ def prepared(way: str, server: EmbeddedServer, folder: Path, monkeypatch: pytest
 
 
 def ask(file: Path, *commands: list[str], code: int) -> list[str]:
-    """What commands say of a pipeline, each of which ends so; a process of this pipeline alone runs them."""
+    """Run commands on a pipeline in a process of their own, check each exit code, and return the outputs."""
     asked = [[name, str(file), *options] for name, *options in commands]
     found = in_turn(*asked, folder=file.parent)
     assert [ended for ended, _ in found] == [code] * len(found), found
@@ -173,7 +173,7 @@ def test_a_key_of_the_store_is_nowhere(
 
 
 def in_store(file: Path, server: EmbeddedServer, lake: str, options: dict[str, str]) -> Path:
-    """A pipeline file with a lake in an object store; returns it."""
+    """Write a pipeline file with a lake in an object store."""
     file.write_text(
         f"pipeline: shop\nsource: {{dsn: '{server.dsn('shop')}', slot: secrets, publication: secrets}}\n"
         f"{lake_text(lake, options)}"

@@ -1,6 +1,6 @@
-"""Sessions at a Spark Connect server: alive while they are ours, gone afterwards, told where they ended.
+"""Sessions at a Spark Connect server: alive while owned, closed afterwards, reported if the server ends them.
 
-The server ends sessions that rest for some seconds. A pipeline rests meanwhile, and goes on afterwards.
+The server ends sessions after some idle seconds. A pipeline rests meanwhile, and continues afterwards.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def test_sessions_outlive_an_idle_time_and_end_with_their_work_and_one_that_the_
 
 
 def looked_at(folder: Path, server: ConnectServer) -> dict[str, Any]:
-    """What a process of its own sees of its sessions."""
+    """Return a separate process's observations of its sessions."""
     folder.mkdir()
     module = ("-m", "tests.pipelines.whole.sessions_at_a_server")
     with Command(folder, server.remote, folder=folder, python=module) as command:

@@ -1,7 +1,7 @@
-"""Changes that PostgreSQL makes without an event, seen from silver: no cut names what the source is not.
+"""Changes that PostgreSQL makes without an event, seen from silver: no cut shows a state that never existed.
 
-Silver runs at the worst moment: the reader has seen such a change, the copy that makes it good is held up,
-and the stream goes on with rows that were written after it.
+Silver runs at the worst moment: the reader has detected such a change, the repairing copy is delayed, and
+the stream continues with rows that were written after the change.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def flow(spark: SparkSession, server_dsn: str, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="module")
 def cuts(flow: Flow) -> list[Cut]:
-    """Before the changes; while the copies that make them good are held up; after them."""
+    """Return the cuts before the changes, during the delayed copies, and after the copies."""
     before = flow.carry()
     flow.play([*SILENT.values(), *LATER])
     held, go_on = threading.Event(), threading.Event()
@@ -95,7 +95,7 @@ def cuts(flow: Flow) -> list[Cut]:
 
 
 def differences(flow: Flow, cut: Cut) -> dict[tuple[int, str], str]:
-    """Of every table that a cut names from the source now, to which nothing happened since."""
+    """Compare every table in a cut with the source, which has not changed since the cut."""
     tables = [TableName("public", name) for name in cut.tables]
     found = {table.name: flow.difference(table, cut) for table in tables}
     return {(cut.commit_lsn, name): text for name, text in found.items() if text}

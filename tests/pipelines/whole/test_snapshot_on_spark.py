@@ -1,4 +1,4 @@
-"""`snapshot.engine: spark`: what is killed on the way, and what Spark writes down."""
+"""`snapshot.engine: spark`: kills during the snapshot, and the files that Spark writes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ WHERE datname = current_database() AND application_name LIKE 'deltasmelt snapsho
 AND query LIKE 'COPY%%'
 """
 OWN = 6
-"""Dashes in a file's name beyond these: one of a task, with its round and range."""
+"""Number of dashes in a plain file's name; a task's file has more, for its round and range."""
 PASSWORD = "hunter2 in the plan"
 TABLES = (
     "CREATE TABLE t (id int PRIMARY KEY, note text)",
@@ -65,7 +65,7 @@ def on_disk(changes: Path) -> set[str]:
 
 
 def own(changes: Path) -> set[str]:
-    """Files of tasks."""
+    """Return the files that tasks wrote."""
     return {name for name in on_disk(changes) if name.count("-") > OWN}
 
 
@@ -117,7 +117,7 @@ def test_a_killed_reader_a_killed_jvm_and_a_lost_session_change_nothing_and_no_s
 def test_a_snapshot_by_the_executors_of_a_connect_server_has_the_rows_of_the_source(
     database: str, lake_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader has no Java; a task whose session at PostgreSQL ends is run again by the server."""
+    """The reader has no Java; the server repeats a task whose session at PostgreSQL ended."""
     source = source_of(database)
     execute(source, *TABLES)
     given = {"port": 5432, **conninfo_to_dict(database), "password": f"'{PASSWORD}'"}

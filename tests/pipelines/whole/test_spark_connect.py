@@ -1,6 +1,6 @@
-"""Silver, gold, sql, verify and quality at a Spark Connect server, beside what a JVM of ours gives.
+"""Silver, gold, sql, verify and quality at a Spark Connect server, compared with a local JVM.
 
-One server stands for the whole of it. The commands run in three processes, which could start no Java.
+All tests share one server. The commands run in three processes that cannot start Java.
 """
 
 from __future__ import annotations
@@ -46,11 +46,12 @@ _TABLES: Final[tuple[tuple[Layer, str], ...]] = (
 )
 _OUT: Final = ("--output", "csv")
 _OF_THE_SERVER: Final = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "2"}
-"""What maintenance sets where it may: a VACUUM of 10,000 tasks, the default, takes long on two cores."""
+"""A setting that maintenance changes where permitted: the default VACUUM has 10,000 tasks, slow on two cores.
+"""
 
 
 class Remote:
-    """Commands in a folder, at a server."""
+    """Commands in a folder that use a server."""
 
     def __init__(self, folder: Path, remote: str) -> None:
         self.folder = folder
@@ -59,14 +60,14 @@ class Remote:
         self._variables = {"SPARK_REMOTE": remote, "JAVA_HOME": empty, "PATH": empty}
 
     def smelt(self, *arguments: str | Path) -> str:
-        """What a command says that succeeds, where there is no Java that it could start."""
+        """Return the output of a command that must succeed without any Java to start."""
         words = (arguments[0], self.file, *arguments[1:])
         with Command(*words, folder=self.folder, variables=self._variables) as command:
             assert command.wait() == 0, command.text()
             return command.text()
 
     def in_turn(self, *commands: tuple[str | Path, ...], codes: list[int] | None = None) -> list[str]:
-        """What commands of one process say that end with these codes, or succeed."""
+        """Run commands in one process and return their outputs; check the exit codes, by default 0."""
         words = [[str(one) for one in (name, self.file, *more)] for name, *more in commands]
         done = in_turn(*words, folder=self.folder, variables=self._variables)
         assert [code for code, _ in done] == (codes or [0] * len(words)), done
@@ -80,7 +81,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
 
 
 def carry_beside(folder: Path, beside: Path) -> None:
-    """Fold the same bronze, all of it at once, in a lake of its own, in a session with a JVM."""
+    """Fold a copy of the bronze at once, into a second lake, in a session with a JVM."""
     beside.mkdir()
     for file in folder.glob("*.yml"):
         shutil.copy(file, beside)
@@ -91,7 +92,7 @@ def carry_beside(folder: Path, beside: Path) -> None:
 
 
 def rows(spark: SparkSession, lake: Path, table: tuple[Layer, str]) -> Counter[str]:
-    """The newest version's, with every column, whatever their order; but for the cut that made a document."""
+    """Return the newest version's rows with all columns, unordered, except the cut that built a document."""
     layer, name = table
     version = DeltaTable(str(lake / layer / name)).version()
     held = rows_at(spark, Lake(path=str(lake)), name, version, layer=layer)
