@@ -32,14 +32,14 @@ def measured(node: Aggregate, *, common: bool) -> list[str]:
     output = []
     for index, measure in enumerate(node.measures):
         ddl = "" if measure.column is None else node.scope.table.column(measure.column).spark_type
-        only = "" if common or measure.where is None else f" FILTER (WHERE {measure.where.sql('t')})"
+        condition = "" if common or measure.where is None else f" FILTER (WHERE {measure.where.sql('t')})"
         value = "*" if measure.column is None else quote("t", measure.column)
         if measure.order is not None:
             placed = f"struct({quote('t', measure.order)} AS o, {value} AS v)"
-            found = f"{measure.function}(CASE WHEN {value} IS NOT NULL THEN {placed} END){only}"
-            output.append(f"({found}).v AS m{index}")
+            ordered_value = f"{measure.function}(CASE WHEN {value} IS NOT NULL THEN {placed} END){condition}"
+            output.append(f"({ordered_value}).v AS m{index}")
             continue
-        output.append(f"{_measure(measure.function, value, only, ddl)} AS m{index}")
+        output.append(f"{_measure(measure.function, value, condition, ddl)} AS m{index}")
     return output
 
 
@@ -77,7 +77,9 @@ def empty_table(tree: Tree, name: TableName) -> str:
     }
     if derived:
         columns[UNREPRESENTABLE] = OWN_COLUMNS[UNREPRESENTABLE]
-    return f"(SELECT {', '.join(f'CAST(NULL AS {ddl}) AS {quote(one)}' for one, ddl in columns.items())})"
+    return (
+        f"(SELECT {', '.join(f'CAST(NULL AS {ddl}) AS {quote(column)}' for column, ddl in columns.items())})"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,17 +184,17 @@ def join_path(node: Node) -> list[tuple[Scope, Pairs, str]]:
 
 def ordering(node: One | Many | Collect | Pick) -> RowOrder:
     """Return the order of a node's rows; no two rows are equal in this order."""
-    order = [(wanted, "t") for wanted in node.order]
+    order = [(column, "t") for column in node.order]
     for scope, _, alias in reversed(join_path(node)[:-1]):
         order += [(OrderedColumn(order_name(scope.table, name)), alias) for name in scope.table.key]
     if isinstance(node, Pick) and node.last:
-        return [(_reversed(wanted), alias) for wanted, alias in order]
+        return [(_reversed(column), alias) for column, alias in order]
     return order
 
 
 def named(order: RowOrder) -> list[str]:
     """Return the columns of an order as ``o0, o1 …``."""
-    return [f"{quote(alias, wanted.column)} AS o{index}" for index, (wanted, alias) in enumerate(order)]
+    return [f"{quote(alias, column.column)} AS o{index}" for index, (column, alias) in enumerate(order)]
 
 
 def place_of(names: Sequence[str], order: RowOrder) -> str:
@@ -203,7 +205,7 @@ def place_of(names: Sequence[str], order: RowOrder) -> str:
     grouping. Elements can have every type and direction that ORDER BY knows, and may contain types without an
     order (maps). The query places NULLs explicitly, never by Spark's defaults.
     """
-    return row_number(names, [ordered(wanted, f"o{index}") for index, (wanted, _) in enumerate(order)])
+    return row_number(names, [ordered(column, f"o{index}") for index, (column, _) in enumerate(order)])
 
 
 def is_by_key(node: Many | Collect) -> bool:
@@ -215,8 +217,8 @@ def is_by_key(node: Many | Collect) -> bool:
     if node.most_elements is not None:
         return False
     plain = all(
-        wanted.column in node.scope.table.key and not wanted.descending and not wanted.nulls_first
-        for wanted in node.order
+        column.column in node.scope.table.key and not column.descending and not column.nulls_first
+        for column in node.order
     )
     return plain and _comparable(node)
 
@@ -236,8 +238,8 @@ def collected(node: Many | Collect, only: Sequence[str] = ()) -> str:
     is_map = isinstance(node, Many) and node.map_by is not None
     if is_map:
         element = "named_struct('n', n, 'name', name, 'item', item)"
-    taken = [*only, *([] if node.cap is None else [f"n <= {node.cap}"])]
-    elements = f"collect_list({element}){filtered(taken)}"
+    conditions = [*only, *([] if node.cap is None else [f"n <= {node.cap}"])]
+    elements = f"collect_list({element}){filtered(conditions)}"
     # A sort by Spark's own order is cheaper than a sort by a function of two elements.
     in_order = (
         f"sort_array({elements})" if _comparable(node) else f"array_sort({elements}, (a, b) -> a.n - b.n)"

@@ -74,12 +74,14 @@ def _check_meetings(spark: SparkSession, tree: Tree) -> None:
     noted: dict[TableName, list[tuple[Expression, Meeting]]] = {}
     for name, expression in expressions_of(tree):
         noted.setdefault(name, []).extend((expression, meeting) for meeting in expression.meetings)
-    for name, found in noted.items():
+    for name, meetings in noted.items():
         rows = rows_of(tree.tables()[name], empty_table(tree, name))
-        said = objections(spark, rows, [meeting for _, meeting in found])
-        for (expression, _), (wrong, remedy) in ((found[place], one) for place, one in said.items()):
+        objections_by_place = objections(spark, rows, [meeting for _, meeting in meetings])
+        for (expression, _), (fault, remedy) in (
+            (meetings[place], objection_of_place) for place, objection_of_place in objections_by_place.items()
+        ):
             raise DefiniteError(
-                f"{name}: {str(expression)!r}: {wrong}",
+                f"{name}: {str(expression)!r}: {fault}",
                 code="document-invalid",
                 where=tree.name,
                 remedy=remedy,
@@ -89,8 +91,8 @@ def _check_meetings(spark: SparkSession, tree: Tree) -> None:
 def objections(spark: SparkSession, rows: str, meetings: Sequence[Meeting]) -> dict[int, tuple[str, str]]:
     """Return the faults of coercions over a relation, by the coercion's index, each with a remedy."""
     kinds = iter(_kinds(spark, rows, meetings))
-    said = (objection(meeting, [next(kinds) for _ in meeting.values]) for meeting in meetings)
-    return {place: one for place, one in enumerate(said) if one is not None}
+    answers = (objection(meeting, [next(kinds) for _ in meeting.values]) for meeting in meetings)
+    return {place: answer for place, answer in enumerate(answers) if answer is not None}
 
 
 def _kinds(spark: SparkSession, rows: str, meetings: Sequence[Meeting]) -> list[DataType]:
@@ -138,9 +140,9 @@ def _check_keys(tree: Tree, field: str, kind: DataType) -> None:
         _check_keys(tree, field, kind.elementType)
     elif isinstance(kind, MapType):
         if not map_key(kind.keyType.simpleString()):
-            held = kind.keyType.simpleString().upper()
+            key_type = kind.keyType.simpleString().upper()
             raise DefiniteError(
-                f"the field {field!r} holds a map with keys of {held}, which are no JSON names",
+                f"the field {field!r} holds a map with keys of {key_type}, which are no JSON names",
                 code="document-invalid",
                 where=tree.name,
                 remedy="make texts of the keys, for example by hex(…)"

@@ -127,8 +127,8 @@ class Compiler:
         flags = raised(tree.children)
         output += [(flag_column(flag), flagged(tree.children, flag)) for flag in flags]
         selected = [f"{expression} AS {quote(name)}" for name, expression in output]
-        where = [] if root.where is None else [root.where.sql("t")]
-        final = select(selected, f"{source} AS t", self._joins(tree.children, "t"), where)
+        conditions = [] if root.where is None else [root.where.sql("t")]
+        final = select(selected, f"{source} AS t", self._joins(tree.children, "t"), conditions)
         rows = tuple(self._rows.values())
         types_of_key = tuple(root.table.column(name).spark_type for name in tree.key)
         return Compiled(rows, tuple(self._nodes), final, columns, fields, key, types_of_key, flags)
@@ -155,9 +155,11 @@ class Compiler:
             place = self._relation(scope.table.table)
             if self._roots is not None:
                 place = self._belonging(scope, source, on)
-            met = tuple((theirs, this) for this, theirs in on)
+            pairs = tuple((theirs, this) for this, theirs in on)
             rows += (
-                f"\nJOIN {place} AS {alias} ON {equal(met, before, alias)}" if rows else f"{place} AS {alias}"
+                f"\nJOIN {place} AS {alias} ON {equal(pairs, before, alias)}"
+                if rows
+                else f"{place} AS {alias}"
             )
             source, before = place, alias
         far = source
@@ -165,10 +167,12 @@ class Compiler:
         keys = [quote(first, this) for this, _ in on]
         for child in node.children:
             self._node(child, far)
-        where = _not_null(node)
-        where += [scope.where.sql(alias) for scope, _, alias in join_path(node) if scope.where is not None]
+        conditions = _not_null(node)
+        conditions += [
+            scope.where.sql(alias) for scope, _, alias in join_path(node) if scope.where is not None
+        ]
         comment = f"{node.scope.label}: {node.scope.table.table}"
-        self._nodes.append(CommonTable(node.name, comment, self._grouped(node, rows, keys, where)))
+        self._nodes.append(CommonTable(node.name, comment, self._grouped(node, rows, keys, conditions)))
 
     def _grouped(self, node: Node, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
         """Return a node's rows as one row per parent: ``k0, k1 …``, then ``item`` or ``m0, m1 …``."""
@@ -212,11 +216,11 @@ class Compiler:
     def _each_once(self, scope: Scope, levels: Sequence[str]) -> str:
         """Return, as a step, the rows of several levels, each row once even if on several levels."""
         key = [quote(name) for name in scope.table.key]
-        wanted = self._tree.reads(scope.table.table) - set(scope.table.key)
-        rest = [quote(column.name) for column in scope.table.columns if column.name in wanted]
-        every = "\nUNION ALL\n".join(f"SELECT * FROM {level}" for level in levels)
-        columns = [*key, *(f"any_value({name}) AS {name}" for name in rest)]
-        sql = select(columns, subquery(every)) + f"\nGROUP BY {', '.join(key)}"
+        columns_read = self._tree.reads(scope.table.table) - set(scope.table.key)
+        others = [quote(column.name) for column in scope.table.columns if column.name in columns_read]
+        union = "\nUNION ALL\n".join(f"SELECT * FROM {level}" for level in levels)
+        columns = [*key, *(f"any_value({name}) AS {name}" for name in others)]
+        sql = select(columns, subquery(union)) + f"\nGROUP BY {', '.join(key)}"
         name = f"r{len(self._rows)}_{ascii_word(scope.table.name)}"
         self._rows[scope.table.table, name, ()] = CommonTable(name, f"rows of {', '.join(levels)}", sql)
         return name
@@ -230,18 +234,20 @@ class Compiler:
             on = tuple((this, f"k{self._tree.key.index(theirs)}") for this, theirs in on)
         place = (table.table, parent, on)
         if place not in self._rows:
-            wanted = self._tree.reads(table.table) | set(table.key)
-            columns = ", ".join(quote("t", column.name) for column in table.columns if column.name in wanted)
-            found = f"LEFT SEMI JOIN {parent} AS r ON {equal(on, 't', 'r')}"
+            columns_read = self._tree.reads(table.table) | set(table.key)
+            columns = ", ".join(
+                quote("t", column.name) for column in table.columns if column.name in columns_read
+            )
+            condition = f"LEFT SEMI JOIN {parent} AS r ON {equal(on, 't', 'r')}"
             if parent == self._roots and table.table in self.by_value:
                 values = {f"k{i}": value for i, value in enumerate(self.given)}
-                found = "WHERE " + " AND ".join(f"{quote('t', this)} = {values[key]}" for this, key in on)
+                condition = "WHERE " + " AND ".join(f"{quote('t', this)} = {values[key]}" for this, key in on)
             elif parent == self._roots:
-                found += self._among(scope, on)
-            sql = f"SELECT {self._hint}{columns}\nFROM {self._relation(table.table)} AS t\n{found}"
+                condition += self._among(scope, on)
+            sql = f"SELECT {self._hint}{columns}\nFROM {self._relation(table.table)} AS t\n{condition}"
             name = f"r{len(self._rows)}_{ascii_word(table.name)}"
-            whose = "the roots" if parent == self._roots else parent
-            self._rows[place] = CommonTable(name, f"rows of {table.table} that belong to {whose}", sql)
+            owner = "the roots" if parent == self._roots else parent
+            self._rows[place] = CommonTable(name, f"rows of {table.table} that belong to {owner}", sql)
         return self._rows[place].name
 
     def _among(self, scope: Scope, on: Pairs) -> str:
@@ -252,12 +258,12 @@ class Compiler:
         types = {
             f"k{i}": self._tree.root.table.column(name).spark_type for i, name in enumerate(self._tree.key)
         }
-        found = [
+        conditions = [
             f"{quote('t', this)} IN ({self.listed[key]})"
             for this, key in on
             if key in self.listed and scope.table.column(this).spark_type == types[key]
         ]
-        return f"\nWHERE {' AND '.join(found)}" if found else ""
+        return f"\nWHERE {' AND '.join(conditions)}" if conditions else ""
 
     def _below(self, node: Node) -> dict[str, str]:
         """Return the flags that the children of a node can raise, each with its condition."""
@@ -315,18 +321,18 @@ class Compiler:
         # Repartitioned before the aggregation, rows are sorted once. Without the hint Spark would collect
         # rows in the reading task, where few rows have the same parent.
         hint = f"REPARTITION({grouping})" if by_key and self._roots is None else ""
-        found = select(output, rows, self._joins(node.children, "t"), where, hint=hint)
-        only: list[str] = []
+        query = select(output, rows, self._joins(node.children, "t"), where, hint=hint)
+        conditions: list[str] = []
         if not by_key:
             listed = [*names, "item", f"{place_of(names, order)} AS n"]
-            only = [] if node.limit is None else [f"n <= {node.limit}"]
+            conditions = [] if node.limit is None else [f"n <= {node.limit}"]
             if map_by is not None:
                 listed += ["name", f"{place_of([*names, 'name'], order)} AS same"]
-                only = ["same = 1"]
-            found = select([*listed, *below], subquery(found))
+                conditions = ["same = 1"]
+            query = select([*listed, *below], subquery(query))
         items = collected_by_key(len(order)) if by_key else collected(node)
         gathered = [grouping, f"{items} AS item", *(f"bool_or({flag}) AS {flag}" for flag in below)]
-        return select(gathered, subquery(found), [], only) + f"\nGROUP BY {grouping}"
+        return select(gathered, subquery(query), [], conditions) + f"\nGROUP BY {grouping}"
 
     def _aggregate(self, node: Aggregate, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
         wheres = {measure.where for measure in node.measures}
@@ -353,8 +359,8 @@ class Compiler:
             return struct((inner.name, self._field(inner, alias)) for inner in field.fields)
         if isinstance(field, Flattened):
             return _or_nothing(field, quote(field.node.name, "item", field.field.name))
-        found = f"m{field.measure}" if isinstance(field.node, Aggregate) else "item"
-        return _or_nothing(field, f"{field.node.name}.{found}")
+        item = f"m{field.measure}" if isinstance(field.node, Aggregate) else "item"
+        return _or_nothing(field, f"{field.node.name}.{item}")
 
     def _joins(self, children: Sequence[Node], alias: str) -> list[str]:
         joins = []

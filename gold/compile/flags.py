@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 def raised(nodes: Sequence[Node]) -> tuple[str, ...]:
     """Return the `FLAGS` that nodes, or the nodes below, can raise."""
-    found: set[str] = set()
+    flags: set[str] = set()
     for node in nodes:
-        found.update(raised(node.children))
+        flags.update(raised(node.children))
         if node.may_match_several:
-            found.add("several")
+            flags.add("several")
         if node.recursion is not None:
-            found.add("cut")
-    return tuple(flag for flag in FLAGS if flag in found)
+            flags.add("cut")
+    return tuple(flag for flag in FLAGS if flag in flags)
 
 
 def flagged(children: Sequence[Node], flag: str) -> str:

@@ -73,7 +73,7 @@ class RecursionSteps:
             *node.scope.table.key,
             *(column for pairs in (node.on, recursion.on) for column, _ in pairs),
             *(column for _, column in recursion.on),
-            *(wanted.column for wanted in node.order),
+            *(column.column for column in node.order),
             *([] if self._map_by is None else [self._map_by]),
         ]
         self._column = {name: f"c{i}" for i, name in enumerate(dict.fromkeys(named))}
@@ -87,9 +87,13 @@ class RecursionSteps:
         where = self._node.scope.where
         columns = [f"{quote('t', name)} AS {column}" for name, column in self._column.items()]
         item = struct(self._fields) if self._fields else "true"
-        made = [*columns, f"{item} AS item", *(f"{said} AS {flag}" for flag, said in self._below.items())]
-        only = [] if where is None else [where.sql("t")]
-        steps = [self._step("rows", "its rows", select(made, f"{self._rows} AS t", self._joins, only))]
+        made = [
+            *columns,
+            f"{item} AS item",
+            *(f"{condition} AS {flag}" for flag, condition in self._below.items()),
+        ]
+        conditions = [] if where is None else [where.sql("t")]
+        steps = [self._step("rows", "its rows", select(made, f"{self._rows} AS t", self._joins, conditions))]
         steps.append(self._step("1", "level 1", self._first()))
         depth = self._recursion.depth
         steps += [self._step(str(k), f"down to level {k}", self._down(k)) for k in range(2, depth + 1)]
@@ -132,13 +136,13 @@ class RecursionSteps:
     def _down(self, level: int) -> str:
         """Return the next level. A path that ends keeps its keys, and so remains a separate group."""
         before = level - 1
-        there = f"s.{self._column[self._node.scope.table.key[0]]} IS NOT NULL"
+        exists = f"s.{self._column[self._node.scope.table.key[0]]} IS NOT NULL"
         key, way = self._key("s"), f"c.p{before}"
         columns = [
             "c.*",
-            f"CASE WHEN {there} THEN struct(s.*) END AS r{level}",
-            f"{there} AND array_contains({way}, {key}) AS a{level}",
-            f"CASE WHEN {there} THEN concat({way}, array({key})) ELSE {way} END AS p{level}",
+            f"CASE WHEN {exists} THEN struct(s.*) END AS r{level}",
+            f"{exists} AND array_contains({way}, {key}) AS a{level}",
+            f"CASE WHEN {exists} THEN concat({way}, array({key})) ELSE {way} END AS p{level}",
         ]
         matches = self._matches(self._recursion.on, lambda theirs: f"c.r{before}.{self._column[theirs]}")
         join = f"LEFT JOIN {self._name('rows')} AS s ON {matches} AND NOT c.a{before}"
@@ -155,41 +159,43 @@ class RecursionSteps:
         fields = [(name, f"x.r{level}.item.{quote(name)}") for name, _ in self._fields]
         if not last:
             fields.append((self._recursion.name, "x.item"))
-        there = f"x.r{level} IS NOT NULL AND NOT x.a{level}"
+        exists = f"x.r{level} IS NOT NULL AND NOT x.a{level}"
         within = [f"x.{group}" for group in groups]
-        order = [f"{there} DESC"] + [
-            ordered(wanted, f"x.r{level}.{self._column[wanted.column]}") for wanted in node.order
+        order = [f"{exists} DESC"] + [
+            ordered(column, f"x.r{level}.{self._column[column.column]}") for column in node.order
         ]
         columns = [
             *(f"x.{name}" for name in dict.fromkeys([*groups, *carried])),
-            f"{there} AS there",
+            f"{exists} AS there",
             f"x.a{level} AS again",
             f"{row_number(within, order)} AS n",
             f"{struct(fields) if fields else 'true'} AS item",
             *(f"{below} AS {flag}" for flag, below in self._below_level(level, last=last).items()),
         ]
-        only = ["there"]
+        conditions = ["there"]
         if isinstance(node, Many) and node.limit is not None:
-            only.append(f"n <= {node.limit}")
+            conditions.append(f"n <= {node.limit}")
         if self._map_by is not None:
             name = f"x.r{level}.{self._column[self._map_by]}"
             columns += [f"{name} AS name", f"{row_number([*within, name], order)} AS same"]
-            only += ["name IS NOT NULL", "same = 1"]
+            conditions += ["name IS NOT NULL", "same = 1"]
         if isinstance(node, One):
-            only.append("n = 1")
-        item = f"any_value(item){filtered(only)}" if isinstance(node, One) else collected(node, only)
-        kept = [f"any_value({name}) AS {name}" for name in carried if name not in groups]
-        output = [*groups, *kept, f"{item} AS item", *self._flagged(level, only, last=last)]
+            conditions.append("n = 1")
+        item = (
+            f"any_value(item){filtered(conditions)}" if isinstance(node, One) else collected(node, conditions)
+        )
+        carried_values = [f"any_value({name}) AS {name}" for name in carried if name not in groups]
+        output = [*groups, *carried_values, f"{item} AS item", *self._flagged(level, conditions, last=last)]
         return select(output, subquery(select(columns, f"{source} AS x"))) + f"\nGROUP BY {', '.join(groups)}"
 
     def _below_level(self, level: int, *, last: bool) -> dict[str, str]:
         """Return the conditions of all flags that rows below a row of a level can raise."""
-        own = {flag: f"x.r{level}.{flag}" for flag in self._below}
+        own_flags = {flag: f"x.r{level}.{flag}" for flag in self._below}
         further = {} if last else {flag: f"x.{flag}" for flag in self._flags}
         return {
-            flag: either(own.get(flag, ""), further.get(flag, ""))
+            flag: either(own_flags.get(flag, ""), further.get(flag, ""))
             for flag in self._flags
-            if flag in own or flag in further
+            if flag in own_flags or flag in further
         }
 
     def _flagged(self, level: int, only: Sequence[str], *, last: bool) -> list[str]:
