@@ -77,7 +77,7 @@ class Draft:
     @property
     def joins(self) -> list[DraftField]:
         """The fields with rows of further tables."""
-        return [each for each in self.fields if each.join is not None]
+        return [entry for entry in self.fields if entry.join is not None]
 
     @property
     def depth(self) -> int:
@@ -116,28 +116,28 @@ def filled(fields: list[DraftField], omitted: list[Omitted]) -> list[DraftField]
 
     If a child has further columns and all are omitted, the parent's omissions list the child.
     """
-    kept = []
-    for each in fields:
-        join = each.join
+    complete = []
+    for entry in fields:
+        join = entry.join
         if join is not None:
             join.fields[:] = filled(join.fields, join.omitted)
             if not join.fields and not join.counted:
                 names = ", ".join(name for name, _ in (*join.omitted, *join.through_omitted))
                 if names:
-                    omitted.append((f"{each.name} ({join.table})", f"its only columns are: {names}"))
+                    omitted.append((f"{entry.name} ({join.table})", f"its only columns are: {names}"))
                 continue
-        kept.append(each)
-    return kept
+        complete.append(entry)
+    return complete
 
 
 def _depth(fields: Iterable[DraftField]) -> int:
-    return max((1 + _depth(each.join.fields) for each in fields if each.join is not None), default=0)
+    return max((1 + _depth(entry.join.fields) for entry in fields if entry.join is not None), default=0)
 
 
 def _tables(fields: Iterable[DraftField]) -> Iterator[TableName]:
-    for each in fields:
-        if each.join is not None:
-            yield each.join.table
-            if each.join.through is not None:
-                yield each.join.through
-            yield from _tables(each.join.fields)
+    for entry in fields:
+        if entry.join is not None:
+            yield entry.join.table
+            if entry.join.through is not None:
+                yield entry.join.through
+            yield from _tables(entry.join.fields)

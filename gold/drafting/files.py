@@ -64,15 +64,15 @@ def draft_text(draft: Draft, schema: str | None = None) -> str:
     lines += ["fields:", *_entries(draft.fields, draft.omitted, "  ")]
     if draft.not_followed:
         lines.append("# Left out to keep the document readable, although foreign keys lead there:")
-        lines += [f"#   {yaml_comment(each)}" for each in draft.not_followed]
+        lines += [f"#   {yaml_comment(key)}" for key in draft.not_followed]
     if draft.unfollowed:
         lines.append("# Left out because a document cannot join or choose these rows as PostgreSQL does:")
-        lines += [f"#   {yaml_comment(each)}" for each in draft.unfollowed]
+        lines += [f"#   {yaml_comment(key)}" for key in draft.unfollowed]
     return "\n".join(lines) + "\n"
 
 
 def _headline(draft: Draft) -> str:
-    names = [each.name for each in draft.joins]
+    names = [entry.name for entry in draft.joins]
     shown = names if len(names) <= 6 else [*names[:5], f"{len(names) - 5} more"]
     what = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
     return yaml_comment(f"One document per row of {draft.root}" + (f", with its {what}." if what else "."))
@@ -80,16 +80,16 @@ def _headline(draft: Draft) -> str:
 
 def _entries(fields: Sequence[DraftField], omitted: Iterable[Omitted], indent: str) -> Iterator[str]:
     """Yield fields line by line: columns first, then omitted columns, then joins."""
-    for each in fields:
-        if each.join is None:
-            yield f"{indent}- {_column(each)}"
-    for name, why in omitted:
-        yield f"{indent}# - {_left_out(name, why)}"
-    for each in fields:
-        if each.join is not None and each.join.counted:
-            yield from _counted(each, each.join, indent)
-        elif each.join is not None:
-            yield from _join(each, each.join, indent)
+    for entry in fields:
+        if entry.join is None:
+            yield f"{indent}- {_column(entry)}"
+    for name, reason in omitted:
+        yield f"{indent}# - {_left_out(name, reason)}"
+    for entry in fields:
+        if entry.join is not None and entry.join.counted:
+            yield from _counted(entry, entry.join, indent)
+        elif entry.join is not None:
+            yield from _join(entry, entry.join, indent)
 
 
 def _left_out(name: str, why: str) -> str:
@@ -152,7 +152,7 @@ def _through(join: Join, indent: str) -> Iterator[str]:
     if join.through_fields:
         yield from _list("fields", join.through_fields, join.through_omitted, inner)
     else:
-        yield from (f"{inner}# {_left_out(name, why)}" for name, why in join.through_omitted)
+        yield from (f"{inner}# {_left_out(name, reason)}" for name, reason in join.through_omitted)
 
 
 def _list(key: str, fields: Sequence[DraftField], omitted: Sequence[Omitted], indent: str) -> Iterator[str]:
@@ -167,9 +167,9 @@ def _list(key: str, fields: Sequence[DraftField], omitted: Sequence[Omitted], in
 
 def _flat(fields: Sequence[DraftField], omitted: Sequence[Omitted]) -> str | None:
     """Return fields on one line; None if one line would hide a join, a new name or an omission."""
-    if omitted or any(each.join is not None or each.name != each.column for each in fields):
+    if omitted or any(entry.join is not None or entry.name != entry.column for entry in fields):
         return None
-    return "[" + ", ".join(scalar(each.name) for each in fields) + "]"
+    return "[" + ", ".join(scalar(entry.name) for entry in fields) + "]"
 
 
 def _pairs(pairs: ColumnPairs) -> str:

@@ -92,17 +92,19 @@ class Schema:
     """
 
     def __init__(self, tables: Iterable[Described]) -> None:
-        self.tables = {each.name: each for each in sorted(tables, key=lambda each: each.name)}
+        self.tables = {table.name: table for table in sorted(tables, key=lambda each: each.name)}
         self.keys: dict[TableName, list[ForeignKey]] = {}
         self.incoming: dict[TableName, list[tuple[Described, ForeignKey]]] = {
             name: [] for name in self.tables
         }
         self.unfollowed: list[Unfollowed] = []
-        for name, each in self.tables.items():
-            self.keys[name] = [key for key in dict.fromkeys(each.foreign_keys) if self._joins(each, key)]
+        for name, described in self.tables.items():
+            self.keys[name] = [
+                key for key in dict.fromkeys(described.foreign_keys) if self._joins(described, key)
+            ]
             for key in self.keys[name]:
-                self.incoming[key.target].append((each, key))
-        self.links = {name for name, each in self.tables.items() if self._is_link(each)}
+                self.incoming[key.target].append((described, key))
+        self.links = {name for name, table in self.tables.items() if self._is_link(table)}
 
     def _joins(self, child: Described, key: ForeignKey) -> bool:
         """Check whether the pipeline carries both tables, in types that documents can join by."""
@@ -113,12 +115,12 @@ class Schema:
             (_column(child.table, mine), _column(parent.table, theirs))
             for mine, theirs in zip(key.columns, key.referenced, strict=True)
         ]
-        found = [(mine, theirs) for mine, theirs in ends if mine is not None and theirs is not None]
-        said = (unjoined((child.name, mine), (parent.name, theirs)) for mine, theirs in found)
-        wrong = next(filter(None, said), None)
-        if wrong is not None:
-            self.unfollowed.append(Unfollowed((child.name, parent.name), key.columns, wrong))
-        return wrong is None and len(found) == len(ends)
+        columns = [(mine, theirs) for mine, theirs in ends if mine is not None and theirs is not None]
+        objections = (unjoined((child.name, mine), (parent.name, theirs)) for mine, theirs in columns)
+        objection = next(filter(None, objections), None)
+        if objection is not None:
+            self.unfollowed.append(Unfollowed((child.name, parent.name), key.columns, objection))
+        return objection is None and len(columns) == len(ends)
 
     def _is_link(self, table: Described) -> bool:
         """Check whether a table has two foreign keys and few further columns.
@@ -128,9 +130,9 @@ class Schema:
         keys = self.keys[table.name]
         if len(keys) != 2 or self.incoming[table.name] or set(keys[0].columns) == set(keys[1].columns):
             return False
-        both = {*keys[0].columns, *keys[1].columns}
+        columns = {*keys[0].columns, *keys[1].columns}
         filled = {column.name for column in table.table.columns if column.not_null}
-        if both not in (set(table.table.key), filled, *map(set, table.unique)):
+        if columns not in (set(table.table.key), filled, *map(set, table.unique)):
             return False
         return sum(not left_out(column) for column in self.link_columns(table)) <= _LINK_COLUMNS
 
@@ -143,8 +145,8 @@ class Schema:
         ends = {*first.columns, *second.columns}
         orders = [columns for columns in (link.table.key, *link.unique) if set(columns) == ends]
         order = [*(orders[0] if orders else ()), *(column.name for column in link.table.columns)]
-        own = next(name for name in order if (name in first.columns) != (name in second.columns))
-        return first if own in first.columns else second
+        distinct = next(name for name in order if (name in first.columns) != (name in second.columns))
+        return first if distinct in first.columns else second
 
     def link_columns(self, link: Described) -> list[SilverColumn]:
         """Return the columns of a link except the ends and a surrogate key."""
@@ -175,7 +177,7 @@ class Schema:
         """Return how much depends on a table: the children, with more points if owned or with children."""
         points = 0
         for child, key in self.children(table):
-            deep = any(other is not child for other, _ in self.incoming[child.name])
+            deep = any(referrer is not child for referrer, _ in self.incoming[child.name])
             points += 1 + _required(child.table, key) + 2 * key.owning + deep
         return points, table.rows
 
@@ -196,12 +198,12 @@ class Schema:
 
     def roots(self) -> list[Described]:
         """Return tables that deserve a document, best first; without any, the referenced tables."""
-        able = [each for each in self.tables.values() if each.table.key and each.name not in self.links]
-        able = [each for each in able if self.children(each)] or [
-            each for each in able if any(child is not each for child, _ in self.incoming[each.name])
+        able = [table for table in self.tables.values() if table.table.key and table.name not in self.links]
+        able = [table for table in able if self.children(table)] or [
+            table for table in able if any(child is not table for child, _ in self.incoming[table.name])
         ]
-        wanted = [each for each in able if not self.is_lookup(each)] or able
-        return sorted(wanted, key=lambda each: (*(-number for number in self.score(each)), each.name))
+        candidates = [table for table in able if not self.is_lookup(table)] or able
+        return sorted(candidates, key=lambda each: (*(-number for number in self.score(each)), each.name))
 
 
 def _column(table: SilverTable, name: str) -> SilverColumn | None:

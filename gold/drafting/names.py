@@ -52,7 +52,7 @@ def plural(name: str) -> str:
     low = word.lower()
     if not low[-1:].isalpha() or low in _IRREGULAR or singular(name) != name:
         return name
-    irregular = next((many for many, one in _IRREGULAR.items() if one == low), None)
+    irregular = next((many for many, word_of_one in _IRREGULAR.items() if word_of_one == low), None)
     if irregular is not None:
         return head + _like(word, irregular)
     if low.endswith("y") and low[-2:-1] not in "aeiou":
@@ -80,15 +80,17 @@ def names_of_one(key: ForeignKey, keys: Sequence[ForeignKey]) -> list[str]:
 
     For a composite foreign key the name comes from the columns that no other key in `keys` has.
     """
-    one = singular(key.target.name)
-    times = Counter(column for other in keys for column in other.columns)
-    own = [column for column in key.columns if times[column] == 1] if len(key.columns) > 1 else [*key.columns]
-    if not own:
-        return [one, f"{one}_details"]
-    short = _joint_stem(own)
-    if len(own) > 1 and (not short or one.lower().startswith(short.lower())):
-        return [one, f"{one}_by_{'_and_'.join(map(stem, own))}"]
-    return [short, f"{short}_details" if short.lower() == one.lower() else f"{short}_{one}"]
+    row_name = singular(key.target.name)
+    times = Counter(column for foreign_key in keys for column in foreign_key.columns)
+    own_columns = (
+        [column for column in key.columns if times[column] == 1] if len(key.columns) > 1 else [*key.columns]
+    )
+    if not own_columns:
+        return [row_name, f"{row_name}_details"]
+    short = _joint_stem(own_columns)
+    if len(own_columns) > 1 and (not short or row_name.lower().startswith(short.lower())):
+        return [row_name, f"{row_name}_by_{'_and_'.join(map(stem, own_columns))}"]
+    return [short, f"{short}_details" if short.lower() == row_name.lower() else f"{short}_{row_name}"]
 
 
 def _joint_stem(columns: Sequence[str]) -> str:
@@ -96,7 +98,7 @@ def _joint_stem(columns: Sequence[str]) -> str:
     if len(columns) == 1:
         return stem(columns[0])
     words = zip(*(column.split("_") for column in columns), strict=False)
-    return "_".join(each[0] for each in takewhile(lambda each: len(set(each)) == 1, words))
+    return "_".join(position[0] for position in takewhile(lambda each: len(set(each)) == 1, words))
 
 
 def names_of_children(
@@ -115,15 +117,15 @@ def names_of_children(
     """
     name = child.name.name
     many = singular(within(name, parent.name)) if alone else plural(within(name, parent.name))
-    whole = singular(name) if alone else plural(name)
+    last = singular(name) if alone else plural(name)
     by = _joint_stem(key.columns) or "_and_".join(map(stem, key.columns))
-    qualified = f"{whole}_{by}" if by.lower().endswith("_by") else f"{whole}_by_{by}"
+    qualified = f"{last}_{by}" if by.lower().endswith("_by") else f"{last}_by_{by}"
     if child.name == parent:
         words = by.lower().split("_")
         return ["children", qualified] if "parent" in words and not alone else [qualified]
     if several and by.lower() not in {singular(parent.name).lower(), parent.name.lower()}:
         return [qualified]
-    return [many, whole, qualified]
+    return [many, last, qualified]
 
 
 def field_name(text: str, *, top: bool = False) -> str:

@@ -101,7 +101,7 @@ def _why_not(schema: Schema, name: TableName, ranked: Sequence[Described]) -> st
         return "other tables reference it, but none depends on it"
     if schema.keys[name]:
         return "no table depends on it"
-    refused = next((each for each in schema.unfollowed if name in each.ends), None)
+    refused = next((key for key in schema.unfollowed if name in key.ends), None)
     return "no foreign key leads to it or from it" if refused is None else f"left out: {refused}"
 
 
@@ -160,37 +160,37 @@ class _Drafter:
 
     def _expand(self, place: _Place) -> None:
         top = not place.label
-        for each in self._schema.unfollowed:
-            if place.table.name in each.ends:
-                self._leave_out(str(each))
-        taken: set[str] = set()
+        for unfollowed in self._schema.unfollowed:
+            if place.table.name in unfollowed.ends:
+                self._leave_out(str(unfollowed))
+        used: set[str] = set()
         columns = [column for column in place.table.table.columns if column.name not in place.hidden]
-        kept = set(place.table.table.key) if top else set()  # the key is in every document anyway
-        columns = _without(place.omitted, columns, kept)
-        _add_columns(place.fields, [column.name for column in columns], taken, top=top)
+        key_columns = set(place.table.table.key) if top else set()  # the key is in every document anyway
+        columns = _without(place.omitted, columns, key_columns)
+        _add_columns(place.fields, [column.name for column in columns], used, top=top)
         if place.link is not None:
             columns = _without(place.link_omitted, self._schema.link_columns(place.link), set())
             _add_columns(
                 place.link_fields,
                 [column.name for column in columns],
-                taken,
+                used,
                 beside=singular(place.link.name.name),
             )
         for candidate in [] if place.leaf else list(self._candidates(place)):
-            names = [field_name(each, top=top) for each in candidate.names]
-            name = unique(list(dict.fromkeys(names)), taken)
+            names = [field_name(candidate_name, top=top) for candidate_name in candidate.names]
+            name = unique(list(dict.fromkeys(names)), used)
             label = f"{place.label}.{name}" if place.label else name
             if self._joins >= MAX_JOINS:
                 self._draft.not_followed.append(f"{label} ({candidate.join.table})")
                 continue
             self._joins += 1
-            taken.add(name.lower())
+            used.add(name.lower())
             note = candidate.note
             if candidate.counted:
                 candidate.join.counted, candidate.next.leaf = name, True
-                name = unique([f"{singular(name)}_count", f"{name}_count"], taken)
+                name = unique([f"{singular(name)}_count", f"{name}_count"], used)
                 note = "; ".join(filter(None, [note, candidate.counted]))
-                taken.add(name.lower())
+                used.add(name.lower())
             place.fields.append(DraftField(name, join=candidate.join, note=note))
             candidate.next.label = label
             self._waiting.append(candidate.next)
@@ -207,10 +207,10 @@ class _Drafter:
         alone = {
             mine for mine, theirs in on if not rule_beside(target.column(mine), parent.column(theirs)).merges
         }
-        wrong = None if set(target.key) <= alone else undecided(target, ())
-        if wrong is not None:
-            self._leave_out(f"one row of {target.table} by {', '.join(mine for mine, _ in on)}: {wrong}")
-        return wrong is None
+        fault = None if set(target.key) <= alone else undecided(target, ())
+        if fault is not None:
+            self._leave_out(f"one row of {target.table} by {', '.join(mine for mine, _ in on)}: {fault}")
+        return fault is None
 
     def _candidates(self, place: _Place) -> Iterator[_Candidate]:
         if len(place.path) > MAX_DEPTH:
@@ -256,12 +256,12 @@ class _Drafter:
             if alone and not self._chooses(child.table, place.table.table, join.on):
                 continue
             note = _several(times[child.name], f"by {', '.join(key.columns)}")
-            each = 1 if alone else _each(child.rows, place.table.rows)
+            rows_each = 1 if alone else _each(child.rows, place.table.rows)
             names = names_of_children(
                 child, key, place.table.name, alone=alone, several=times[child.name] > 1
             )
-            below = _below(place, join, child, hidden=key.columns, each=each)
-            yield _Candidate(join, names, note, below, _why_counted(each, below.inside))
+            below = _below(place, join, child, hidden=key.columns, each=rows_each)
+            yield _Candidate(join, names, note, below, _why_counted(rows_each, below.inside))
 
     def _linked(self, place: _Place) -> Iterator[_Candidate]:
         """Yield candidates for rows behind link tables."""
@@ -285,7 +285,7 @@ class _Drafter:
                 through=link.name,
                 to=tuple(zip(far.columns, far.referenced, strict=True)),
             )
-            each = _each(link.rows, place.table.rows)
+            rows_each = _each(link.rows, place.table.rows)
             by_column = plural(stem(far.columns[-1]))
             names = [
                 plural(far.target.name),
@@ -294,8 +294,8 @@ class _Drafter:
             ]
             if far.target == place.table.name:
                 names = names[1:]
-            below = _below(place, join, target, hidden=(), link=link, each=each)
-            counted = _why_counted(each, below.inside)
+            below = _below(place, join, target, hidden=(), link=link, each=rows_each)
+            counted = _why_counted(rows_each, below.inside)
             yield _Candidate(join, names, f"through {link.name.name}", below, counted)
 
 
@@ -308,15 +308,15 @@ def _below(
     link: Described | None = None,
     each: int = 1,
 ) -> _Place:
-    one = join.verb == "one"
+    is_one = join.verb == "one"
     return _Place(
         table,
         join.fields,
         join.omitted,
         (*place.path, table.name),
         hidden=frozenset(hidden),
-        ones=place.ones + one,
-        manys=place.manys + (not one),
+        ones=place.ones + is_one,
+        manys=place.manys + (not is_one),
         leaf=table.name == place.table.name,
         link=link,
         link_fields=join.through_fields,
@@ -339,17 +339,17 @@ def _add_columns(
 ) -> None:
     """Add columns under their own names, or under the nearest allowed name. Own names have priority."""
     plain = [name for name in columns if field_name(name, top=top) == name]
-    kept = {}
+    names = {}
     for name in plain:
         if name.lower() not in taken:
-            kept[name] = name
+            names[name] = name
             taken.add(name.lower())
     for name in columns:
-        if name not in kept:
+        if name not in names:
             clean = field_name(name, top=top)
-            kept[name] = unique([clean, field_name(f"{beside}_{clean}")] if beside else [clean], taken)
-            taken.add(kept[name].lower())
-    fields += [DraftField(kept[name], column=name) for name in columns]
+            names[name] = unique([clean, field_name(f"{beside}_{clean}")] if beside else [clean], taken)
+            taken.add(names[name].lower())
+    fields += [DraftField(names[name], column=name) for name in columns]
 
 
 def _deleted_at(table: SilverTable) -> str | None:
@@ -371,9 +371,9 @@ def _without(
     """Return the columns to show, and add the rest to `omitted`; `kept` columns stay except bytes."""
     shown = []
     for column in columns:
-        why = left_out(column)
-        if why and (column.name not in kept or why == "bytea"):
-            omitted.append((column.name, why))
+        reason = left_out(column)
+        if reason and (column.name not in kept or reason == "bytea"):
+            omitted.append((column.name, reason))
         else:
             shown.append(column)
     return shown
