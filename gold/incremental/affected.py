@@ -110,10 +110,10 @@ def affected_roots(
         for number, branch in enumerate(branches)
     )
     keys = ", ".join(f"k{i}" for i in range(len(tree.key)))
-    known = " AND ".join(f"k{i} IS NOT NULL" for i in range(len(tree.key)))
+    has_key = " AND ".join(f"k{i} IS NOT NULL" for i in range(len(tree.key)))
     query = (
         f"SELECT {keys}, collect_set(place) AS {PLACES} FROM (\n{indented(union, '  ')}\n)\n"
-        f"WHERE {known}\nGROUP BY {keys}"
+        f"WHERE {has_key}\nGROUP BY {keys}"
     )
     return Affected(tuple(walk.steps), query, tuple(places))
 
@@ -142,8 +142,8 @@ class _Walk:
         if place == 0:
             return self.up_from_parents(node, values)
         on, before = node.on_at(place), node.links[place - 1]
-        matched, wanted = [theirs for _, theirs in on], [this for this, _ in before.on]
-        return self.up(node, place - 1, self._match(before.scope, matched, wanted, values))
+        matched, columns = [theirs for _, theirs in on], [this for this, _ in before.on]
+        return self.up(node, place - 1, self._match(before.scope, matched, columns, values))
 
     def up_from_parents(self, node: Node, values: str) -> str:
         """Walk up from `values` of the parent's columns that find the node's rows."""
@@ -152,33 +152,33 @@ class _Walk:
             if sorted(matched) == sorted(tree.key) and _of_one_type(node):
                 # The values are already keys of roots; the build shows whether the root exists.
                 selected = ", ".join(f"v{matched.index(name)} AS v{i}" for i, name in enumerate(tree.key))
-                same = list(matched) == list(tree.key)
-                return values if same else f"SELECT {selected} FROM (\n{indented(values, '  ')}\n)"
+                is_key = list(matched) == list(tree.key)
+                return values if is_key else f"SELECT {selected} FROM (\n{indented(values, '  ')}\n)"
             return self._match(parent, matched, tree.key, values)
         above = self._above[id(parent)]
-        wanted = finding(above, len(above.links))
-        return self.up(above, len(above.links), self._match(parent, matched, wanted, values))
+        columns = finding(above, len(above.links))
+        return self.up(above, len(above.links), self._match(parent, matched, columns, values))
 
     def _levels(self, node: Node, recursion: Recursion, values: str) -> str:
         """Walk from rows at any level of a recursion to the values that find rows of the first level.
 
         Cycles need no care: the tree without its cycles is a part of the walked tree.
         """
-        wanted = finding(node, 0)
+        columns = finding(node, 0)
         matched = [theirs for _, theirs in recursion.on]
         # Each level reads these rows again, so they are a separate step.
         name = f"walked{len(self.steps)}"
         label = f"{node.scope.label}: rows of {node.scope.table.table} to walk up from"
         self.steps.append(CommonTable(name, label, f"SELECT DISTINCT * FROM (\n{indented(values, '  ')}\n)"))
         values = f"SELECT * FROM {name}"
-        below = [f"v{wanted.index(this)}" for this, _ in recursion.on]
-        found = values
+        below = [f"v{columns.index(this)}" for this, _ in recursion.on]
+        walked = values
         for _ in range(recursion.depth - 1):
             selected = ", ".join(f"{name} AS v{i}" for i, name in enumerate(below))
-            inner = f"SELECT {selected} FROM (\n{indented(found, '  ')}\n)"
-            found = f"{values}\nUNION ALL\n{self._match(node.scope, matched, wanted, inner)}"
-        first = ", ".join(f"v{wanted.index(this)} AS v{i}" for i, (this, _) in enumerate(node.on))
-        return f"SELECT DISTINCT {first} FROM (\n{indented(found, '  ')}\n)"
+            inner = f"SELECT {selected} FROM (\n{indented(walked, '  ')}\n)"
+            walked = f"{values}\nUNION ALL\n{self._match(node.scope, matched, columns, inner)}"
+        first = ", ".join(f"v{columns.index(this)} AS v{i}" for i, (this, _) in enumerate(node.on))
+        return f"SELECT DISTINCT {first} FROM (\n{indented(walked, '  ')}\n)"
 
     def _match(self, scope: Scope, matched: Sequence[str], wanted: Sequence[str], values: str) -> str:
         """Return columns `wanted` of a scope's current rows whose columns `matched` have a given value."""
@@ -201,7 +201,7 @@ def _of_one_type(node: Node) -> bool:
     """
     mine, theirs = node.scopes[0].table, node.parent.table
     types = [(mine.column(a).spark_type, theirs.column(b).spark_type) for a, b in node.on_at(0)]
-    return all(one == other or (is_integer(one) and is_integer(other)) for one, other in types)
+    return all(first == second or (is_integer(first) and is_integer(second)) for first, second in types)
 
 
 def finding(node: Node, place: int) -> list[str]:
@@ -223,14 +223,14 @@ def _changed_values(
 ) -> str:
     """Return values of the columns `wanted` in images that differ at the scope's place."""
     key = [quote("t", name) for name in scope.table.key]
-    rest = sorted(scope.reads - set(scope.table.key))
+    others = sorted(scope.reads - set(scope.table.key))
     grouping = list(key)
-    if rest:
-        grouping.append(as_json(quote("t", name) for name in rest))
+    if others:
+        grouping.append(as_json(quote("t", name) for name in others))
     selected = ", ".join(f"any_value({quote('t', name)}) AS v{i}" for i, name in enumerate(wanted))
     lines = [f"SELECT {selected}", f"FROM {images} AS t"]
     # If at least one aggregate reads all rows, the query can drop no image.
-    texts = [f"({one.sql('t')})" for one in filters if one is not None]
+    texts = [f"({condition.sql('t')})" for condition in filters if condition is not None]
     if texts and len(texts) == len(filters):
         lines.append(f"WHERE {' OR '.join(dict.fromkeys(texts))}")
     lines += [f"GROUP BY {', '.join(grouping)}", f"HAVING min(t.{SIDE}) = max(t.{SIDE})"]

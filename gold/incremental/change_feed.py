@@ -47,12 +47,12 @@ def images_query(
     side = f"CASE WHEN {_WENT} THEN 'old' ELSE 'new' END AS {SIDE}"
     if steps == 1:
         return f"SELECT {selected}, {side}\nFROM {feed}" + (f"\nWHERE {IS_LIVE}" if soft else "")
-    only = f"{IS_LIVE} AND " if soft else ""
+    live = f"{IS_LIVE} AND " if soft else ""
     partition = ", ".join(quote(name) for name in key)
     return (
         f"SELECT {selected}, {side}\nFROM (\n"
         f"  SELECT *, min(_commit_version) OVER (PARTITION BY {partition}) AS _first,\n"
         f"    max(_commit_version) OVER (PARTITION BY {partition}) AS _last\n"
         f"  FROM {feed}\n)\n"
-        f"WHERE {only}(({_WENT} AND _commit_version = _first)\n  OR ({_CAME} AND _commit_version = _last))"
+        f"WHERE {live}(({_WENT} AND _commit_version = _first)\n  OR ({_CAME} AND _commit_version = _last))"
     )

@@ -106,12 +106,12 @@ def lists_query(types: Sequence[str], relation: str) -> str | None:
     Returns:
         None if no column can be listed.
     """
-    found = [
+    lists = [
         f"array_sort(collect_set(CAST(k{i} AS STRING))) AS k{i}"
         for i, type_ in enumerate(types)
         if type_ in _NUMBERS or type_ == "STRING"
     ]
-    return f"SELECT {', '.join(found)} FROM {relation}" if found else None
+    return f"SELECT {', '.join(lists)} FROM {relation}" if lists else None
 
 
 def lists_of(types: Sequence[str], row: Mapping[str, Any]) -> dict[str, str]:

@@ -63,10 +63,10 @@ def holds_the_same(uri: str, since: int, until: int) -> bool:
     operations = {
         entry["version"]: entry.get("operation") for entry in entries if since < entry["version"] <= until
     }
-    found = set(operations.values()) - _CARE
-    if len(operations) != until - since or not found <= _COLUMNS:
+    changing = set(operations.values()) - _CARE
+    if len(operations) != until - since or not changing <= _COLUMNS:
         return False
-    return not found or _types(uri, since) == _types(uri, until)
+    return not changing or _types(uri, since) == _types(uri, until)
 
 
 def images_between(uri: str, since: int, until: int) -> int:
@@ -82,7 +82,7 @@ def images_between(uri: str, since: int, until: int) -> int:
         return 0
     entries = history(table, table.version() - since)
     counts = [rows_changed(entry) for entry in entries if since < entry["version"] <= until]
-    return sum(one["inserts"] + one.get("deletes", 0) + 2 * one.get("updates", 0) for one in counts)
+    return sum(count["inserts"] + count.get("deletes", 0) + 2 * count.get("updates", 0) for count in counts)
 
 
 def _types(uri: str, version: int) -> list[tuple[str, object]]:
@@ -113,14 +113,14 @@ def built_from(
     newest = control.latest_cut("silver", at=position, known_by=known_by)
     if newest is None or newest.commit_lsn != position:
         return None
-    other: Cut | None = newest
-    while known_by is None and other is not None and other.recorded_at is not None:
-        if other.commit_lsn != position:
+    earlier_cut: Cut | None = newest
+    while known_by is None and earlier_cut is not None and earlier_cut.recorded_at is not None:
+        if earlier_cut.commit_lsn != position:
             break
-        if not _is_within(other, newest, same):
+        if not _is_within(earlier_cut, newest, same):
             return None
-        earlier = other.recorded_at - timedelta(microseconds=1)
-        other = control.latest_cut("silver", at=position, known_by=earlier)
+        earlier = earlier_cut.recorded_at - timedelta(microseconds=1)
+        earlier_cut = control.latest_cut("silver", at=position, known_by=earlier)
     return newest
 
 
