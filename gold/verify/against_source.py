@@ -87,16 +87,16 @@ class Converter:
         """Convert all recorded texts with Spark."""
         if not self._asked:
             return
-        asked = list(self._asked)
-        places = {how: place for place, how in enumerate(dict.fromkeys(how for how, _ in asked))}
-        rows = [(number, places[how], list(texts)) for number, (how, texts) in enumerate(asked)]
+        conversions = list(self._asked)
+        places = {how: place for place, how in enumerate(dict.fromkeys(how for how, _ in conversions))}
+        rows = [(number, places[how], list(texts)) for number, (how, texts) in enumerate(conversions)]
         frame = spark.createDataFrame(rows, "number INT, place INT, texts ARRAY<STRING>")
         frame.createOrReplaceTempView(_ASKED)
         cases = "\n".join(
-            f"WHEN {place} THEN {as_json([f'{how.sql} AS v'])}" for how, place in places.items()
+            f"WHEN {place} THEN {as_json([f'{conversion.sql} AS v'])}" for conversion, place in places.items()
         )
         for row in spark.sql(f"SELECT number, CASE place {cases} END AS said FROM {_ASKED}").collect():
-            self.known[asked[row["number"]]] = json.loads(row["said"], parse_float=str)["v"]
+            self.known[conversions[row["number"]]] = json.loads(row["said"], parse_float=str)["v"]
         self._asked.clear()
 
 
@@ -119,22 +119,22 @@ def wrong_documents(
     """
     converter = converter or Converter()
     with settings(spark, SORTED):
-        answers = [[json.loads(one) for one in found] for _, found in asked]
+        answers = [[json.loads(text) for text in texts] for _, texts in asked]
         made, readers = _made(spark, asked, answers, relation, restricted=restricted)
-        for reader, found in zip(readers, answers, strict=True):
-            for one in found:
-                reader.key(one, converter.note)
-                reader.document(one, converter.note)
+        for reader, answers_of_document in zip(readers, answers, strict=True):
+            for answer in answers_of_document:
+                reader.key(answer, converter.note)
+                reader.document(answer, converter.note)
         converter.ask(spark)
-    wrong: list[WrongDocument] = []
-    for place, (reader, found) in enumerate(zip(readers, answers, strict=True)):
-        wanted = {}
-        for one in found:
-            document = reader.document(one, converter.convert)
+    differences: list[WrongDocument] = []
+    for place, (reader, answers_of_document) in enumerate(zip(readers, answers, strict=True)):
+        expected = {}
+        for answer in answers_of_document:
+            document = reader.document(answer, converter.convert)
             if document is not None:
-                wanted[json.dumps(reader.key(one, converter.convert))] = json.dumps(document)
-        wrong += _wrong(asked[place][0].name, made[place], wanted)
-    return wrong
+                expected[json.dumps(reader.key(answer, converter.convert))] = json.dumps(document)
+        differences += _wrong(asked[place][0].name, made[place], expected)
+    return differences
 
 
 def lost_values(spark: SparkSession, tree: Tree, relation: TableSql) -> dict[str, int]:
@@ -142,13 +142,15 @@ def lost_values(spark: SparkSession, tree: Tree, relation: TableSql) -> dict[str
 
     Gold reads NULL and the server reads the value, so orders and aggregates differ.
     """
-    found: dict[str, int] = {}
+    lost: dict[str, int] = {}
     for name, read in _read(tree).items():
-        listed = ", ".join(f"count_if(map_contains_key({UNREPRESENTABLE}, {literal(one)}))" for one in read)
+        listed = ", ".join(
+            f"count_if(map_contains_key({UNREPRESENTABLE}, {literal(column)}))" for column in read
+        )
         rows = f"{relation(name)} WHERE {UNREPRESENTABLE} IS NOT NULL"
         (counts,) = spark.sql(f"SELECT {listed} FROM {rows}").collect()
-        found |= {f"{name}.{one}": int(times) for one, times in zip(read, counts, strict=True) if times}
-    return found
+        lost |= {f"{name}.{column}": int(times) for column, times in zip(read, counts, strict=True) if times}
+    return lost
 
 
 def lost_roots(spark: SparkSession, tree: Tree, answers: Sequence[str], relation: TableSql) -> set[str]:
@@ -162,19 +164,19 @@ def lost_roots(spark: SparkSession, tree: Tree, answers: Sequence[str], relation
 
     def images(name: TableName) -> str:
         read = _read(tree)[name]
-        lost = " OR ".join(f"map_contains_key({UNREPRESENTABLE}, {literal(one)})" for one in read)
+        lost = " OR ".join(f"map_contains_key({UNREPRESENTABLE}, {literal(column)})" for column in read)
         rows = f"{complete(name)} WHERE {UNREPRESENTABLE} IS NOT NULL AND ({lost})"
         return f"(SELECT *, 'new' AS {SIDE} FROM {rows})"
 
     walked = affected_roots(tree, _read(tree), images, relation, filtered=False)
     if walked is None:
         return set()
-    asked = _roots_of(spark, tree, [json.loads(one) for one in answers], f"{_ASKED}_lost")
+    roots = _roots_of(spark, tree, [json.loads(answer) for answer in answers], f"{_ASKED}_lost")
     key = [f"k{place}" for place in range(len(tree.key))]
-    met = " AND ".join(f"r.{one} = c.{one}" for one in key)
+    condition = " AND ".join(f"r.{column} = c.{column}" for column in key)
     final = (
-        f"SELECT {as_json(f'r.{one} AS {one}' for one in key)} AS key\n"
-        f"FROM {asked} AS r LEFT SEMI JOIN (\n{walked.query}\n) AS c ON {met}"
+        f"SELECT {as_json(f'r.{column} AS {column}' for column in key)} AS key\n"
+        f"FROM {roots} AS r LEFT SEMI JOIN (\n{walked.query}\n) AS c ON {condition}"
     )
     with settings(spark, SORTED):
         return {_key(row["key"]) for row in spark.sql(with_steps(walked.steps, final)).collect()}
@@ -182,16 +184,16 @@ def lost_roots(spark: SparkSession, tree: Tree, answers: Sequence[str], relation
 
 def _read(tree: Tree) -> dict[TableName, list[str]]:
     """Return the source's columns that a document reads, by table."""
-    found = {
+    columns = {
         name: sorted({at_source(table, column) for column in tree.reads(name)})
         for name, table in tree.tables().items()
     }
-    return {name: read for name, read in found.items() if read}
+    return {name: read for name, read in columns.items() if read}
 
 
 def _roots_of(spark: SparkSession, tree: Tree, answers: Sequence[Any], view: str) -> str:
     """Return the relation of the answered roots' keys, ``k0, k1 …``."""
-    keys = [(list(key_texts(one)),) for one in answers]
+    keys = [(list(key_texts(answer)),) for answer in answers]
     spark.createDataFrame(keys, "texts ARRAY<STRING>").createOrReplaceTempView(view)
     return f"(SELECT {', '.join(numbered(key_conversions(tree)))} FROM {view})"
 
@@ -212,7 +214,7 @@ def _made(
         if restricted:
             roots = _roots_of(spark, tree, answers[place], f"{_ASKED}_{place}")
         compiled = compile_tree(tree, relation, roots=roots)
-        key = as_json(f"{one} AS k{i}" for i, one in enumerate(compiled.key))
+        key = as_json(f"{column} AS k{i}" for i, column in enumerate(compiled.key))
         document = as_json(map(quote, compiled.fields))
         rows = spark.sql(compiled.sql)
         readers.append(Answers(tree, rows.schema.jsonValue()))

@@ -70,15 +70,15 @@ def _read(text: str) -> Any:
 def _between(one: Any, other: Any, path: str) -> Difference | None:
     left, right = _parts(one, path), _parts(other, path)
     if left is None or right is None or isinstance(one, dict) != isinstance(other, dict):
-        same = type(one) is type(other) and one == other
-        return None if same else Difference(path, _text(one), _text(other))
+        is_equal = type(one) is type(other) and one == other
+        return None if is_equal else Difference(path, _text(one), _text(other))
     for place in dict.fromkeys([*left, *right]):
         if place not in left or place not in right:
             shown = [_text(parts[place]) if place in parts else None for parts in (left, right)]
             return Difference(place, *shown)
-        found = _between(left[place], right[place], place)
-        if found is not None:
-            return found
+        difference = _between(left[place], right[place], place)
+        if difference is not None:
+            return difference
     # A map with its entries in another order has different content.
     return None if [*left] == [*right] else Difference(path, _text(one), _text(other))
 
@@ -198,7 +198,7 @@ class _Comparison:
         content = f"{content_hash(compiled.columns)} AS content"
         made = f"SELECT {_numbered(compiled)}, {content} FROM (\n{compiled.sql}\n)"
         marks = f"any_value({HASH}) AS hash, any_value({LSN}) AS lsn"
-        there = (
+        stored = (
             f"SELECT {listed}, any_value(content) AS content, {marks}, count(*) AS times FROM (\n"
             f"SELECT {_numbered(compiled)}, {content}, {HASH}, {LSN}\n"
             f"FROM {self._stored}{self._among(compiled.key)}\n) GROUP BY {listed}"
@@ -209,15 +209,15 @@ class _Comparison:
             "WHEN g.hash IS NULL OR g.hash <> g.content THEN 'hash'\n"
             f"WHEN g.lsn IS NULL OR g.lsn > {lsn}L THEN 'lsn' END"
         )
-        both = ", ".join(f"coalesce(r.{key}, g.{key}) AS {key}" for key in self._keys)
-        joined = f"(\n{made}\n) AS r FULL JOIN (\n{there}\n) AS g ON {self._same('r', 'g')}"
-        compared = computed(self._spark.sql(f"SELECT {both}, {kind} AS kind FROM {joined}"))
+        keys = ", ".join(f"coalesce(r.{key}, g.{key}) AS {key}" for key in self._keys)
+        joined = f"(\n{made}\n) AS r FULL JOIN (\n{stored}\n) AS g ON {self._same('r', 'g')}"
+        compared = computed(self._spark.sql(f"SELECT {keys}, {kind} AS kind FROM {joined}"))
         compared.createOrReplaceTempView("compared")
         rows = self._spark.sql("SELECT kind, count(*) AS times FROM compared GROUP BY kind").collect()
         counts = {row["kind"]: int(row["times"]) for row in rows}
-        wrong = {kind: counts[kind] for kind in KINDS if kind in counts}
-        first = self._first(most) if wrong else ()
-        return Verification(self._tree.name, lsn, self._built.version, sum(counts.values()), wrong, first)
+        differing = {kind: counts[kind] for kind in KINDS if kind in counts}
+        first = self._first(most) if differing else ()
+        return Verification(self._tree.name, lsn, self._built.version, sum(counts.values()), differing, first)
 
     def _compiled(self, roots: str | None) -> Compiled:
         """Return the documents that silver's cut gives."""
@@ -243,19 +243,21 @@ class _Comparison:
     def _first(self, most: int) -> tuple[Wrong, ...]:
         """Return the first wrong documents, each with the place of the difference."""
         listed = ", ".join(self._keys)
-        found = f"SELECT {listed}, kind FROM compared WHERE kind IS NOT NULL ORDER BY {listed} LIMIT {most}"
-        computed(self._spark.sql(found)).createOrReplaceTempView("first_found")
+        first_differing = (
+            f"SELECT {listed}, kind FROM compared WHERE kind IS NOT NULL ORDER BY {listed} LIMIT {most}"
+        )
+        computed(self._spark.sql(first_differing)).createOrReplaceTempView("first_found")
         compiled = self._compiled("first_found")
         document = f"{as_json(map(quote, compiled.fields))} AS document"
         made = f"SELECT {_numbered(compiled)}, {document} FROM (\n{compiled.sql}\n)"
-        there = f"SELECT {_numbered(compiled)}, {document} FROM {self._stored}"
+        stored = f"SELECT {_numbered(compiled)}, {document} FROM {self._stored}"
         key = as_json(f"f.k{i} AS {quote(name)}" for i, name in enumerate(self._tree.key))
         grouped = ", ".join(f"f.{key}" for key in self._keys)
         rows = self._spark.sql(
             f"SELECT {key} AS key,\n"
             "any_value(f.kind) AS kind, any_value(g.document) AS stored, any_value(r.document) AS rebuilt\n"
             f"FROM first_found AS f LEFT JOIN (\n{made}\n) AS r ON {self._same('f', 'r')}\n"
-            f"LEFT JOIN (\n{there}\n) AS g ON {self._same('f', 'g')}\nGROUP BY {grouped} ORDER BY {grouped}"
+            f"LEFT JOIN (\n{stored}\n) AS g ON {self._same('f', 'g')}\nGROUP BY {grouped} ORDER BY {grouped}"
         ).collect()
         return tuple(
             Wrong(
