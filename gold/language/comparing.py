@@ -91,8 +91,8 @@ class Comparison:
 
     def field(self, name: str) -> Comparison | None:
         """Return the comparison of a field; None if Spark's operators are right."""
-        found = next((way for own, way in self.fields if own.lower() == name.lower()), None)
-        return None if found is None or found.plain else found
+        inner = next((way for field_name, way in self.fields if field_name.lower() == name.lower()), None)
+        return None if inner is None or inner.plain else inner
 
     def accepts(self, text: str) -> bool:
         """Check whether a literal is silver's text of the literal's value."""
@@ -149,8 +149,8 @@ def _of(type_: PgType, ddl: str, *, overridden: bool) -> Comparison:
     if overridden and types.base(ddl) not in {"STRING", "ARRAY"}:
         return _as_chosen(ddl)
     if type_.kind == "base":
-        found = _scalar(type_.name, ddl)
-        return _collated(found, type_.collation) if type_.collation else found
+        scalar = _scalar(type_.name, ddl)
+        return _collated(scalar, type_.collation) if type_.collation else scalar
     return _compound(type_, ddl, overridden=overridden) or _refused(type_.name)
 
 
@@ -159,10 +159,10 @@ def _collated(found: Comparison, special: str) -> Comparison:
     if found.family == "citext" and special in _SMALL_LETTERS:
         rule = Rule(_SMALL_LETTERS[special], "STRING", tag=special)
         return replace(found, equality=rule, order=rule)
-    said = f"its collation {special} is not deterministic: other texts are equal, too"
+    reason = f"its collation {special} is not deterministic: other texts are equal, too"
     if found.family == "citext":
-        said = f"the database makes small letters by rules of {special}"
-    rule = Rule(refused=said)
+        reason = f"the database makes small letters by rules of {special}"
+    rule = Rule(refused=reason)
     remedy = "give the column a deterministic collation, or join and order by another column"
     return replace(found, equality=rule, order=rule, written=_NEVER, remedy=remedy)
 
@@ -302,8 +302,8 @@ def _enum(type_: PgType) -> Comparison:
     def place(value: str) -> str:
         # A label that the lake does not know yet has no position: the document fails instead of guessing.
         unknown = f"raise_error(concat({literal(f'unknown label of {type_.name}: ')}, {value}))"
-        found = f"nullif(array_position(array({labels}), {value}), 0L)"
-        return f"CASE WHEN {value} IS NOT NULL THEN coalesce({found}, {unknown}) END"
+        place_of_label = f"nullif(array_position(array({labels}), {value}), 0L)"
+        return f"CASE WHEN {value} IS NOT NULL THEN coalesce({place_of_label}, {unknown}) END"
 
     order = Rule(place, "BIGINT") if labels else Rule(refused="its labels are not known")
     written = re.compile("|".join(re.escape(label) for label in type_.labels)) if labels else None
@@ -346,16 +346,16 @@ def _range(name: str, bound: Comparison, ddl: str) -> Comparison:
 def _composite(type_: PgType, ddl: str) -> Comparison:
     name = f"{type_.schema}.{type_.name}"
     fields = [(field, _of(inner, reading(inner).ddl, overridden=False)) for field, inner in type_.fields]
-    if types.base(ddl) != "STRUCT" or not all(one.equality.native for _, one in fields):
+    if types.base(ddl) != "STRUCT" or not all(way.equality.native for _, way in fields):
         return replace(_refused(name), fields=tuple(fields))
 
     def placed(value: str) -> str:
         parts = []
-        for field, one in fields:
+        for field, way in fields:
             inner = f"{value}.{quote(field)}"
-            parts += [f"{inner} IS NULL", (one.order.key or str)(inner)]
+            parts += [f"{inner} IS NULL", (way.order.key or str)(inner)]
         return f"CASE WHEN {value} IS NOT NULL THEN struct({', '.join(parts)}) END"
 
-    refused = next((one for _, one in fields if one.order.refused), None)
+    refused = next((way for _, way in fields if way.order.refused), None)
     order = Rule(placed, "STRUCT") if refused is None else refused.order
     return Comparison(name, f"composite {name}", _NATIVE, order, _NEVER, None, tuple(fields), _ANOTHER)

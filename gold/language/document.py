@@ -85,11 +85,11 @@ def load_documents(
     for path in paths:
         try:
             document = load_document(path)
-            other = documents.setdefault(document.name.lower(), document)
-            if other is not document:
-                also = other.file.where(("document",))
-                said = f"document {document.name!r} is defined twice (also at {also})"
-                problem = Problem(document.file.line(("document",)), said)
+            first = documents.setdefault(document.name.lower(), document)
+            if first is not document:
+                also = first.file.where(("document",))
+                message = f"document {document.name!r} is defined twice (also at {also})"
+                problem = Problem(document.file.line(("document",)), message)
                 raise problems_error(path, [problem], code="document-invalid")
         except ConfigurationError as error:
             if wrong is None:
@@ -112,10 +112,10 @@ def _both(first: ConfigurationError, second: ConfigurationError) -> Configuratio
 def _name_in(path: Path) -> str:
     """Return the name of the document in a wrong file; the file's name if the file gives none."""
     try:
-        found = read_yaml(path).data
+        content = read_yaml(path).data
     except ConfigurationError:
         return path.name
-    name = found.get("document") if isinstance(found, dict) else None
+    name = content.get("document") if isinstance(content, dict) else None
     return name if isinstance(name, str) and name else path.name
 
 
@@ -133,8 +133,8 @@ def _name_clashes(document: Document) -> Iterator[Problem]:
     for index, entry in enumerate(definition.fields):
         for name in output_names(entry):
             if folded(name) in Definition.OWN or folded(name).startswith(Definition.OWN_PREFIX):
-                said = f"{name!r} is the name of a column that every gold table has; choose another"
-                yield Problem(file.line(("fields", index)), said)
+                message = f"{name!r} is the name of a column that every gold table has; choose another"
+                yield Problem(file.line(("fields", index)), message)
     yield from _clashes(definition.fields, ("fields",), file, {})
 
 
@@ -160,9 +160,9 @@ def _inner_clashes(spec: Any, path: tuple[str | int, ...], file: YamlFile) -> It
     if isinstance(spec, ObjectField):
         yield from _clashes(spec.object, (*path, "object"), file, {})
     elif isinstance(spec, OneField | ManyField) and spec.fields is not None:
-        taken: dict[str, int] = {}
+        used: dict[str, int] = {}
         if spec.recurse is not None:
-            taken[folded(str(path[-1]))] = file.line((*path, "recurse"), key=True)
-        yield from _clashes(spec.fields, (*path, "fields"), file, taken)
+            used[folded(str(path[-1]))] = file.line((*path, "recurse"), key=True)
+        yield from _clashes(spec.fields, (*path, "fields"), file, used)
         for place, step in through_paths(spec) if isinstance(spec, ManyField) else ():
-            yield from _clashes(step.fields or [], (*path, *place, "fields"), file, taken)
+            yield from _clashes(step.fields or [], (*path, *place, "fields"), file, used)

@@ -83,7 +83,7 @@ def _never_null(schema: dict[str, Any]) -> dict[str, Any]:
     if isinstance(schema.get("type"), list):
         return {**schema, "type": schema["type"][0]}
     if "anyOf" in schema:
-        return {**schema, "anyOf": [one for one in schema["anyOf"] if one != {"type": "null"}]}
+        return {**schema, "anyOf": [kind for kind in schema["anyOf"] if kind != {"type": "null"}]}
     return schema
 
 
@@ -101,24 +101,24 @@ def file_schema() -> dict[str, Any]:
 def _tidied(schema: Any) -> Any:
     """Remove titles that repeat names, and nulls, which no user writes; add a text for each key."""
     if isinstance(schema, list):
-        return [_tidied(one) for one in schema]
+        return [_tidied(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    given = {key: value for key, value in schema.items() if key not in {"title", "default"}}
-    if "anyOf" in given:
-        kinds = [one for one in given.pop("anyOf") if one != {"type": "null"}]
-        given |= kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    tidied = {key: value for key, value in schema.items() if key not in {"title", "default"}}
+    if "anyOf" in tidied:
+        kinds = [kind for kind in tidied.pop("anyOf") if kind != {"type": "null"}]
+        tidied |= kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
     texts: dict[str, str] = {}
-    if "description" in given:
-        given["description"], texts = _documented(given["description"])
-    properties = given.pop("properties", None)
-    found = {key: _tidied(value) for key, value in given.items()}
+    if "description" in tidied:
+        tidied["description"], texts = _documented(tidied["description"])
+    properties = tidied.pop("properties", None)
+    complete = {key: _tidied(value) for key, value in tidied.items()}
     if properties is not None:
-        found["properties"] = {
+        complete["properties"] = {
             name: {**_tidied(value), **({"description": texts[name]} if name in texts else {})}
             for name, value in properties.items()
         }
-    return found
+    return complete
 
 
 def _documented(text: str) -> tuple[str, dict[str, str]]:

@@ -78,19 +78,19 @@ def way_of_chosen(ways: Sequence[Comparison], *, beside_text: bool) -> Compariso
 
 def rule_beside(mine: SilverColumn, theirs: SilverColumn) -> Rule:
     """Return the rule for the equality of a column with a second column of a like type."""
-    one, other = comparison(mine), comparison(theirs)
-    if one.equality.refused:
-        return one.equality
-    if other.family == "oid" and one.name in _SMALL:
+    left, right = comparison(mine), comparison(theirs)
+    if left.equality.refused:
+        return left.equality
+    if right.family == "oid" and left.name in _SMALL:
         return _AS_OID
-    if one.family != other.family or padded(other, one):
+    if left.family != right.family or padded(right, left):
         return _NATIVE
-    if padded(one, other):
+    if padded(left, right):
         return _UNPADDED
     if types.rounded(mine.spark_type, theirs.spark_type):
         return _exact(types.shared(mine.spark_type, theirs.spark_type))
     # The two rules may differ for one type, if an older shape was recorded with fewer properties.
-    return max(one.equality, other.equality, key=lambda rule: (rule.refused, rule.tag))
+    return max(left.equality, right.equality, key=lambda rule: (rule.refused, rule.tag))
 
 
 def _exact(ddl: str) -> Rule:

@@ -26,8 +26,8 @@ _WORD: Final = re.compile(r"\w+")
 
 def base(ddl: str) -> str:
     """Return the type's first word: ``DECIMAL(12,2)`` is ``DECIMAL``."""
-    found = _WORD.match(ddl.strip())
-    return found[0].upper() if found else ""
+    match = _WORD.match(ddl.strip())
+    return match[0].upper() if match else ""
 
 
 def is_integer(ddl: str) -> bool:
@@ -49,19 +49,19 @@ def digits(ddl: str) -> tuple[int, int] | None:
     """Return Spark's number of digits before and after the point; None for a floating-point type."""
     if is_integer(ddl):
         return _DIGITS[base(ddl)], 0
-    found = _DECIMAL.fullmatch(ddl)
-    if found is None:
+    match = _DECIMAL.fullmatch(ddl)
+    if match is None:
         return None
-    scale = int(found[2] or 0)
-    return int(found[1] or 10) - scale, scale
+    scale = int(match[2] or 0)
+    return int(match[1] or 10) - scale, scale
 
 
 def rounded(one: str, other: str) -> bool:
     """Check whether Spark rounds numbers of two types before a comparison: Spark has 38 digits for both."""
-    mine, theirs = digits(one), digits(other)
-    if mine is None or theirs is None:
+    left, right = digits(one), digits(other)
+    if left is None or right is None:
         return False
-    return max(mine[0], theirs[0]) + max(mine[1], theirs[1]) > _MOST_DIGITS
+    return max(left[0], right[0]) + max(left[1], right[1]) > _MOST_DIGITS
 
 
 def shared(one: str, other: str) -> str:
@@ -69,9 +69,9 @@ def shared(one: str, other: str) -> str:
 
     The type exists: a type of the two has as many digits after the point, and at least as many before.
     """
-    mine, theirs = digits(one) or (0, 0), digits(other) or (0, 0)
-    scale = max(mine[1], theirs[1])
-    return f"DECIMAL({min(mine[0], theirs[0]) + scale},{scale})"
+    left, right = digits(one) or (0, 0), digits(other) or (0, 0)
+    scale = max(left[1], right[1])
+    return f"DECIMAL({min(left[0], right[0]) + scale},{scale})"
 
 
 def calculated(operator: str, one: str, other: str) -> str:
@@ -86,27 +86,27 @@ def calculated(operator: str, one: str, other: str) -> str:
         return "FLOAT" if base(one) == base(other) == "FLOAT" else "DOUBLE"
     if is_integer(one) and is_integer(other):
         return max(one, other, key=lambda ddl: _INTEGERS[base(ddl)])
-    mine, theirs = digits(one) or (0, 0), digits(other) or (0, 0)
-    most, least = max(mine[0], theirs[0]), min(mine[0], theirs[0])
+    left, right = digits(one) or (0, 0), digits(other) or (0, 0)
+    most, least = max(left[0], right[0]), min(left[0], right[0])
     before = {"*": most + least + 1, "%": least}.get(operator, most + 1)
-    after = min(mine[1] + theirs[1] if operator == "*" else max(mine[1], theirs[1]), _MOST_DIGITS)
+    after = min(left[1] + right[1] if operator == "*" else max(left[1], right[1]), _MOST_DIGITS)
     return f"DECIMAL({min(before, _MOST_DIGITS - after) + after},{after})"
 
 
 def overflows(one: str, other: str) -> bool:
     """Check whether a product's digits after the point leave no room for the digits before."""
-    mine, theirs = digits(one), digits(other)
-    if mine is None or theirs is None or mine[0] + theirs[0] + 1 + mine[1] + theirs[1] <= _MOST_DIGITS:
+    left, right = digits(one), digits(other)
+    if left is None or right is None or left[0] + right[0] + 1 + left[1] + right[1] <= _MOST_DIGITS:
         return False
-    return _MOST_DIGITS - mine[1] - theirs[1] < max(mine[0], theirs[0]) / 2
+    return _MOST_DIGITS - left[1] - right[1] < max(left[0], right[0]) / 2
 
 
 def wraps(one: str, other: str) -> bool:
     """Check whether a whole quotient may have more digits than BIGINT, Spark's type for the quotient."""
-    mine, theirs = digits(one), digits(other)
-    if mine is None or theirs is None or (is_integer(one) and is_integer(other)):
+    left, right = digits(one), digits(other)
+    if left is None or right is None or (is_integer(one) and is_integer(other)):
         return False
-    return mine[0] + theirs[1] > _BIGINT_DIGITS
+    return left[0] + right[1] > _BIGINT_DIGITS
 
 
 def is_scientific(text: str) -> bool:
@@ -116,11 +116,11 @@ def is_scientific(text: str) -> bool:
 
 def of_number(text: str) -> str:
     """Return the type by which Spark compares a number in SQL text."""
-    found = _LITERAL.fullmatch(text)
-    if found is None or found[3].upper() in {"D", "F"}:
+    match = _LITERAL.fullmatch(text)
+    if match is None or match[3].upper() in {"D", "F"}:
         return "DECIMAL" if text.upper().endswith("BD") else "DOUBLE"
-    scale = len(found[2] or "")
-    return f"DECIMAL({max(len(found[1]) + scale, 1)},{scale})"
+    scale = len(match[2] or "")
+    return f"DECIMAL({max(len(match[1]) + scale, 1)},{scale})"
 
 
 def orderable(ddl: str) -> bool:
