@@ -38,11 +38,11 @@ class Comparisons:
 
     def known(self, scope: Scope) -> dict[str, Known]:
         """Return the columns of a scope with all properties needed by an expression."""
-        found = {}
+        columns = {}
         for column in scope.table.columns:
             way = comparison(column)
-            found[column.name] = Known(column.spark_type, None if way.plain else way, may_lose(column))
-        return found
+            columns[column.name] = Known(column.spark_type, None if way.plain else way, may_lose(column))
+        return columns
 
     def read(self, scope: Scope, expression: Expression) -> None:
         """Add the columns of an expression to the columns that a scope reads."""
@@ -62,9 +62,9 @@ class Comparisons:
         Raises:
             ValueError: Spark cannot join the two columns like PostgreSQL.
         """
-        wrong = unjoined((this.table.table, mine), (that.table.table, theirs))
-        if wrong is not None:
-            raise ValueError(wrong)
+        fault = unjoined((this.table.table, mine), (that.table.table, theirs))
+        if fault is not None:
+            raise ValueError(fault)
         rules = rule_beside(mine, theirs), rule_beside(theirs, mine)
         return self._equal(this, mine, rules[0]), self._equal(that, theirs, rules[1])
 
@@ -99,15 +99,15 @@ def unjoined(this: tuple[TableName, SilverColumn], that: tuple[TableName, Silver
     """Return why Spark cannot join two columns like PostgreSQL; None if Spark can."""
     (table, mine), (other_table, theirs) = this, that
     if not types.comparable(mine.spark_type, theirs.spark_type):
-        kinds, wrong = (mine.spark_type, theirs.spark_type), "they cannot be equal"
+        kinds, fault = (mine.spark_type, theirs.spark_type), "they cannot be equal"
     else:
-        one, other = comparison(mine), comparison(theirs)
-        kinds = _held(mine, one), _held(theirs, other)
-        wrong = unlike(one, other) or rule_beside(mine, theirs).refused or rule_beside(theirs, mine).refused
-        remedy = next((way.remedy for way in (one, other) if way.equality.refused), "give both one type")
-        wrong = wrong and f"{wrong}; {remedy}"
-    said = f"{table}.{mine.name} is {kinds[0]} and {other_table}.{theirs.name} is {kinds[1]}: {wrong}"
-    return said if wrong else None
+        left, right = comparison(mine), comparison(theirs)
+        kinds = _held(mine, left), _held(theirs, right)
+        fault = unlike(left, right) or rule_beside(mine, theirs).refused or rule_beside(theirs, mine).refused
+        remedy = next((way.remedy for way in (left, right) if way.equality.refused), "give both one type")
+        fault = fault and f"{fault}; {remedy}"
+    message = f"{table}.{mine.name} is {kinds[0]} and {other_table}.{theirs.name} is {kinds[1]}: {fault}"
+    return message if fault else None
 
 
 def undecided(table: SilverTable, named: Container[str]) -> str | None:
@@ -115,9 +115,9 @@ def undecided(table: SilverTable, named: Container[str]) -> str | None:
 
     `named` has the columns by which an order already sorts the rows.
     """
-    found = (unordered(table.column(name)) for name in table.key if name not in named)
-    wrong = next(filter(None, found), None)
-    return None if wrong is None else f"the key decides which rows are taken, and {wrong}"
+    faults = (unordered(table.column(name)) for name in table.key if name not in named)
+    fault = next(filter(None, faults), None)
+    return None if fault is None else f"the key decides which rows are taken, and {fault}"
 
 
 def unordered(column: SilverColumn) -> str | None:
@@ -133,14 +133,14 @@ def unordered(column: SilverColumn) -> str | None:
 def unmeasured(function: str, scope: Scope, of: str) -> str | None:
     """Return why gold cannot aggregate a column like PostgreSQL; None if gold can."""
     column = scope.table.column(of)
-    way, wrong = comparison(column), types.unfit(function, column.spark_type)
-    held = column.spark_type
+    way, fault = comparison(column), types.unfit(function, column.spark_type)
+    stored_as = column.spark_type
     rule = {"min": way.order, "max": way.order, "count_distinct": way.equality}.get(function)
     if function in {"sum", "avg"} and way.family == "oid":
-        wrong = "PostgreSQL does not add them up; set silver.types to decimal(10,0)"
-    if wrong is None and rule is not None and rule.refused:
-        wrong, held = f"{rule.refused}; {way.remedy}", _held(column, way)
-    return None if wrong is None else f"{function} of {scope.table.table}.{of}, which is {held}: {wrong}"
+        fault = "PostgreSQL does not add them up; set silver.types to decimal(10,0)"
+    if fault is None and rule is not None and rule.refused:
+        fault, stored_as = f"{rule.refused}; {way.remedy}", _held(column, way)
+    return None if fault is None else f"{function} of {scope.table.table}.{of}, which is {stored_as}: {fault}"
 
 
 def _held(column: SilverColumn, way: Comparison) -> str:

@@ -56,8 +56,10 @@ def lost_of(column: SilverColumn) -> Derived:
     """Return the column that flags rows whose value of `column` silver could not hold."""
     # Delta has statistics for the first half of the test; a function of the map alone would stop file
     # skipping.
-    found = f"({UNREPRESENTABLE} IS NOT NULL AND map_contains_key({UNREPRESENTABLE}, {literal(column.name)}))"
-    return _derived(column, lost_name(column.name), "BOOLEAN", found)
+    is_lost = (
+        f"({UNREPRESENTABLE} IS NOT NULL AND map_contains_key({UNREPRESENTABLE}, {literal(column.name)}))"
+    )
+    return _derived(column, lost_name(column.name), "BOOLEAN", is_lost)
 
 
 def there_of(column: SilverColumn) -> Derived:
@@ -104,7 +106,7 @@ def with_derived(tree: Tree, relation: Callable[[TableName], str]) -> Callable[[
 
 def may_be_lost(tree: Tree) -> dict[TableName, list[str]]:
     """Return, by table, the columns that a document reads and whose values silver may lose."""
-    found: dict[TableName, list[str]] = {}
+    lossy_columns: dict[TableName, list[str]] = {}
     for name, table in tree.tables().items():
         read = {origin(table, column) for column in tree.reads(name)}
         lossy = [
@@ -113,8 +115,8 @@ def may_be_lost(tree: Tree) -> dict[TableName, list[str]]:
             if column.name in read and not isinstance(column, Derived) and may_lose(column)
         ]
         if lossy:
-            found[name] = lossy
-    return found
+            lossy_columns[name] = lossy
+    return lossy_columns
 
 
 def _derived(column: SilverColumn, name: str, ddl: str, sql: str) -> Derived:

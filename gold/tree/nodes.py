@@ -263,8 +263,8 @@ class Aggregate(Node):
         """Check whether two aggregates use the same rows, apart from the measures' own `where`."""
         if self.scope.table.table != other.scope.table.table or self.on != other.on:
             return False
-        mine = [(link.scope.table.table, link.on, link.scope.where) for link in self.links]
-        return mine == [(link.scope.table.table, link.on, link.scope.where) for link in other.links]
+        own_links = [(link.scope.table.table, link.on, link.scope.where) for link in self.links]
+        return own_links == [(link.scope.table.table, link.on, link.scope.where) for link in other.links]
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,13 +286,13 @@ class Tree:
 
     def nodes(self) -> list[Node]:
         """Return all nodes, parents before children."""
-        found: list[Node] = []
+        nodes: list[Node] = []
         waiting = list(self.children)
         while waiting:
             node = waiting.pop(0)
-            found.append(node)
+            nodes.append(node)
             waiting[:0] = node.children
-        return found
+        return nodes
 
     def scopes(self) -> list[Scope]:
         """Return every occurrence of a table."""

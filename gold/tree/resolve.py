@@ -114,18 +114,18 @@ class _Resolver:
     def _table(self, name: TableName, path: YamlPath) -> SilverTable | None:
         table = self._catalog.get(name)
         if table is None:
-            known = suggestion(str(name), [str(other) for other in self._catalog])
-            self._problem(path, f"unknown table {name}{known}")
+            hint = suggestion(str(name), [str(table_name) for table_name in self._catalog])
+            self._problem(path, f"unknown table {name}{hint}")
         return table
 
     def _column(self, scope: Scope, name: str, path: YamlPath, *, key: bool = False) -> str | None:
         """Return the type of a column, and add the column to the columns that the scope reads."""
-        for found in scope.table.columns:
-            if found.name == name:
+        for column_read in scope.table.columns:
+            if column_read.name == name:
                 scope.reads.add(name)
-                return found.spark_type
-        known = suggestion(name, [found.name for found in scope.table.columns])
-        self._problem(path, f"{scope.table.table} has no column {name!r}{known}", key=key)
+                return column_read.spark_type
+        hint = suggestion(name, [column_of_table.name for column_of_table in scope.table.columns])
+        self._problem(path, f"{scope.table.table} has no column {name!r}{hint}", key=key)
         return None
 
     def _expression(self, text: str | None, scope: Scope, path: YamlPath) -> Expression | None:
@@ -159,11 +159,13 @@ class _Resolver:
                     fields.append(Value(name, column(name)))
                 continue
             spec = entry[name]
-            found = self._field(name, spec, (*place, name), scope, children, within=within)
-            if isinstance(spec, OneField) and spec.flatten and isinstance(found, Child):
-                fields += [Flattened(spec.prefix + one.name, found.node, one) for one in found.node.fields]
-            elif found is not None:
-                fields.append(found)
+            field = self._field(name, spec, (*place, name), scope, children, within=within)
+            if isinstance(spec, OneField) and spec.flatten and isinstance(field, Child):
+                fields += [
+                    Flattened(spec.prefix + inner.name, field.node, inner) for inner in field.node.fields
+                ]
+            elif field is not None:
+                fields.append(field)
         return tuple(fields)
 
     def _field(
@@ -196,11 +198,11 @@ class _Resolver:
         if spec.default is None:
             return Value(name, column(spec.column))
         if not types.holds(ddl, spec.default):
-            said = f"default {spec.default!r} does not fit {spec.column!r}, which is {ddl}"
-            self._problem((*path, "default"), said)
-        found = column(spec.column)
+            message = f"default {spec.default!r} does not fit {spec.column!r}, which is {ddl}"
+            self._problem((*path, "default"), message)
+        expression = column(spec.column)
         return Value(
-            name, Expression(("coalesce(", *found.parts, f", CAST({literal(spec.default)} AS {ddl}))"))
+            name, Expression(("coalesce(", *expression.parts, f", CAST({literal(spec.default)} AS {ddl}))"))
         )
 
     def _one(self, spec: OneField, path: YamlPath, parent: Scope, label: str) -> One | None:
@@ -214,7 +216,7 @@ class _Resolver:
         recursion = self._recursion(spec.recurse, path, scope, label)
         once = [on] if recursion is None else [on, recursion.on]
         names = [{self._comparisons.origin(scope, this) for this, _ in pairs} for pairs in once]
-        unique = all(set(scope.table.key) <= found for found in names)
+        unique = all(set(scope.table.key) <= columns for columns in names)
         order = self._order(scope, spec.order_by, path, takes=not unique)
         return One(*rows, fields, tuple(children), recursion, order=order, unique=unique)
 
@@ -264,24 +266,26 @@ class _Resolver:
         *,
         label: str,
     ) -> Child | None:
-        table, of = spec.target
+        table, column_name = spec.target
         function = spec.function
         rows = self._rows(table, spec, (*path, function), parent, label=label)
         if rows is None:
             return None
         scope = rows[2]
-        where = self._expression(spec.where, scope, (*path, "where"))
+        condition = self._expression(spec.where, scope, (*path, "where"))
         order = None
-        if of is not None and self._column(scope, of, (*path, function)) is not None:
-            wrong = unmeasured(function, scope, of)
-            if wrong is not None:
-                self._problem((*path, function), wrong)
+        if column_name is not None and self._column(scope, column_name, (*path, function)) is not None:
+            fault = unmeasured(function, scope, column_name)
+            if fault is not None:
+                self._problem((*path, function), fault)
             else:
-                of, order = self._comparisons.measured(function, scope, of)
+                column_name, order = self._comparisons.measured(function, scope, column_name)
         if function not in {"collect", "first", "last"}:
-            return self._measure(name, Measure(label, function, of, where, order), rows, children)
-        scope.where = where
-        value = (Value(name, column(of or "")),)
+            return self._measure(
+                name, Measure(label, function, column_name, condition, order), rows, children
+            )
+        scope.where = condition
+        value = (Value(name, column(column_name or "")),)
         takes = function != "collect" or (spec.limit or spec.cap) is not None
         ordered = self._order(scope, spec.order_by, path, takes=takes)
         node: Node = (
@@ -295,13 +299,13 @@ class _Resolver:
     def _measure(self, name: str, measure: Measure, rows: _Rows, children: list[Node]) -> Child:
         """Return a field of an aggregate; reuse the node of an earlier aggregate over the same rows."""
         node = Aggregate(*rows, measures=[measure])
-        for other in children:
-            if isinstance(other, Aggregate) and other.has_rows_of(node):
+        for earlier in children:
+            if isinstance(earlier, Aggregate) and earlier.has_rows_of(node):
                 self._nodes -= 1
-                for kept, also in zip(other.scopes, node.scopes, strict=True):
-                    kept.reads |= also.reads
-                other.measures.append(measure)
-                return Child(name, other, len(other.measures) - 1)
+                for scope, also in zip(earlier.scopes, node.scopes, strict=True):
+                    scope.reads |= also.reads
+                earlier.measures.append(measure)
+                return Child(name, earlier, len(earlier.measures) - 1)
         children.append(node)
         return Child(name, node)
 
@@ -353,15 +357,15 @@ class _Resolver:
 
     def _pairs(self, conditions: Mapping[str, str], path: YamlPath, this: Scope, other: Scope) -> Pairs:
         pairs: list[tuple[str, str]] = []
-        for mine, theirs in conditions.items():
-            place = (*path, mine)
-            left = self._column(this, mine, place, key=True)
-            right = self._column(other, theirs, place)
+        for near, far in conditions.items():
+            place = (*path, near)
+            left = self._column(this, near, place, key=True)
+            right = self._column(other, far, place)
             if left is None or right is None:
                 continue
             try:
                 pairs.append(
-                    self._comparisons.pair(this, this.table.column(mine), other, other.table.column(theirs))
+                    self._comparisons.pair(this, this.table.column(near), other, other.table.column(far))
                 )
             except ValueError as error:
                 self._problem(place, str(error))
@@ -373,22 +377,23 @@ class _Resolver:
         """Return the order of rows, which may decide the rows taken: the file's order, then the key."""
         order: list[OrderedColumn] = []
         for index, text in enumerate(texts or ()):
-            wanted = parse_ordering(text)
+            ordered = parse_ordering(text)
             place = (*path, "order_by", index)
-            if self._column(scope, wanted.column, place) is None:
+            if self._column(scope, ordered.column, place) is None:
                 continue
-            wrong = unordered(scope.table.column(wanted.column))
-            if wrong is not None:
-                self._problem(place, wrong)
-            order.append(wanted)
-        named = {wanted.column for wanted in order}
+            fault = unordered(scope.table.column(ordered.column))
+            if fault is not None:
+                self._problem(place, fault)
+            order.append(ordered)
+        named = {ordered_column.column for ordered_column in order}
         # The key comes last. A key without an order in Spark orders rows by its text, but decides nothing.
-        wrong = undecided(scope.table, named) if takes else None
-        if wrong is not None:
-            self._problem(path, wrong)
+        fault = undecided(scope.table, named) if takes else None
+        if fault is not None:
+            self._problem(path, fault)
         order += [OrderedColumn(name) for name in scope.table.key if name not in named]
         return tuple(
-            replace(wanted, column=self._comparisons.ordering(scope, wanted.column)) for wanted in order
+            replace(ordered_column, column=self._comparisons.ordering(scope, ordered_column.column))
+            for ordered_column in order
         )
 
 

@@ -34,9 +34,9 @@ def _ordered(node: Node) -> Iterator[tuple[str, str]]:
                 yield measure.label, measure.column
     elif isinstance(node, Many | Collect | Pick) or (isinstance(node, One) and not node.unique):
         takes = isinstance(node, One | Pick) or node.most_elements is not None
-        for wanted in node.order:
-            if takes or not _is_key(node.scope, wanted.column):
-                yield node.scope.label, wanted.column
+        for column in node.order:
+            if takes or not _is_key(node.scope, column.column):
+                yield node.scope.label, column.column
 
 
 def _is_key(scope: Scope, name: str) -> bool:
