@@ -146,12 +146,12 @@ def check_met(operands: Sequence[Operand]) -> None:
         ValueError: a text among the values would depend on the clock, or Spark would round a number.
     """
     check_exact(operands)
-    known = [operand for operand in operands if operand.kind != "null"]
-    if all(operand.kind == "text" for operand in known):
+    typed = [operand for operand in operands if operand.kind != "null"]
+    if all(operand.kind == "text" for operand in typed):
         return
-    refuse(known)
-    if any(operand.kind == "moment" for operand in known):
-        check_read(*known, ddl="timestamp")
+    refuse(typed)
+    if any(operand.kind == "moment" for operand in typed):
+        check_read(*typed, ddl="timestamp")
 
 
 def check_exact(operands: Sequence[Operand]) -> None:
@@ -160,11 +160,11 @@ def check_exact(operands: Sequence[Operand]) -> None:
     Raises:
         ValueError: Spark would round a number, or convert a number to floating point.
     """
-    for one, other in combinations(operands, 2):
-        check_floating(one, other)
-        if types.rounded(one.number, other.number):
+    for lhs, rhs in combinations(operands, 2):
+        check_floating(lhs, rhs)
+        if types.rounded(lhs.number, rhs.number):
             raise ValueError(
-                f"{one.name or 'a number'} is {one.number} and {other.name or 'a number'} is {other.number}: "
+                f"{lhs.name or 'a number'} is {lhs.number} and {rhs.name or 'a number'} is {rhs.number}: "
                 f"{'; '.join(ROUNDED)}"
             )
 
@@ -175,9 +175,9 @@ def check_chosen(operands: Sequence[Operand]) -> None:
     Raises:
         ValueError: PostgreSQL's type would be float4, and Spark's is not.
     """
-    for one in operands:
-        if types.base(one.number) == "FLOAT" and any(types.digits(other.number) for other in operands):
-            raise ValueError(f"{one.name or 'a number'} is {one.number}: {'; '.join(SINGLE)}")
+    for operand in operands:
+        if types.base(operand.number) == "FLOAT" and any(types.digits(beside.number) for beside in operands):
+            raise ValueError(f"{operand.name or 'a number'} is {operand.number}: {'; '.join(SINGLE)}")
 
 
 def check_floating(one: Operand, other: Operand, *, digits: int = types.DIGITS_OF_DOUBLE) -> None:
@@ -242,15 +242,15 @@ def chosen(operands: Sequence[Operand], *, constant: bool, given: Sequence[Opera
     check_met(operands)
     given = operands if given is None else given
     check_chosen(given)
-    for one, other in combinations(given, 2):
-        check_floating(one, other, digits=0)
+    for left, right in combinations(given, 2):
+        check_floating(left, right, digits=0)
     kinds = {operand.kind for operand in operands} - {"null"}
     # For Spark a value that depends on a column is no constant, and so never the clock.
     clocks = [operand.clock for operand in operands if operand.clock is not None and constant]
     literal = all(operand.literal for operand in operands)
     way, name = way_of_any(operands)
     kind = kinds.pop() if len(kinds) == 1 else ""
-    numbers = {one.number for one in operands if one.kind != "null"}
+    numbers = {operand.number for operand in operands if operand.kind != "null"}
     number = numbers.pop() if len(numbers) == 1 else ""
     return Operand(
         kind,
@@ -266,17 +266,22 @@ def chosen(operands: Sequence[Operand], *, constant: bool, given: Sequence[Opera
 
 def way_of_any(operands: Sequence[Operand]) -> tuple[Comparison | None, str]:
     """Return the comparison of a value chosen among several values, and the name of its column."""
-    found = [(one.way, one.name) for one in operands if one.way is not None]
-    as_text = any(one.kind == "text" and one.way is None and not one.constant for one in operands)
-    way = way_of_chosen([one for one, _ in found], beside_text=as_text)
+    ways = [(operand.way, operand.name) for operand in operands if operand.way is not None]
+    as_text = any(
+        operand.kind == "text" and operand.way is None and not operand.constant for operand in operands
+    )
+    way = way_of_chosen([read_as for read_as, _ in ways], beside_text=as_text)
     if way is None:
         return None, ""
-    wrong = next((one.text for one in operands if one.text is not None and not way.accepts(one.text)), None)
-    if wrong is not None and way.equality.native:
+    unreadable = next(
+        (operand.text for operand in operands if operand.text is not None and not way.accepts(operand.text)),
+        None,
+    )
+    if unreadable is not None and way.equality.native:
         # PostgreSQL converts the literal to the type; Spark would compare the text as written.
-        rule = Rule(refused=f"{wrong!r} is not the text that silver has of such a value")
+        rule = Rule(refused=f"{unreadable!r} is not the text that silver has of such a value")
         way = replace(way, equality=rule, order=rule)
-    return way, found[0][1]
+    return way, ways[0][1]
 
 
 def check_read(*operands: Operand, ddl: str) -> None:

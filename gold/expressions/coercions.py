@@ -88,22 +88,26 @@ _PRINTED: Final = (
 
 def objection(meeting: Meeting, kinds: Sequence[DataType]) -> tuple[str, str] | None:
     """Return the fault of a coercion of values of these types, and a remedy; None without a fault."""
-    known = list(zip(kinds, meeting.literal, strict=True))
-    how = meeting.how
-    if how in _ALONE:
-        return _ALONE[how](kinds)
-    if how == "||":
+    typed = list(zip(kinds, meeting.literal, strict=True))
+    coercion = meeting.how
+    if coercion in _ALONE:
+        return _ALONE[coercion](kinds)
+    if coercion == "||":
         columns = [len(value) == 1 and isinstance(value[0], ColumnReference) for value in meeting.values]
         return _joined(kinds, columns)
-    if how == "moved":
-        return _TODAY if _is_moved(known) else None
-    if how == "result":
-        said = [_other_cast(one, kinds[-1]) for one in kinds[:-1]]
+    if coercion == "moved":
+        return _TODAY if _is_moved(typed) else None
+    if coercion == "result":
+        reasons = [_other_cast(kind, kinds[-1]) for kind in kinds[:-1]]
     else:
-        said = [_other_number(one, other, how) for one, other in _pairs(how, known) if how in _ONE_NUMBER]
-    wrong = next((one for one in said if one is not None), None)
-    pairs = [(one, other) for (one, literal), (other, _) in _pairs(how, known) if not literal]
-    return _TODAY if wrong is None and any(_read(one, other) for one, other in pairs) else wrong
+        reasons = [
+            _other_number(left, right, coercion)
+            for left, right in _pairs(coercion, typed)
+            if coercion in _ONE_NUMBER
+        ]
+    fault = next((reason for reason in reasons if reason is not None), None)
+    pairs = [(left, right) for (left, literal), (right, _) in _pairs(coercion, typed) if not literal]
+    return _TODAY if fault is None and any(_read(left, right) for left, right in pairs) else fault
 
 
 def _pairs(how: str, known: Sequence[_Known]) -> Iterable[tuple[_Known, _Known]]:
@@ -111,9 +115,9 @@ def _pairs(how: str, known: Sequence[_Known]) -> Iterable[tuple[_Known, _Known]]
     if how == "moment":
         return [(known[0], (TimestampType(), True))]
     if how == "result":
-        return [(one, known[-1]) for one in known[:-1]]
+        return [(kind, known[-1]) for kind in known[:-1]]
     if how == "arrays":  # also `concat` of texts
-        known = [one for one in known if isinstance(one[0], ArrayType | MapType)]
+        known = [kind for kind in known if isinstance(kind[0], ArrayType | MapType)]
     elif how in {"element", "index"}:
         known = [*_held(known[0]), *known[1:]]
     return permutations(known, 2)
@@ -147,8 +151,8 @@ def _operated(operator: str) -> _Said:
     """Return a check whether an operator gives another number of two types than in PostgreSQL."""
 
     def said(kinds: Sequence[DataType]) -> tuple[str, str] | None:
-        one, other = (kind.simpleString() for kind in kinds)
-        return wrong_number(operator, one, other) if _numbers(kinds) else None
+        left, right = (kind.simpleString() for kind in kinds)
+        return wrong_number(operator, left, right) if _numbers(kinds) else None
 
     return said
 
@@ -173,18 +177,18 @@ def _numbers(kinds: Sequence[DataType]) -> bool:
 
 def _other_number(one: _Known, other: _Known, how: str) -> tuple[str, str] | None:
     """Return the fault if Spark converts a value to another number type and PostgreSQL does not."""
-    (mine, literal), (theirs, _) = one, other
-    if isinstance(mine, ArrayType) and isinstance(theirs, ArrayType):
-        return _other_number((mine.elementType, literal), (theirs.elementType, literal), how)
-    if isinstance(mine, NumericType) and isinstance(theirs, _TEXT):
+    (left, literal), (right, _) = one, other
+    if isinstance(left, ArrayType) and isinstance(right, ArrayType):
+        return _other_number((left.elementType, literal), (right.elementType, literal), how)
+    if isinstance(left, NumericType) and isinstance(right, _TEXT):
         return TEXT_BESIDE_NUMBER
     # In a mere comparison Spark counts the digits of a whole-number literal.
     written = [kind for kind, constant in (one, other) if constant and isinstance(kind, IntegralType)]
     if written and how == "compared":
         return None
-    if how == "one type" and isinstance(mine, FloatType) and digits(theirs.simpleString()):
+    if how == "one type" and isinstance(left, FloatType) and digits(right.simpleString()):
         return SINGLE
-    if _numbers((mine, theirs)) and rounded(mine.simpleString(), theirs.simpleString()):
+    if _numbers((left, right)) and rounded(left.simpleString(), right.simpleString()):
         return ROUNDED
     return None
 
@@ -198,8 +202,8 @@ def _other_cast(one: DataType, result: DataType) -> tuple[str, str] | None:
         return key or _other_cast(one.valueType, result.valueType)
     if isinstance(one, StructType) and isinstance(result, StructType):
         pairs = zip(one, result, strict=False)
-        found = (_other_cast(mine.dataType, theirs.dataType) for mine, theirs in pairs)
-        return next((wrong for wrong in found if wrong is not None), None)
+        reasons = (_other_cast(mine.dataType, theirs.dataType) for mine, theirs in pairs)
+        return next((reason for reason in reasons if reason is not None), None)
     return wrong_cast(one.simpleString(), result.simpleString()) if _numbers((one, result)) else None
 
 
@@ -219,10 +223,10 @@ def _holds_moments(kind: DataType) -> bool:
 
 
 def _is_moved(known: Sequence[_Known]) -> bool:
-    texts = any(isinstance(one, (*_TEXT, VariantType)) and not literal for one, literal in known)
+    texts = any(isinstance(kind, (*_TEXT, VariantType)) and not literal for kind, literal in known)
     moments = (*_STEPS, DateType, TimestampType, TimestampNTZType)
     plain = (AtomicType, NullType)
-    return texts and any(isinstance(one, moments) or not isinstance(one, plain) for one, _ in known)
+    return texts and any(isinstance(kind, moments) or not isinstance(kind, plain) for kind, _ in known)
 
 
 def _has_names(kind: DataType) -> bool:

@@ -105,7 +105,7 @@ def check_compared(how: str, operands: Sequence[Operand]) -> None:
     """
     for operand in operands:
         if operand.way is not None:
-            _check(how, operand, operand.way, [other for other in operands if other is not operand])
+            _check(how, operand, operand.way, [beside for beside in operands if beside is not operand])
 
 
 def check_called(name: str, operands: Sequence[Operand]) -> None:
@@ -122,7 +122,7 @@ def check_called(name: str, operands: Sequence[Operand]) -> None:
         for operand in operands[:2]:
             way = operand.way if operand.way is None or operand.way.element is None else operand.way.element
             if way is not None:
-                literals = [other for other in operands if other.text is not None]
+                literals = [literal for literal in operands if literal.text is not None]
                 _check(f"{name} {_OF_ELEMENTS[name]}", operand, way, literals)
 
 
@@ -161,9 +161,9 @@ def calculated(operator: str, one: Operand, other: Operand) -> str:
     if operator == "^":
         raise ValueError("'^' is the power in PostgreSQL and no power in Spark: write power(a, b)")
     if operator == "<<":
-        wrong = wrong_number(operator, one.number, other.number)
-        if wrong is not None:
-            raise ValueError(f"{one.name or one.number} {operator}: {'; '.join(wrong)}")
+        fault = wrong_number(operator, one.number, other.number)
+        if fault is not None:
+            raise ValueError(f"{one.name or one.number} {operator}: {'; '.join(fault)}")
     if not (one.number and other.number) or operator not in _ARITHMETIC:
         return ""
     # With a decimal Spark counts the digits of a whole-number literal; else the literal has a type of its
@@ -172,9 +172,9 @@ def calculated(operator: str, one: Operand, other: Operand) -> str:
         _whole(mine) if types.is_integer(theirs.number) or theirs.constant else mine.number
         for mine, theirs in ((one, other), (other, one))
     )
-    wrong = wrong_number(operator, left, right)
-    if wrong is not None:
-        raise ValueError(f"{one.name or left} {operator} {other.name or right}: {'; '.join(wrong)}")
+    fault = wrong_number(operator, left, right)
+    if fault is not None:
+        raise ValueError(f"{one.name or left} {operator} {other.name or right}: {'; '.join(fault)}")
     return types.calculated(operator, left, right)
 
 
@@ -193,9 +193,9 @@ def check_cast(operand: Operand, ddl: str) -> None:
         raise ValueError(
             "to PostgreSQL a decimal without digits has any fraction, and to Spark none; write decimal(p,s)"
         )
-    wrong = wrong_cast(operand.number, ddl) if operand.number and not operand.whole else None
-    if wrong is not None:
-        raise ValueError(f"{operand.name or 'a number'} is {operand.number}: {'; '.join(wrong)}")
+    fault = wrong_cast(operand.number, ddl) if operand.number and not operand.whole else None
+    if fault is not None:
+        raise ValueError(f"{operand.name or 'a number'} is {operand.number}: {'; '.join(fault)}")
 
 
 def wrong_cast(one: str, ddl: str) -> tuple[str, str] | None:
@@ -203,8 +203,8 @@ def wrong_cast(one: str, ddl: str) -> tuple[str, str] | None:
     floating = types.is_floating(one)
     if types.is_integer(ddl):
         return _WHOLE if floating or (types.digits(one) or (0, 0))[1] else None
-    found = types.digits(ddl)
-    many = found is not None and (types.base(one) == "FLOAT" or sum(found) > types.DIGITS_OF_DOUBLE)
+    digits = types.digits(ddl)
+    many = digits is not None and (types.base(one) == "FLOAT" or sum(digits) > types.DIGITS_OF_DOUBLE)
     return _EXACT if floating and many else None
 
 
@@ -235,8 +235,8 @@ def check_joined(operands: Sequence[Operand]) -> None:
 def wrong_number(operator: str, one: str, other: str) -> tuple[str, str] | None:
     """Return why an operator gives a different number in PostgreSQL, and the remedy; else None."""
     if operator == "/" and not (types.is_floating(one) or types.is_floating(other)):
-        whole = types.is_integer(one) and types.is_integer(other)
-        return _WHOLE_DIVISION if whole else _DIVISION
+        both_whole = types.is_integer(one) and types.is_integer(other)
+        return _WHOLE_DIVISION if both_whole else _DIVISION
     if operator == "/" and types.base(one) == types.base(other) == "FLOAT":
         return _DIVISION
     if operator == "<<":
@@ -248,36 +248,36 @@ def wrong_number(operator: str, one: str, other: str) -> tuple[str, str] | None:
 
 def _whole(operand: Operand) -> str:
     """Return Spark's type of a whole number in an operation with whole numbers."""
-    found = types.digits(operand.number)
-    if not operand.constant or types.is_integer(operand.number) or found is None or found[1]:
+    digits = types.digits(operand.number)
+    if not operand.constant or types.is_integer(operand.number) or digits is None or digits[1]:
         return operand.number
-    return "INT" if found[0] < 10 else "BIGINT" if found[0] < 19 else operand.number
+    return "INT" if digits[0] < 10 else "BIGINT" if digits[0] < 19 else operand.number
 
 
 def _check(how: str, operand: Operand, way: Comparison, others: Sequence[Operand]) -> None:
     ordered = how in ORDERING or how.endswith("<")
-    said = f"{operand.name!r} is {way.name}"
-    for other in others:
-        if other.way is not None and unlike(way, other.way):
-            raise ValueError(f"{said}: {unlike(way, other.way)}; {_AS_TEXTS}")
-        if other.way is not None and padded(way, other.way):
-            raise ValueError(f"{said}: blanks at its end do not count beside {other.way.name}; {_AS_TEXTS}")
-        if way.family == "oid" and not _like_oid(other):
-            raise ValueError(f"{said}: PostgreSQL compares it with whole numbers alone; cast both as bigint")
-        if other.way is None and other.kind == "text" and not other.constant:
+    value = f"{operand.name!r} is {way.name}"
+    for beside in others:
+        if beside.way is not None and unlike(way, beside.way):
+            raise ValueError(f"{value}: {unlike(way, beside.way)}; {_AS_TEXTS}")
+        if beside.way is not None and padded(way, beside.way):
+            raise ValueError(f"{value}: blanks at its end do not count beside {beside.way.name}; {_AS_TEXTS}")
+        if way.family == "oid" and not _like_oid(beside):
+            raise ValueError(f"{value}: PostgreSQL compares it with whole numbers alone; cast both as bigint")
+        if beside.way is None and beside.kind == "text" and not beside.constant:
             if way.family == "citext":
                 return  # PostgreSQL compares citext with text as text
             if way.family != "text":
                 raise ValueError(
-                    f"{said}: PostgreSQL does not compare it with text; write cast({operand.name} as string)"
+                    f"{value}: PostgreSQL does not compare it with text; write cast({operand.name} as string)"
                 )
     rule = way.order if ordered else way.equality
     if rule.refused or rule.key is not None:
-        why = rule.refused or "Spark would compare it otherwise than PostgreSQL"
-        raise ValueError(f"{said}: {why}; {way.remedy}")
-    wrong = next((o.text for o in others if o.text is not None and not way.accepts(o.text)), None)
-    if wrong is not None:
-        raise ValueError(f"{said}: {wrong!r} is not the text that silver has of such a value; {way.remedy}")
+        reason = rule.refused or "Spark would compare it otherwise than PostgreSQL"
+        raise ValueError(f"{value}: {reason}; {way.remedy}")
+    text = next((o.text for o in others if o.text is not None and not way.accepts(o.text)), None)
+    if text is not None:
+        raise ValueError(f"{value}: {text!r} is not the text that silver has of such a value; {way.remedy}")
 
 
 def _like_oid(other: Operand) -> bool:

@@ -113,19 +113,19 @@ def compared_in(name: str, count: int) -> Sequence[int]:
 
     `count` is the number of the function's arguments.
     """
-    every = range(count)
+    indexes = range(count)
     if name != "decode":
-        return every
+        return indexes
     # Arguments of decode: the value, then pairs of a compared value and a result, then the default.
-    return [0, *every[1 : count - 1 : 2]] if count > 2 else []
+    return [0, *indexes[1 : count - 1 : 2]] if count > 2 else []
 
 
 def given_by(name: str, count: int) -> Sequence[int]:
     """Return the positions of the arguments that a function may return whole or in part."""
-    every = range(count)
+    indexes = range(count)
     if name == "decode":
-        return [place for place in every if place not in compared_in(name, count)] if count > 2 else []
-    return every[1:] if name in {"if", "nvl2"} else every[:1] if name == "nullif" else every
+        return [place for place in indexes if place not in compared_in(name, count)] if count > 2 else []
+    return indexes[1:] if name in {"if", "nvl2"} else indexes[:1] if name == "nullif" else indexes
 
 
 def met_in(name: str, count: int) -> list[tuple[str, Sequence[int]]]:
@@ -133,21 +133,23 @@ def met_in(name: str, count: int) -> list[tuple[str, Sequence[int]]]:
 
     `count` is the number of the function's arguments.
     """
-    every = range(count)
-    found: list[tuple[str, Sequence[int]]] = [(how, every) for how, of in _MEETINGS.items() if name in of]
+    indexes = range(count)
+    meetings: list[tuple[str, Sequence[int]]] = [
+        (coercion, indexes) for coercion, functions in _MEETINGS.items() if name in functions
+    ]
     if name in {"if", "nvl2"}:
-        found.append((_ONE_TYPE, given_by(name, count)))
+        meetings.append((_ONE_TYPE, given_by(name, count)))
     elif name == "map":
-        found += [(_ONE_TYPE, every[::2]), (_ONE_TYPE, every[1::2])]
+        meetings += [(_ONE_TYPE, indexes[::2]), (_ONE_TYPE, indexes[1::2])]
     elif name == "decode" and count > 2:
-        found += [(_ONE_TYPE, compared_in(name, count)), (_ONE_TYPE, given_by(name, count))]
+        meetings += [(_ONE_TYPE, compared_in(name, count)), (_ONE_TYPE, given_by(name, count))]
     elif name == "array_insert":
-        found.append(("element", [0, *every[2:]]))
+        meetings.append(("element", [0, *indexes[2:]]))
     elif name == "to_json":
-        found.append(("as JSON", every[:1]))
+        meetings.append(("as JSON", indexes[:1]))
     elif name in {"format_string", "printf"}:
-        found += [("printed", [place]) for place in every[1:]]
-    return found
+        meetings += [("printed", [place]) for place in indexes[1:]]
+    return meetings
 
 
 _REASONS: Final = {

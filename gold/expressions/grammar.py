@@ -82,8 +82,8 @@ class ExpressionParser(Operators):
     def __init__(self, text: str, columns: Mapping[str, str | Known], table: str) -> None:
         super().__init__(text)
         self._columns = {
-            name.lower(): (name, known if isinstance(known, Known) else Known(known))
-            for name, known in columns.items()
+            name.lower(): (name, column if isinstance(column, Known) else Known(column))
+            for name, column in columns.items()
         }
         self._table = table
         self._given: Sequence[Operand] = []
@@ -127,11 +127,11 @@ class ExpressionParser(Operators):
             return self._column()
         if token.lower == "(":
             self._take()
-            found = self._expression()
+            operand = self._expression()
             if self._is(","):
                 raise ValueError("',' is not allowed here: parentheses hold one value; write struct(…)")
             self._must(")")
-            return replace(found, operator="")
+            return replace(operand, operator="")
         if token.kind == "word":
             return self._word(token)
         raise self._unexpected()
@@ -162,11 +162,11 @@ class ExpressionParser(Operators):
 
     def _column(self) -> Operand:
         token = self._next
-        found = self._columns.get(token.name.lower())
-        if found is None:
-            known = suggestion(token.name, [name for name, _ in self._columns.values()])
-            raise ValueError(f"{self._table} has no column {token.name!r}{known}")
-        name, column = found
+        column_of_name = self._columns.get(token.name.lower())
+        if column_of_name is None:
+            hint = suggestion(token.name, [name for name, _ in self._columns.values()])
+            raise ValueError(f"{self._table} has no column {token.name!r}{hint}")
+        name, column = column_of_name
         self._take(ColumnReference(name))
         return replace(clock_texts.of_type(column.ddl), way=column.way, name=name, lost=column.may_lose)
 
@@ -222,15 +222,15 @@ class ExpressionParser(Operators):
         start = self._place
         self._take()
         self._take()
-        found = self._special.get(name, self._arguments)(name)
+        operand = self._special.get(name, self._arguments)(name)
         self._must(")")
         if name in {"isnull", "isnotnull"} and len(self._given) == 1 and self._given[0].lost:
             self._seen_as_null(start, self._given[0].name, negated=name == "isnotnull")
         by_form = name in READ_AS_MOMENT and len(self._given) > 1
-        if name in RESULT_TYPES and not by_form and not any(one.whole for one in self._given):
-            self._meet("result", [*self._given, self._since(start, replace(found, literal=False))])
+        if name in RESULT_TYPES and not by_form and not any(argument.whole for argument in self._given):
+            self._meet("result", [*self._given, self._since(start, replace(operand, literal=False))])
         self._given = []
-        return found
+        return operand
 
     def _arguments(self, name: str) -> Operand:
         """Parse the arguments of a function, up to its closing parenthesis."""
@@ -242,9 +242,11 @@ class ExpressionParser(Operators):
         ):
             self._take()
             self._take()
-            found = [self._expression(), *self._rest()]
-            self._as_moments(found)
-            return clock_texts.of_type("timestamp" if "add" in name else "bigint", constant=constant(found))
+            operands = [self._expression(), *self._rest()]
+            self._as_moments(operands)
+            return clock_texts.of_type(
+                "timestamp" if "add" in name else "bigint", constant=constant(operands)
+            )
         return self._called(name, [] if self._is(")") else [self._expression(), *self._rest()])
 
     def _commas(self) -> int:
@@ -279,15 +281,15 @@ class ExpressionParser(Operators):
     def _result(self, name: str, found: Sequence[Operand], *, of_literals: bool) -> Operand:
         for place in MOMENT_ARGUMENTS.get(name, ()):
             self._as_moments(found[place : place + 1])
-        for how, places in met_in(name, len(found)):
-            self._meet(how, [found[place] for place in places])
+        for coercion, places in met_in(name, len(found)):
+            self._meet(coercion, [found[place] for place in places])
         if name == "typeof":
             return Operand("text", constant=True)  # for Spark typeof is a constant, whatever its columns
         if name in TEXT_MAKERS:
             return made(name, found)
         if name in CHOOSERS:
-            given = [found[place] for place in given_by(name, len(found))]
-            return self._chosen(found, constant=of_literals, given=given)
+            results = [found[place] for place in given_by(name, len(found))]
+            return self._chosen(found, constant=of_literals, given=results)
         if name in {"if", "nvl2"}:
             return self._chosen(found[1:], constant=of_literals)
         if len(found) == 1 and (name in CASTS or name in READ_AS_MOMENT):
@@ -301,77 +303,77 @@ class ExpressionParser(Operators):
     def _plain(name: str, found: Sequence[Operand]) -> Operand:
         """Return the operand of the result of a function without special rules."""
         in_texts = name in ELEMENTS and found and found[0].kind == "texts"
-        clock_texts.refuse([one for one in found if not (in_texts and one.kind == "text")])
-        literal = name in CONTAINERS and all(one.literal for one in found)
-        if name == "array" and found and all(one.kind == "text" for one in found):
+        clock_texts.refuse([operand for operand in found if not (in_texts and operand.kind == "text")])
+        literal = name in CONTAINERS and all(operand.literal for operand in found)
+        if name == "array" and found and all(operand.kind == "text" for operand in found):
             return Operand("texts", constant(found), literal=literal)
-        given = clock_texts.of_type(READ_AS_MOMENT.get(name, ""), constant=constant(found))
-        return replace(given, literal=literal, whole=is_whole(name, found))
+        result = clock_texts.of_type(READ_AS_MOMENT.get(name, ""), constant=constant(found))
+        return replace(result, literal=literal, whole=is_whole(name, found))
 
     # Calls with a special grammar; each method stops before the closing parenthesis.
 
     def _cast(self, _name: str) -> Operand:
-        found = self._expression()
+        operand = self._expression()
         self._must("as")
         ddl = self._type()
-        clock_texts.check_read(found, ddl=ddl)
-        check_cast(found, ddl)
-        self._given = [found]
-        return replace(clock_texts.of_type(ddl, constant=found.constant), clock=found.clock)
+        clock_texts.check_read(operand, ddl=ddl)
+        check_cast(operand, ddl)
+        self._given = [operand]
+        return replace(clock_texts.of_type(ddl, constant=operand.constant), clock=operand.clock)
 
     def _extract(self, _name: str) -> Operand:
         if not self._is(*_UNITS):
             raise self._unexpected("year")
         self._take()
         self._must("from")
-        found = self._value()
-        self._as_moments([found])
-        return Operand(constant=found.constant)
+        operand = self._value()
+        self._as_moments([operand])
+        return Operand(constant=operand.constant)
 
     def _trim(self, name: str) -> Operand:
-        found = []
-        where = self._may("both", "leading", "trailing")
+        operands = []
+        side = self._may("both", "leading", "trailing")
         if not self._is("from"):
-            found.append(self._expression())
+            operands.append(self._expression())
         if self._may("from"):
-            found.append(self._expression())
-        elif where:
+            operands.append(self._expression())
+        elif side:
             raise self._unexpected("from")
-        return self._called(name, [*found, *self._rest()])
+        return self._called(name, [*operands, *self._rest()])
 
     def _substring(self, name: str) -> Operand:
-        found = [self._value()]
+        operands = [self._value()]
         if self._may("from"):
-            found.append(self._value())
+            operands.append(self._value())
             if self._may("for"):
-                found.append(self._value())
-        return self._called(name, [*found, *self._rest()])
+                operands.append(self._value())
+        return self._called(name, [*operands, *self._rest()])
 
     def _position(self, _name: str) -> Operand:
-        found = [self._value()]
+        operands = [self._value()]
         if self._may("in"):
-            found.append(self._value())
-        found += self._rest()
-        return both(*found)
+            operands.append(self._value())
+        operands += self._rest()
+        return both(*operands)
 
     def _overlay(self, name: str) -> Operand:
-        found = [self._value()]
+        operands = [self._value()]
         if self._may("placing"):
-            found.append(self._value())
+            operands.append(self._value())
             self._must("from")
-            found.append(self._value())
+            operands.append(self._value())
             if self._may("for"):
-                found.append(self._value())
-        return self._called(name, [*found, *self._rest()])
+                operands.append(self._value())
+        return self._called(name, [*operands, *self._rest()])
 
     def _struct(self, _name: str) -> Operand:
-        found: list[Operand] = []
-        while not self._is(")") or found:
-            found.append(self._expression())
+        operands: list[Operand] = []
+        while not self._is(")") or operands:
+            operands.append(self._expression())
             if self._may("as"):
                 self._name()
             if not self._may(","):
                 break
-        clock_texts.refuse(found)
-        clock_texts.check_written(found)
-        return replace(both(*found), literal=all(one.literal for one in found))
+        clock_texts.refuse(operands)
+        clock_texts.check_written(operands)
+        return replace(both(*operands), literal=all(operand.literal for operand in operands))

@@ -51,10 +51,10 @@ class Operators(Scanner, ABC):
 
     def _expression(self) -> Operand:
         start = self._place
-        found = self._conjunction()
+        operand = self._conjunction()
         while self._may("or"):
-            found = both(found, self._conjunction())
-        return self._since(start, found)
+            operand = both(operand, self._conjunction())
+        return self._since(start, operand)
 
     def _since(self, start: int, found: Operand) -> Operand:
         """Return an operand with its position."""
@@ -62,8 +62,8 @@ class Operators(Scanner, ABC):
 
     def _meet(self, how: str, operands: Sequence[Operand]) -> None:
         """Record a coercion to check once Spark has found the types, unless the parser knows them already."""
-        known = {operand.kind for operand in operands} <= {"text", "null"}
-        if known or all(operand.literal for operand in operands):
+        is_text = {operand.kind for operand in operands} <= {"text", "null"}
+        if is_text or all(operand.literal for operand in operands):
             return
         self.meetings.append(
             Meeting(
@@ -74,10 +74,10 @@ class Operators(Scanner, ABC):
         )
 
     def _conjunction(self) -> Operand:
-        found = self._negation()
+        operand = self._negation()
         while self._may("and"):
-            found = both(found, self._negation())
-        return found
+            operand = both(operand, self._negation())
+        return operand
 
     def _negation(self) -> Operand:
         if self._may("not", "!"):
@@ -127,49 +127,49 @@ class Operators(Scanner, ABC):
         regular = self._take().lower in {"rlike", "regexp"}
         if not regular and self._may("any", "some", "all"):
             return both(left, *self._list())
-        found = both(left, self._value())
+        operand = both(left, self._value())
         if not regular and self._may("escape"):
             if self._next.kind != "text":
                 raise self._unexpected("'/'")
             self._take()
-        return found
+        return operand
 
     def _compared(self, how: str, *operands: Operand) -> Operand:
         check_compared(how, operands)
         clock_texts.check_met(list(operands))
         self._with_exponent("exponent compared", operands)
-        met = operands
+        meeting = operands
         if how == "in":
-            found = [operand for operand in operands if not clock_texts.is_small(operand)]
-            clock_texts.check_chosen(found)
+            exact = [operand for operand in operands if not clock_texts.is_small(operand)]
+            clock_texts.check_chosen(exact)
             if types.base(operands[0].number) == "FLOAT":
-                met = tuple(found)  # with a float4 the type of a small whole number does not matter
-        self._meet("one type" if how == "in" else "compared", met)
+                meeting = tuple(exact)  # with a float4 the type of a small whole number does not matter
+        self._meet("one type" if how == "in" else "compared", meeting)
         return both(*operands)
 
     def _value(self, level: int = 0) -> Operand:
         if level == len(_LEVELS):
             return self._unary()
         start = self._place
-        found = self._value(level + 1)
+        operand = self._value(level + 1)
         while self._is(*_LEVELS[level]):
             operator = self._take().lower
-            other = self._value(level + 1)
-            if {operator, other.operator} <= _BITS or (found.operator == "||" and operator in {"+", "-"}):
+            right = self._value(level + 1)
+            if {operator, right.operator} <= _BITS or (operand.operator == "||" and operator in {"+", "-"}):
                 raise _in_another_order(operator)
-            if operator in _TIGHTER and "~" in {found.operator, other.operator}:
+            if operator in _TIGHTER and "~" in {operand.operator, right.operator}:
                 raise _in_another_order("~")
             if operator in _COMPARISONS:
-                found = self._compared(operator, found, other)
+                operand = self._compared(operator, operand, right)
             elif operator == "||":
-                check_joined([found, other])
-                self._meet("||", [found, other])
-                self._meet("arrays", [found, other])
-                found = made(operator, [found, other])
+                check_joined([operand, right])
+                self._meet("||", [operand, right])
+                self._meet("arrays", [operand, right])
+                operand = made(operator, [operand, right])
             else:
-                found = self._calculated(operator, found, other)
-            found = replace(self._since(start, found), operator=operator)
-        return found
+                operand = self._calculated(operator, operand, right)
+            operand = replace(self._since(start, operand), operator=operator)
+        return operand
 
     def _calculated(self, operator: str, one: Operand, other: Operand) -> Operand:
         clock_texts.refuse([one, other])
@@ -202,11 +202,15 @@ class Operators(Scanner, ABC):
         start = self._place
         if self._is("-", "+", "~"):
             sign = self._take().lower
-            found = self._unary()
-            clock_texts.refuse([found])
-            name = f"{sign}{found.name}" if found.constant and found.number and sign != "+" else found.name
-            operator = "~" if sign == "~" else found.operator
-            return self._since(start, replace(found, kind="", name=name, operator=operator))
+            operand = self._unary()
+            clock_texts.refuse([operand])
+            name = (
+                f"{sign}{operand.name}"
+                if operand.constant and operand.number and sign != "+"
+                else operand.name
+            )
+            operator = "~" if sign == "~" else operand.operator
+            return self._since(start, replace(operand, kind="", name=name, operator=operator))
         return self._parts_of(start, self._since(start, self._primary()))
 
     def _parts_of(self, start: int, found: Operand) -> Operand:
@@ -230,15 +234,15 @@ class Operators(Scanner, ABC):
 
     def _list(self) -> list[Operand]:
         self._must("(")
-        found = [self._expression(), *self._rest()]
+        operands = [self._expression(), *self._rest()]
         self._must(")")
-        return found
+        return operands
 
     def _rest(self) -> list[Operand]:
-        found = []
+        operands = []
         while self._may(","):
-            found.append(self._expression())
-        return found
+            operands.append(self._expression())
+        return operands
 
 
 def _in_another_order(operator: str) -> ValueError:

@@ -103,10 +103,10 @@ class Scanner:
 
     def _may(self, *words: str) -> bool:
         """Read the next token if the token is among these words or signs; return whether it is."""
-        found = self._is(*words)
-        if found:
+        is_next = self._is(*words)
+        if is_next:
             self._take()
-        return found
+        return is_next
 
     def _must(self, word: str) -> None:
         if not self._may(word):
