@@ -84,7 +84,7 @@ def _rest(
     fields: Sequence[TreeField], children: Sequence[Node], left_out: list[str], within: str
 ) -> tuple[tuple[TreeField, ...], tuple[Node, ...]]:
     """Return fields and children without untranslatable parts."""
-    kept: dict[int, Node] = {}
+    nodes: dict[int, Node] = {}
     reasons: dict[int, str] = {}
     for node in children:
         if reason := _untranslatable(node.scopes) or _otherwise(node):
@@ -94,18 +94,18 @@ def _rest(
         if node.fields and not inner:
             reasons[node.id] = "none of its fields can be compared"
             continue
-        kept[node.id] = replace(node, fields=inner, children=below)
-    found = _fields(fields, kept, reasons, left_out, within)
-    used = _nodes(found)
+        nodes[node.id] = replace(node, fields=inner, children=below)
+    comparable_fields = _fields(fields, nodes, reasons, left_out, within)
+    used = _nodes(comparable_fields)
     # An aggregate without a measure is a mere join, and would repeat the row once per row of the aggregate.
-    rest = [node for node in kept.values() if node.id in used or not isinstance(node, Aggregate)]
-    return tuple(found), tuple(rest)
+    remaining = [node for node in nodes.values() if node.id in used or not isinstance(node, Aggregate)]
+    return tuple(comparable_fields), tuple(remaining)
 
 
 def _nodes(fields: Sequence[TreeField]) -> set[int]:
     """Return the nodes that fields of a row come from."""
-    inner = [_nodes(one.fields) for one in fields if isinstance(one, Nested)]
-    return {one.node.id for one in fields if isinstance(one, Child)}.union(*inner)
+    inner = [_nodes(field.fields) for field in fields if isinstance(field, Nested)]
+    return {field.node.id for field in fields if isinstance(field, Child)}.union(*inner)
 
 
 def _fields(
@@ -115,14 +115,14 @@ def _fields(
     left_out: list[str],
     within: str,
 ) -> list[TreeField]:
-    found: list[TreeField] = []
+    remaining: list[TreeField] = []
     for field in fields:
         name = f"{within}.{field.name}" if within else field.name
         if isinstance(field, Value):
-            found.append(field)
+            remaining.append(field)
         elif isinstance(field, Nested):
             if inner := _fields(field.fields, kept, reasons, left_out, name):
-                found.append(replace(field, fields=tuple(inner)))
+                remaining.append(replace(field, fields=tuple(inner)))
         elif field.node.id not in kept:
             left_out.append(f"{name}: {reasons[field.node.id]}")
         elif isinstance(field, Child):
@@ -131,16 +131,16 @@ def _fields(
             if reason:
                 left_out.append(f"{name}: {reason}")
             else:
-                found.append(replace(field, node=node))
+                remaining.append(replace(field, node=node))
         else:
-            found += _flattened(field, kept[field.node.id])
-    return found
+            remaining += _flattened(field, kept[field.node.id])
+    return remaining
 
 
 def _flattened(field: Flattened, node: Node) -> list[TreeField]:
     """Return the field of a flattened row, if the row still has the field."""
-    inner = [one for one in node.fields if one.name == field.field.name]
-    return [replace(field, node=node, field=one) for one in inner]
+    inner = [inner_field for inner_field in node.fields if inner_field.name == field.field.name]
+    return [replace(field, node=node, field=inner_field) for inner_field in inner]
 
 
 def _otherwise(node: Node) -> str:
@@ -152,7 +152,7 @@ def _otherwise(node: Node) -> str:
         before = scope
     ordered = [(link.scope, name) for link in node.links for name in link.scope.table.key]
     if isinstance(node, One | Many | Collect | Pick):
-        ordered += [(node.scope, one.column) for one in node.order]
+        ordered += [(node.scope, column.column) for column in node.order]
     if node.recursion is not None:
         joined += [(node.scope, name) for pair in node.recursion.on for name in pair]
     reasons = [
@@ -169,21 +169,23 @@ def _chosen(table: SilverTable, name: str) -> str:
         return ""
     plain = replace(column, overridden=False, spark_type=reading(column.type).ddl)
     # The text of a number has another order, and gold refuses the text; the number is PostgreSQL's.
-    here, there = (comparison(one).family.replace("number as text", "number") for one in (column, plain))
-    said = (
+    family, plain_family = (
+        comparison(held_as).family.replace("number as text", "number") for held_as in (column, plain)
+    )
+    message = (
         f"silver.types makes {column.spark_type} of {table.table}.{column.name}, which is compared otherwise"
     )
-    return "" if here == there else said
+    return "" if family == plain_family else message
 
 
 def _unordered(table: SilverTable, name: str) -> str:
     """Return why the server orders a column by another rule; empty for the same rule."""
     column = table.column(at_source(table, name))
-    said = f"{table.table}.{column.name} is of "
+    message = f"{table.table}.{column.name} is of "
     if comparison(column).order.refused and column.spark_type != "STRING":
-        return said + "a type that Spark orders in its own way"
+        return message + "a type that Spark orders in its own way"
     if _has_text(base_type(column.type)):
-        return said + "texts in a composite or array, which PostgreSQL orders by their collation"
+        return message + "texts in a composite or array, which PostgreSQL orders by their collation"
     return _chosen(table, name)
 
 
@@ -191,7 +193,7 @@ def _has_text(pg_type: PgType) -> bool:
     """Check whether values contain texts that a query's COLLATE does not reach."""
     if pg_type.kind == "composite":
         parts = [base_type(inner) for _, inner in pg_type.fields]
-        return any(is_text(one) or is_citext(one) or _has_text(one) for one in parts)
+        return any(is_text(part) or is_citext(part) or _has_text(part) for part in parts)
     if pg_type.kind == "array" and pg_type.element is not None:
         return is_citext(pg_type.element) or _has_text(base_type(pg_type.element))
     return False
@@ -208,7 +210,7 @@ def _measure(node: Aggregate, place: int) -> str:
                 reason = f"of texts of {table.table}.{name} that differ in case alone any may be taken"
         if reason:
             return reason
-    where = measure.where
-    if where is None:
+    predicate = measure.where
+    if predicate is None:
         return ""
-    return _untranslatable([replace(node.scope, where=where)])
+    return _untranslatable([replace(node.scope, where=predicate)])

@@ -89,10 +89,10 @@ def condition(expression: Expression, table: SilverTable, alias: str) -> str:
     Raises:
         UntranslatableError: the filter has no certain translation.
     """
-    found = _Translation(expression, table, alias).whole()
-    if found.kind not in {"bool", "null"}:
+    part = _Translation(expression, table, alias).whole()
+    if part.kind not in {"bool", "null"}:
         raise UntranslatableError("it is not a condition")
-    return found.sql
+    return part.sql
 
 
 class _Translation:
@@ -105,10 +105,10 @@ class _Translation:
         self._place = 0
 
     def whole(self) -> _Part:
-        found = self._or()
+        part = self._or()
         if self._place < len(self._tokens):
             raise self._unknown()
-        return found
+        return part
 
     @property
     def _next(self) -> Token | ColumnReference:
@@ -131,20 +131,20 @@ class _Translation:
 
     def _unknown(self) -> UntranslatableError:
         token = self._next
-        said = token.name if isinstance(token, ColumnReference) else token.text
-        return UntranslatableError(f"{said or 'its end'!r} has no certain translation to PostgreSQL")
+        text = token.name if isinstance(token, ColumnReference) else token.text
+        return UntranslatableError(f"{text or 'its end'!r} has no certain translation to PostgreSQL")
 
     def _or(self) -> _Part:
-        found = self._and()
+        part = self._and()
         while self._may("or"):
-            found = _Part(f"({_truth(found)} OR {_truth(self._and())})", "bool")
-        return found
+            part = _Part(f"({_truth(part)} OR {_truth(self._and())})", "bool")
+        return part
 
     def _and(self) -> _Part:
-        found = self._not()
+        part = self._not()
         while self._may("and"):
-            found = _Part(f"({_truth(found)} AND {_truth(self._not())})", "bool")
-        return found
+            part = _Part(f"({_truth(part)} AND {_truth(self._not())})", "bool")
+        return part
 
     def _not(self) -> _Part:
         if self._may("not", "!"):
@@ -167,18 +167,18 @@ class _Translation:
             low = self._sum()
             self._must("and")
             high = self._sum()
-            both = f"({_compared(left, '>=', low)} AND {_compared(left, '<=', high)})"
-            return _Part(f"({negated}{both})", "bool")
+            bounds = f"({_compared(left, '>=', low)} AND {_compared(left, '<=', high)})"
+            return _Part(f"({negated}{bounds})", "bool")
         if self._may("in"):
             self._must("(")
-            found = [self._or()]
+            parts = [self._or()]
             while self._may(","):
-                found.append(self._or())
+                parts.append(self._or())
             self._must(")")
-            for one in found:
-                _compared(left, "=", one)
+            for member in parts:
+                _compared(left, "=", member)
             # PostgreSQL gives all values of a list one type; a chain of = would not.
-            return _Part(f"({left.sql} {negated}IN ({', '.join(one.sql for one in found)}))", "bool")
+            return _Part(f"({left.sql} {negated}IN ({', '.join(part.sql for part in parts)}))", "bool")
         if self._may("like"):
             return self._like(left, negated)
         if negated:
@@ -194,27 +194,27 @@ class _Translation:
         return _Part(f"({left.sql} {negated}LIKE {pattern.sql})", "bool")
 
     def _comparison(self) -> _Part:
-        found = self._sum()
+        part = self._sum()
         operator = self._word()
         if operator in _COMPARISONS:
             self._place += 1
-            found = _Part(_compared(found, _COMPARISONS[operator], self._sum()), "bool")
+            part = _Part(_compared(part, _COMPARISONS[operator], self._sum()), "bool")
             if self._word() in _COMPARISONS:
                 raise self._unknown()
-        return found
+        return part
 
     def _sum(self) -> _Part:
-        found = self._product()
+        part = self._product()
         while operator := self._may("+", "-", "||"):
-            other = self._product()
-            found = _joined(found, other) if operator == "||" else _calculated(found, operator, other)
-        return found
+            right = self._product()
+            part = _joined(part, right) if operator == "||" else _calculated(part, operator, right)
+        return part
 
     def _product(self) -> _Part:
-        found = self._primary()
+        part = self._primary()
         while operator := self._may("*", "/", "%", "div"):
-            found = _calculated(found, operator, self._primary())
-        return found
+            part = _calculated(part, operator, self._primary())
+        return part
 
     def _primary(self) -> _Part:
         token = self._next
@@ -222,14 +222,14 @@ class _Translation:
             self._place += 1
             return self._column(token.name)
         if self._may("-"):
-            found = self._primary()
-            if found.kind != "number":
+            part = self._primary()
+            if part.kind != "number":
                 raise self._unknown()
-            return replace(found, sql=f"(-{found.sql})")
+            return replace(part, sql=f"(-{part.sql})")
         if self._may("("):
-            found = self._or()
+            part = self._or()
             self._must(")")
-            return found
+            return part
         return self._literal(token) or self._named()
 
     def _literal(self, token: Token) -> _Part | None:
@@ -257,28 +257,30 @@ class _Translation:
 
     def _case(self) -> _Part:
         compared = None if self._word() == "when" else self._or()
-        given, results = [], []
+        conditions, results = [], []
         while self._may("when"):
-            one = self._or()
-            given.append(_truth(one) if compared is None else _compared(compared, "=", one))
+            part = self._or()
+            conditions.append(_truth(part) if compared is None else _compared(compared, "=", part))
             self._must("then")
             results.append(self._or())
         results.append(self._or() if self._may("else") else _Part("NULL", "null"))
         self._must("end")
-        if not given:
+        if not conditions:
             raise self._unknown()
-        cases = " ".join(f"WHEN {one} THEN {then.sql}" for one, then in zip(given, results[:-1], strict=True))
+        cases = " ".join(
+            f"WHEN {case} THEN {then.sql}" for case, then in zip(conditions, results[:-1], strict=True)
+        )
         return _chosen_of("case", f"(CASE {cases} ELSE {results[-1].sql} END)", results)
 
     def _call(self, name: str) -> _Part:
-        found = [self._or()]
+        parts = [self._or()]
         while self._may(","):
-            found.append(self._or())
+            parts.append(self._or())
         self._must(")")
-        if name == "nullif" and {"bool"} & {part.kind for part in found}:
+        if name == "nullif" and {"bool"} & {part.kind for part in parts}:
             raise UntranslatableError("nullif of booleans is not translated")
         called = name if name in {"nullif", "greatest", "least"} else "coalesce"
-        return _chosen_of(name, f"{called}({', '.join(part.sql for part in found)})", found)
+        return _chosen_of(name, f"{called}({', '.join(part.sql for part in parts)})", parts)
 
     def _column(self, name: str) -> _Part:
         pg_type, sql = column_type(self._table, name), compared_value(self._table, name, self._alias)
@@ -315,8 +317,8 @@ def _chosen_of(name: str, sql: str, parts: Sequence[_Part]) -> _Part:
         kinds -= {"literal"}
     if len(kinds) != 1 or not kinds <= {"text", "number", "bool"}:
         raise UntranslatableError(f"{name} is translated for texts, numbers or booleans alone")
-    whole = all(part.whole or part.kind == "null" for part in parts)
-    return _Part(sql, kinds.pop(), whole=whole, floating=any(part.floating for part in parts))
+    is_whole = all(part.whole or part.kind == "null" for part in parts)
+    return _Part(sql, kinds.pop(), whole=is_whole, floating=any(part.floating for part in parts))
 
 
 def _calculated(left: _Part, operator: str, right: _Part) -> _Part:
@@ -329,8 +331,8 @@ def _calculated(left: _Part, operator: str, right: _Part) -> _Part:
     if operator == "/":
         raise UntranslatableError("PostgreSQL divides exact numbers in another way")
     # A result beyond the type fails in both systems; numeric never fails, so the reference is the true value.
-    one, other = f"{left.sql}::numeric", f"{right.sql}::numeric"
-    sql = f"div({one}, {other})" if operator == "div" else f"({one} {operator} {other})"
+    dividend, divisor = f"{left.sql}::numeric", f"{right.sql}::numeric"
+    sql = f"div({dividend}, {divisor})" if operator == "div" else f"({dividend} {operator} {divisor})"
     return _Part(sql, "number", whole=operator == "div" or (left.whole and right.whole))
 
 

@@ -64,8 +64,8 @@ def documents(tree: Tree, roots: str) -> str:
 
 def root_columns(tree: Tree) -> str:
     """Return the root's columns for the relation `roots` of `documents`."""
-    wanted = [at_source(tree.root.table, name) for name in [*tree.key, *sorted(tree.root.reads)]]
-    return ", ".join(map(quote_identifier, dict.fromkeys(wanted)))
+    columns = [at_source(tree.root.table, name) for name in [*tree.key, *sorted(tree.root.reads)]]
+    return ", ".join(map(quote_identifier, dict.fromkeys(columns)))
 
 
 class _Writer:
@@ -76,10 +76,10 @@ class _Writer:
         alias = self._alias("t")
         row, joins = self._children(tree.children, alias)
         key = _object([text(value(name, alias)) for name in tree.key])
-        found = _object(self._fields(tree.fields, tree.root, alias, row))
+        document = _object(self._fields(tree.fields, tree.root, alias, row))
         if tree.root.where is not None:
-            found = f"CASE WHEN {condition(tree.root.where, tree.root.table, alias)} THEN {found} END"
-        listed = f"SELECT {key} AS k, {found} AS d\nFROM {roots} AS {alias}{joins}"
+            document = f"CASE WHEN {condition(tree.root.where, tree.root.table, alias)} THEN {document} END"
+        listed = f"SELECT {key} AS k, {document} AS d\nFROM {roots} AS {alias}{joins}"
         return f"SELECT row_to_json(w)::text\nFROM (\n{listed}\n) AS w"
 
     def _alias(self, letter: str) -> str:
@@ -97,18 +97,20 @@ class _Writer:
 
     def _node(self, node: Node, parent: str) -> str:
         if isinstance(node, One | Many) and node.recursion is not None:
-            own = node.parent.table.table == node.scope.table.table
-            return self._level(node, node.on, (node.parent, parent), [parent] if own else [], 1)
-        source, where, order, alias, links = self._path(node, parent)
+            joins_itself = node.parent.table.table == node.scope.table.table
+            return self._level(node, node.on, (node.parent, parent), [parent] if joins_itself else [], 1)
+        source, filters, order, alias, links = self._path(node, parent)
         if isinstance(node, Aggregate):
-            measured = [f"{_measure(node, one, alias)} AS m{i}" for i, one in enumerate(node.measures)]
-            return f"SELECT {', '.join(measured)}\nFROM {source}\nWHERE {where}"
+            measured = [
+                f"{_measure(node, measure, alias)} AS m{i}" for i, measure in enumerate(node.measures)
+            ]
+            return f"SELECT {', '.join(measured)}\nFROM {source}\nWHERE {filters}"
         if isinstance(node, Collect | Pick):
-            (one,) = node.fields
-            found = self._field(one, node.scope, alias, {})
+            (field,) = node.fields
+            item_sql = self._field(field, node.scope, alias, {})
             if isinstance(node, Pick):
-                return f"SELECT {found} AS item\nFROM {source}\nWHERE {where}\nORDER BY {order}\nLIMIT 1"
-            return _gathered(node, f"{source}\nWHERE {where} AND {found} IS NOT NULL", found, order)
+                return f"SELECT {item_sql} AS item\nFROM {source}\nWHERE {filters}\nORDER BY {order}\nLIMIT 1"
+            return _gathered(node, f"{source}\nWHERE {filters} AND {item_sql} IS NOT NULL", item_sql, order)
         row, joins = self._children(node.children, alias)
         if isinstance(node, Many) and node.plain:
             item = self._field(node.fields[0], node.scope, alias, row)
@@ -119,10 +121,10 @@ class _Writer:
             item = _object(made)
         source += joins
         if isinstance(node, One):
-            return f"SELECT {item} AS item\nFROM {source}\nWHERE {where}\nORDER BY {order}\nLIMIT 1"
+            return f"SELECT {item} AS item\nFROM {source}\nWHERE {filters}\nORDER BY {order}\nLIMIT 1"
         if not isinstance(node, Many):
             raise TypeError(type(node).__name__)
-        return _gathered(node, f"{source}\nWHERE {where}", item, order, names=_names_of(node, alias))
+        return _gathered(node, f"{source}\nWHERE {filters}", item, order, names=_names_of(node, alias))
 
     def _path(self, node: Node, parent: str) -> tuple[str, str, str, str, list[str]]:
         """Return a node's rows: FROM, WHERE, ORDER BY, the alias of the node's table, the links' aliases."""
@@ -137,8 +139,8 @@ class _Writer:
             names.append(alias)
             before = (scope, alias)
         order = [] if isinstance(node, Aggregate) else _order(node, names)
-        source, where = " CROSS JOIN ".join(tables), " AND ".join(conditions)
-        return source, where, ", ".join(order), names[-1], names[:-1]
+        source, filters = " CROSS JOIN ".join(tables), " AND ".join(conditions)
+        return source, filters, ", ".join(order), names[-1], names[:-1]
 
     def _level(
         self, node: One | Many, on: Pairs, above: tuple[Scope, str], way: Sequence[str], depth: int
@@ -152,14 +154,14 @@ class _Writer:
         conditions = _met(on, (scope, alias), above)
         if scope.where is not None:
             conditions.append(condition(scope.where, scope.table, alias))
-        for one in way:
-            same = " AND ".join(_same((name, scope, alias), (name, scope, one)) for name in key)
-            conditions.append(f"NOT ({same})")
+        for ancestor in way:
+            same_row = " AND ".join(_same((name, scope, alias), (name, scope, ancestor)) for name in key)
+            conditions.append(f"NOT ({same_row})")
         row, joins = self._children(node.children, alias)
         made = self._fields(node.fields, scope, alias, row)
         if depth < recursion.depth:
-            here, name = (scope, alias), self._alias("n")
-            below = self._level(node, recursion.on, here, [*way, alias], depth + 1)
+            position, name = (scope, alias), self._alias("n")
+            below = self._level(node, recursion.on, position, [*way, alias], depth + 1)
             joins += f"\nLEFT JOIN LATERAL (\n{below}\n) AS {name} ON true"
             made.append(f"{name}.item")
         source = f"{rows_at_source(scope.table)} AS {alias}{joins}\nWHERE {' AND '.join(conditions)}"
@@ -171,7 +173,7 @@ class _Writer:
     def _fields(
         self, fields: Sequence[TreeField], scope: Scope, alias: str, row: Mapping[int, str]
     ) -> list[str]:
-        return [self._field(one, scope, alias, row) for one in fields]
+        return [self._field(field, scope, alias, row) for field in fields]
 
     def _field(self, found: TreeField, scope: Scope, alias: str, row: Mapping[int, str]) -> str:
         if isinstance(found, Value):
@@ -184,7 +186,7 @@ class _Writer:
             return _object(self._fields(found.fields, scope, alias, row))
         joined = row[found.node.id]
         if isinstance(found, Flattened):
-            place = [one.name for one in found.node.fields].index(found.field.name)
+            place = [field.name for field in found.node.fields].index(found.field.name)
             return f"coalesce({joined}.item -> 'f{place}', {_nothing(found.field)})"
         if isinstance(found.node, Aggregate):
             return f"{joined}.m{found.measure}"
@@ -199,7 +201,7 @@ def bare_column(expression: Expression) -> str | None:
 
 def _object(values: Sequence[str]) -> str:
     """Return one JSON object of values by their place, even of more values than a function accepts."""
-    listed = ", ".join(f"{one} AS f{place}" for place, one in enumerate(values))
+    listed = ", ".join(f"{item} AS f{place}" for place, item in enumerate(values))
     return f"(SELECT row_to_json(o) FROM (SELECT {listed}) AS o)"
 
 
@@ -213,18 +215,20 @@ def _met(on: Pairs, this: tuple[Scope, str], other: tuple[Scope, str]) -> list[s
 
 def _same(one: tuple[str, Scope, str], other: tuple[str, Scope, str]) -> str:
     """Return the condition that two columns are equal."""
-    (name, scope, alias), (theirs, there, row) = one, other
-    operator = equality(column_type(scope.table, name), column_type(there.table, theirs))
-    left, right = compared_value(scope.table, name, alias), compared_value(there.table, theirs, row)
+    (name, scope, alias), (other_name, other_scope, row) = one, other
+    operator = equality(column_type(scope.table, name), column_type(other_scope.table, other_name))
+    left, right = compared_value(scope.table, name, alias), compared_value(other_scope.table, other_name, row)
     return f"{left} {operator} {right}"
 
 
 def _order(node: Node, names: Sequence[str]) -> list[str]:
     """Return the order of a node's rows: the file's order, then the node's key, then the links' keys."""
-    wanted: Sequence[OrderedColumn] = node.order if isinstance(node, One | Many | Collect | Pick) else ()
+    columns: Sequence[OrderedColumn] = node.order if isinstance(node, One | Many | Collect | Pick) else ()
     last = isinstance(node, Pick) and node.last
     scopes: list[tuple[Scope, str]] = list(zip([link.scope for link in node.links], names[:-1], strict=True))
-    terms = [(node.scope, names[-1], one.column, one.descending, one.nulls_first) for one in wanted]
+    terms = [
+        (node.scope, names[-1], column.column, column.descending, column.nulls_first) for column in columns
+    ]
     for scope, alias in reversed(scopes):
         terms += [(scope, alias, name, False, False) for name in scope.table.key]
     ordered = []
@@ -251,38 +255,38 @@ def _gathered(
 ) -> str:
     """Return the elements of a node as one JSON value."""
     numbered = f"{item} AS item, row_number() OVER (ORDER BY {order}) AS n"
-    only, element = "", "s.item"
+    filters, element = "", "s.item"
     name, value_of_name = names
     if name:
         numbered += f", {name} AS name"
         numbered += f", row_number() OVER (PARTITION BY {value_of_name} ORDER BY {order}) AS same"
-        only = " FILTER (WHERE s.same = 1 AND s.name IS NOT NULL)"
+        filters = " FILTER (WHERE s.same = 1 AND s.name IS NOT NULL)"
         element = "json_build_object('k', s.name, 'v', s.item)"
     elif node.most_elements is not None:
-        only = f" FILTER (WHERE s.n <= {node.most_elements})"
-    found = f"coalesce(json_agg({element} ORDER BY s.n){only}, '[]'::json)"
+        filters = f" FILTER (WHERE s.n <= {node.most_elements})"
+    items = f"coalesce(json_agg({element} ORDER BY s.n){filters}, '[]'::json)"
     rows = f"(\nSELECT {numbered}\nFROM {source}\n) AS s"
     if node.cap is None:
-        return f"SELECT {found} AS item\nFROM {rows}"
+        return f"SELECT {items} AS item\nFROM {rows}"
     capped = _object(["a.items", "a.times::text", text(f"(a.times > {node.cap})")])
-    return f"SELECT {capped} AS item\nFROM (SELECT {found} AS items, count(*) AS times\nFROM {rows}) AS a"
+    return f"SELECT {capped} AS item\nFROM (SELECT {items} AS items, count(*) AS times\nFROM {rows}) AS a"
 
 
 def _measure(node: Aggregate, measure: Measure, alias: str) -> str:
-    only = ""
+    filters = ""
     if measure.where is not None:
         try:
-            only = f" FILTER (WHERE {condition(measure.where, node.scope.table, alias)})"
+            filters = f" FILTER (WHERE {condition(measure.where, node.scope.table, alias)})"
         except UntranslatableError:
             return "NULL"  # the comparison omits the field
     if measure.column is None:
-        return f"(count(*){only})::text"
-    return _aggregated(node, at_source(node.scope.table, measure.column), measure.function, alias, only)
+        return f"(count(*){filters})::text"
+    return _aggregated(node, at_source(node.scope.table, measure.column), measure.function, alias, filters)
 
 
 def _aggregated(node: Aggregate, name: str, function: str, alias: str, only: str) -> str:
     table = node.scope.table
-    found, ddl = compared_value(table, name, alias), table.column(name).spark_type
+    argument, ddl = compared_value(table, name, alias), table.column(name).spark_type
     if function in {"min", "max"}:
         # Some types have an order, but no aggregate min or max.
         place = 0 if function == "min" else 1
@@ -290,16 +294,18 @@ def _aggregated(node: Aggregate, name: str, function: str, alias: str, only: str
         return text(f"(percentile_disc({place}) WITHIN GROUP (ORDER BY {order}){only})")
     if function in {"count", "count_distinct"}:
         distinct = "DISTINCT " if function == "count_distinct" else ""
-        return f"(count({distinct}{found}){only})::text"
-    total = f"sum({found}){only}"
+        return f"(count({distinct}{argument}){only})::text"
+    total = f"sum({argument}){only}"
     if types.is_floating(ddl):
         # Floating-point sums depend on the order of their terms; the document language adds ascending terms.
-        total = f"sum({found}::float8 ORDER BY {found}::float8){only}"
+        total = f"sum({argument}::float8 ORDER BY {argument}::float8){only}"
     if function == "avg":
-        number = f"nullif(count({found}){only}, 0)"
+        number = f"nullif(count({argument}){only}, 0)"
         means = {True: f"{total} / {number}", False: f"({total})::numeric::float8 / {number}"}
-        whole = types.is_integer(ddl)
-        total = means[types.is_floating(ddl)] if types.is_floating(ddl) or whole else f"avg({found}){only}"
+        is_whole = types.is_integer(ddl)
+        total = (
+            means[types.is_floating(ddl)] if types.is_floating(ddl) or is_whole else f"avg({argument}){only}"
+        )
     return text(f"({total})")
 
 

@@ -73,15 +73,17 @@ class Answers:
     def key(self, answer: Mapping[str, Any], convert: Convert) -> list[Any]:
         """Return the key's values."""
         listed = [Conversion(_column_sql(self._tree.root, name, "texts[0]")) for name in self._tree.key]
-        return [convert(how, (one,)) for how, one in zip(listed, key_texts(answer), strict=True)]
+        return [
+            convert(conversion, (text,)) for conversion, text in zip(listed, key_texts(answer), strict=True)
+        ]
 
     def document(self, answer: Mapping[str, Any], convert: Convert) -> dict[str, Any] | None:
         """Return the document; None if the root has no document."""
-        found = answer["d"]
-        if found is None:
+        members = answer["d"]
+        if members is None:
             return None
         reader = _Reader(convert)
-        return reader.members(self._tree.fields, self._tree.root, list(found.values()), self._kinds)
+        return reader.members(self._tree.fields, self._tree.root, list(members.values()), self._kinds)
 
 
 class _Reader:
@@ -92,8 +94,8 @@ class _Reader:
         self, fields: Sequence[TreeField], scope: Scope, values: Sequence[Any], kinds: Mapping[str, Kind]
     ) -> dict[str, Any]:
         return {
-            one.name: self._field(one, scope, found, kinds[one.name])
-            for one, found in zip(fields, values, strict=False)
+            field.name: self._field(field, scope, value, kinds[field.name])
+            for field, value in zip(fields, values, strict=False)
         }
 
     def _field(self, field: TreeField, scope: Scope, found: Any, kind: Kind) -> Any:
@@ -117,13 +119,15 @@ class _Reader:
         row = []
         for place, name in enumerate(sources(expression, scope.table)):
             at = f"texts[{place}]"
-            held = _column_sql(scope, name, at)
-            row.append(f"{literal(name)}, {held}")
+            stored = _column_sql(scope, name, at)
+            row.append(f"{literal(name)}, {stored}")
             # A derived column in an expression only flags that silver could not hold the value.
             derived = [
-                one for one in expression.columns if one != name and at_source(scope.table, one) == name
+                column
+                for column in expression.columns
+                if column != name and at_source(scope.table, column) == name
             ]
-            row += [f"{literal(one)}, {at} IS NOT NULL AND {held} IS NULL" for one in sorted(derived)]
+            row += [f"{literal(column)}, {at} IS NOT NULL AND {stored} IS NULL" for column in sorted(derived)]
         # Spark SQL has no other way to name a value within an expression.
         bound = f"named_struct({', '.join(row)})" if row else "named_struct('f0', 1)"
         sql = f"transform(array({bound}), v -> {expression.sql('v')})[0]"
@@ -147,12 +151,14 @@ class _Reader:
 
     def _elements(self, node: Many | Collect, found: Sequence[Any], kind: Kind, levels: int) -> Any:
         if isinstance(node, Many) and node.map_by is not None:
-            how = Conversion(_name_sql(_column_sql(node.scope, node.map_by, "texts[0]")))
+            conversion = Conversion(_name_sql(_column_sql(node.scope, node.map_by, "texts[0]")))
             return {
-                self._convert(how, (one["k"],)): self._item(node, one["v"], kind["valueType"], levels)
-                for one in found
+                self._convert(conversion, (entry["k"],)): self._item(
+                    node, entry["v"], kind["valueType"], levels
+                )
+                for entry in found
             }
-        return [self._item(node, one, kind["elementType"], levels) for one in found]
+        return [self._item(node, item, kind["elementType"], levels) for item in found]
 
     def _item(self, node: Node, found: Any, kind: Kind, levels: int) -> Any:
         if found is None:
@@ -172,7 +178,7 @@ class _Reader:
 
 
 def _members(kind: Kind) -> dict[str, Kind]:
-    return {one["name"]: one["type"] for one in kind["fields"]}
+    return {member["name"]: member["type"] for member in kind["fields"]}
 
 
 def _ddl(kind: Kind) -> str:

@@ -45,14 +45,14 @@ def column_type(table: SilverTable, name: str) -> PgType:
 
 def is_text(pg_type: PgType) -> bool:
     """Check whether values are plain text, which a collation orders."""
-    found = base_type(pg_type)
-    return found.kind == "base" and found.schema == "pg_catalog" and found.name in _TEXTS
+    base = base_type(pg_type)
+    return base.kind == "base" and base.schema == "pg_catalog" and base.name in _TEXTS
 
 
 def is_citext(pg_type: PgType) -> bool:
     """Check whether values are texts that ignore case."""
-    found = base_type(pg_type)
-    return found.kind == "base" and found.schema != "pg_catalog" and found.name == "citext"
+    base = base_type(pg_type)
+    return base.kind == "base" and base.schema != "pg_catalog" and base.name == "citext"
 
 
 def ordered_value(table: SilverTable, name: str, alias: str) -> str:
@@ -80,10 +80,10 @@ def value(name: str, alias: str) -> str:
 
 def compared_value(table: SilverTable, name: str, alias: str) -> str:
     """Return a column for a comparison: PostgreSQL has no operators for a domain over an enum."""
-    found, base = value(name, alias), column_type(table, name)
+    sql, base = value(name, alias), column_type(table, name)
     if base.kind == "enum" and table.relation.column(name).type.kind == "domain":
-        return f"{found}::{quote_identifier(base.schema)}.{quote_identifier(base.name)}"
-    return found
+        return f"{sql}::{quote_identifier(base.schema)}.{quote_identifier(base.name)}"
+    return sql
 
 
 def equality(one: PgType, other: PgType) -> str:
@@ -92,12 +92,12 @@ def equality(one: PgType, other: PgType) -> str:
     A type of an extension has its operators in the extension's schema, which the search path omits. Without
     the schema's name PostgreSQL would compare citext as text.
     """
-    own = (
+    is_own = (
         one.kind == "base"
         and one.schema != "pg_catalog"
         and (one.schema, one.name) == (other.schema, other.name)
     )
-    return f"OPERATOR({quote_identifier(one.schema)}.=)" if own else "="
+    return f"OPERATOR({quote_identifier(one.schema)}.=)" if is_own else "="
 
 
 def text(expression: str) -> str:
