@@ -74,10 +74,10 @@ def explain(tree: Tree) -> list[ExplainedNode]:
         ]
         measures = node.measures if isinstance(node, Aggregate) else []
         wheres = [measure.where for measure in measures] or [node.scope.where]
-        own = _node(node.scope, _kind(node), [] if None in wheres else wheres, paths[-1])
-        others = tuple(measure.label for measure in measures[1:])
-        order_by = tuple(_ordered(node.scope, wanted) for wanted in _order(node))
-        explained.append(replace(own, other_paths=others, order_by=order_by))
+        explained_node = _node(node.scope, _kind(node), [] if None in wheres else wheres, paths[-1])
+        other_labels = tuple(measure.label for measure in measures[1:])
+        order_by = tuple(_ordered(node.scope, column) for column in _order(node))
+        explained.append(replace(explained_node, other_paths=other_labels, order_by=order_by))
     return explained
 
 
@@ -87,9 +87,11 @@ def _node(
     table = scope.table
     read = {origin(table, name) for name in scope.reads | set(table.key)}
     columns = tuple(column.name for column in table.columns if column.name in read)
-    texts = dict.fromkeys(str(where) for where in wheres if where is not None)
-    where = " or ".join(texts if len(texts) < 2 else (f"({text})" for text in texts)) or None
-    return ExplainedNode(scope.label, (), kind, str(table.table), table.key, columns, where, (), tuple(path))
+    texts = dict.fromkeys(str(text) for text in wheres if text is not None)
+    filters = " or ".join(texts if len(texts) < 2 else (f"({text})" for text in texts)) or None
+    return ExplainedNode(
+        scope.label, (), kind, str(table.table), table.key, columns, filters, (), tuple(path)
+    )
 
 
 def _kind(node: Node) -> str:

@@ -45,10 +45,10 @@ def at_head(document: Document, fresh: FreshTables) -> tuple[Tree, Head]:
     while True:
         head = fresh.look(named)
         tree = resolved(document, fresh.catalog(head))
-        wanted = {table.name for table in tree.tables().values()}
-        if wanted <= named:
+        needed = {table.name for table in tree.tables().values()}
+        if needed <= named:
             return tree, head
-        named = wanted
+        named = needed
 
 
 class Preview:
@@ -115,8 +115,8 @@ class Preview:
             roots = Roots(_ROOT, frozenset(step.name for step in compiled.shared))
             plan = self._sizing.of_one(tree, relation, sizes, roots)
         document = as_json(map(quote, compiled.fields), pretty=True)
-        wanted = {**INTERPRETED, **SINGLE_TASK, **({} if plan.together else SORTED)}
-        with settings(self._spark, wanted):
+        values = {**INTERPRETED, **SINGLE_TASK, **({} if plan.together else SORTED)}
+        with settings(self._spark, values):
             row = self._spark.sql(f"SELECT {document} AS json FROM (\n{compiled.assembly}\n)").first()
         return None if row is None else str(row["json"])
 
