@@ -16,15 +16,15 @@ import threading
 
 def main() -> None:
     """Load the command, then run it."""
-    ours = threading.current_thread() is threading.main_thread()
-    if ours and os.getpid() == 1:
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread and os.getpid() == 1:
         signal.signal(signal.SIGTERM, _end)
-    ours = ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if ours:
+    in_main_thread = in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if in_main_thread:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from deltasmelt.pipelines.cli import main as run  # noqa: PLC0415 - not before the line above
 
-    if ours:
+    if in_main_thread:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     run()
 

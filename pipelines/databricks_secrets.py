@@ -67,9 +67,9 @@ def _utilities() -> Any:
         LookupError: `dbutils` does not exist here.
     """
     refused = []
-    for way in _WAYS:
+    for load in _WAYS:
         try:
-            utilities = way()
+            utilities = load()
         except ImportError:
             continue
         except Exception as error:  # noqa: BLE001 - of an SDK that knows no workspace, of a Spark that does not start

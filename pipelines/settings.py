@@ -156,14 +156,14 @@ class Pipeline(Section):
         path, lease = self.lake.path, self.lake.lease
         if path is None:
             catalog = str(self.lake.catalog)
-            given = "lease" in self.lake.model_fields_set
-            return Lake(catalog=catalog, known=Catalog(catalog, lease) if given else Catalog(catalog))
+            has_lease = "lease" in self.lake.model_fields_set
+            return Lake(catalog=catalog, known=Catalog(catalog, lease) if has_lease else Catalog(catalog))
         folder = Location(path).folder
         if folder is not None:
             return Lake(path=str((self.folder / folder.expanduser()).resolve()))
-        scheme, _, rest = path.rstrip("/").partition("://")
+        scheme, _, address = path.rstrip("/").partition("://")
         options = {name: value.get_secret_value() for name, value in self.lake.options.items()}
-        return Lake(path=in_store(f"{scheme.lower()}://{rest}", options, lease=lease))
+        return Lake(path=in_store(f"{scheme.lower()}://{address}", options, lease=lease))
 
     def document_files(self) -> list[Path]:
         """Files that `gold.documents` selects, sorted, each once.
@@ -237,8 +237,8 @@ def load_pipeline(path: Path | str, text: str | None = None) -> Pipeline:
     else:
         yaml = parse_yaml(text, file, expand_env=True, secrets=secret)
     for key in _SECRETS:
-        for _, written in yaml.expanded.get(key, ()):
-            remember(_VARIABLE.findall(written))
+        for _, text_read in yaml.expanded.get(key, ()):
+            remember(_VARIABLE.findall(text_read))
     pipeline = validate(Pipeline, yaml)
     pipeline._path = file  # noqa: SLF001 - our own model; the file is not one of its keys
     _refuse_misread(pipeline, yaml)
@@ -267,10 +267,10 @@ def _paced(pipeline: Pipeline) -> Pipeline:
 
 def _connection_files(source: SourceSettings, folder: Path) -> dict[str, str]:
     """The files that the keys of `source` name, absolute; libpq would look in the working directory."""
-    named = {key: getattr(source, key) for key in _CONNECTION_FILES}
+    files = {key: getattr(source, key) for key in _CONNECTION_FILES}
     return {
         key: str(folder / Path(name).expanduser())
-        for key, name in named.items()
+        for key, name in files.items()
         if name and name != "system"  # the system's own authorities, not a file
     }
 
@@ -327,11 +327,11 @@ def _enter_store(pipeline: Pipeline, yaml: YamlFile) -> None:
                 "unset it, or give aws_session_token"
             )
     except ValueError as error:
-        wrong = ("lake", "options") if pipeline.lake.options and "option" in str(error) else ("lake", "path")
+        key = ("lake", "options") if pipeline.lake.options and "option" in str(error) else ("lake", "path")
         raise ConfigurationError(
             str(error),
             code="lake-store",
-            where=yaml.where(wrong),
+            where=yaml.where(key),
             remedy="correct lake.path or lake.options",
         ) from None
 

@@ -57,14 +57,14 @@ class Verified:
         """Descriptions of everything unequal or not compared."""
         problems = []
         if self.proof is not None:
-            wrong = [
+            differing = [
                 f"silver.{comparison.name}" for comparison in self.proof.compared if not comparison.equal
             ]
-            problems += [f"not equal to PostgreSQL: {', '.join(wrong)}"] if wrong else []
+            problems += [f"not equal to PostgreSQL: {', '.join(differing)}"] if differing else []
             unproven = [f"silver.{comparison.name}" for comparison in self.proof.unproven]
             problems += [f"not compared: {', '.join(unproven)}"] if unproven else []
-            wrong = [f"gold.{document.name}" for document in self.proof.documents if document.wrong]
-            problems += [f"documents not equal to PostgreSQL's: {', '.join(wrong)}"] if wrong else []
+            differing = [f"gold.{document.name}" for document in self.proof.documents if document.wrong]
+            problems += [f"documents not equal to PostgreSQL's: {', '.join(differing)}"] if differing else []
             server_documents = self.proof.documents
             if server_documents and not any(
                 document.compared or document.empty for document in server_documents

@@ -94,12 +94,12 @@ def documents_named(
     Raises:
         ConfigurationError: no document has the name, or the file of a selected document is wrong.
     """
-    wrong: dict[str, ConfigurationError] = {}
-    documents = {document.name: document for document in load_documents_of(pipeline, wrong)}
+    problems: dict[str, ConfigurationError] = {}
+    documents = {document.name: document for document in load_documents_of(pipeline, problems)}
 
     def unknown(name: str) -> ConfigurationError:
-        if wrong:  # perhaps its file is the one that cannot be read
-            return wrong.get(name, next(iter(wrong.values())))
+        if problems:  # an unreadable file may define the document
+            return problems.get(name, next(iter(problems.values())))
         return ConfigurationError(
             f"there is no document {name!r}{suggestion(name, documents)}",
             code="document-unknown",
@@ -108,8 +108,8 @@ def documents_named(
         )
 
     if name is None:
-        if wrong:
-            raise next(iter(wrong.values()))
+        if problems:
+            raise next(iter(problems.values()))
         return list(documents.values())
     names = selected(
         [name], lambda name: [document for document in documents if matches(document, name)], unknown

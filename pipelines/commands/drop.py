@@ -70,7 +70,7 @@ def run_drop(pipeline: Pipeline, output: Output, *, ask: bool = False) -> None:
         translated(source),
     ):
         _require_own(connection, pipeline, there=lake_exists)
-        statements, theirs = [], None
+        statements, foreign_statement = [], None
         slot = read_slot(connection, source.slot)
         if slot is not None:
             _require_droppable(slot, source, connection)
@@ -81,15 +81,15 @@ def run_drop(pipeline: Pipeline, output: Output, *, ask: bool = False) -> None:
             if (is_ours(connection, source.publication) and not other_slots) or not source.manage:
                 statements.append(statement)
             else:
-                theirs = statement
+                foreign_statement = statement
         if ask and source.manage and statements:
             _require_agreement(statements, address_of(source), output)
         for statement in statements:
             if source.manage:
                 connection.execute(statement.encode())
             output.line(statement + ";")
-    if theirs is not None:
-        output.line(theirs + ";")
+    if foreign_statement is not None:
+        output.line(foreign_statement + ";")
         output.say(
             f"publication {source.publication} is not changed: "
             + (f"{', '.join(other_slots)} of another pipeline reads it" if other_slots else _NOT_OURS)
@@ -132,8 +132,8 @@ def _require_own(connection: psycopg.Connection[Any], pipeline: Pipeline, *, the
 
 def _other_slots(connection: psycopg.Connection[Any], source: SourceSettings) -> list[str]:
     """Return the other slots whose pipelines read the publication into a lake of deltasmelt."""
-    named = lakes_of_slots(read_comment(connection, source.publication)).keys() - {source.slot}
-    return [slot for slot in sorted(named) if read_slot(connection, slot) is not None]
+    slots = lakes_of_slots(read_comment(connection, source.publication)).keys() - {source.slot}
+    return [slot for slot in sorted(slots) if read_slot(connection, slot) is not None]
 
 
 def _require_droppable(slot: SlotState, source: SourceSettings, connection: psycopg.Connection[Any]) -> None:

@@ -120,18 +120,18 @@ def _lost(run: Run | None) -> dict[str, int]:
 def _plain(run: Run | None) -> dict[str, object] | None:
     if run is None:
         return None
-    named = ("mode", "reason", "changes", "inserts", "updates", "deletes", "seconds", "started_at")
-    return {"to_lsn": str(run.to_lsn), **{name: getattr(run, name) for name in named}}
+    attributes = ("mode", "reason", "changes", "inserts", "updates", "deletes", "seconds", "started_at")
+    return {"to_lsn": str(run.to_lsn), **{name: getattr(run, name) for name in attributes}}
 
 
 def _run_text(run: Run | None) -> str:
     if run is None:
         return "none yet"
-    written = f"{run.inserts:,} inserted, {run.updates:,} updated, {run.deletes:,} deleted"
+    row_counts = f"{run.inserts:,} inserted, {run.updates:,} updated, {run.deletes:,} deleted"
     if run.mode == "full":
-        return f"full ({run.reason}) as of {run.to_lsn}: {written}, {seconds_text(run.seconds)}"
+        return f"full ({run.reason}) as of {run.to_lsn}: {row_counts}, {seconds_text(run.seconds)}"
     affected = f"{run.changes:,} {'document' if run.changes == 1 else 'documents'} affected"
-    return f"incremental, as of {run.to_lsn}: {affected}; {written}, {seconds_text(run.seconds)}"
+    return f"incremental, as of {run.to_lsn}: {affected}; {row_counts}, {seconds_text(run.seconds)}"
 
 
 def _say(node: ExplainedNode, reached: dict[str, int] | None, output: Output) -> None:

@@ -167,7 +167,7 @@ def _derive(
     end = cut.commit_lsn
     try:
         with output.waiting(f"rebuilding silver.{table.name} from bronze"):
-            named = control.last_named("silver", table.name)
+            last_cut = control.last_named("silver", table.name)
             version = rebuild(
                 spark,
                 lake,
@@ -175,7 +175,7 @@ def _derive(
                 table,
                 relations=relations,
                 end=end,
-                own=-1 if named is None else named.version,
+                own=-1 if last_cut is None else last_cut.version,
             )
     except (TableError, TransientError):
         raise

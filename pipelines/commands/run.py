@@ -122,11 +122,11 @@ def run_layers(
         from deltasmelt.bronze.checks.ownership import refuse_others  # noqa: PLC0415 - silver and gold need no server
 
         refuse_others(pipeline.source, pipeline.lake_address(), pipeline.pipeline)
-    wrong: dict[str, ConfigurationError] = {}
-    documents = _documents(pipeline, layers, wrong, output, until_caught_up=until_caught_up)
+    document_errors: dict[str, ConfigurationError] = {}
+    documents = _documents(pipeline, layers, document_errors, output, until_caught_up=until_caught_up)
     progress = ProgressReporter(output)
     every = None if until_caught_up or not {"silver", "gold"} <= {*layers} else pipeline.quality.every
-    beside = None if every is None else _quality(pipeline, every, output)
+    quality_checks = None if every is None else _quality(pipeline, every, output)
     with terminable(), _watched(pipeline, layers, shown, output) as watching:
         until = None
         if until_caught_up:
@@ -138,7 +138,7 @@ def run_layers(
             Supervisor(
                 pipeline,
                 documents,
-                wrong=wrong,
+                wrong=document_errors,
                 command=command,
                 layers=layers,
                 until=until,
@@ -146,9 +146,9 @@ def run_layers(
                 progress=progress.reader,
                 announce=output.say,
                 at_hand=at_hand,
-                after_cycle=None if beside is None else beside.after_cycle,
+                after_cycle=None if quality_checks is None else quality_checks.after_cycle,
             ) as supervisor,
-            beside or nullcontext(),
+            quality_checks or nullcontext(),
         ):
             from deltasmelt.pipelines.health.stalled import standing_still  # noqa: PLC0415 - while the reader starts
 
@@ -162,7 +162,7 @@ def run_layers(
                 pipeline.lake_address(),
                 pipeline.silver,
                 layers,
-                [*wrong, *(document.name for document in documents)],
+                [*document_errors, *(document.name for document in documents)],
             )
             if stalled:  # inside the watched block, so that alerts report this end, too
                 raise tables_stopped(stalled.stopped, waiting=stalled.waiting)

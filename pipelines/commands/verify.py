@@ -106,13 +106,13 @@ def run_verify(
     names = documents_like(pipeline, document) if document is not None or not tables else []
     require_lake(pipeline)
     first = _look(pipeline, output, tables if tables or document is None else None, names, load)
-    if repairs and first.proof is not None and (wrong := first.proof.wrong_tables()):
-        _repair(pipeline, wrong, output)
+    if repairs and first.proof is not None and (unequal := first.proof.wrong_tables()):
+        _repair(pipeline, unequal, output)
         # The second comparison covers all rows, also after a sample: the snapshots replaced all rows.
         second = _look(
             pipeline,
             output,
-            [table.quoted for table in wrong],
+            [table.quoted for table in unequal],
             sorted(
                 {verification.document for verification in first.documents if not verification.equal}
                 | {server_document.name for server_document in first.proof.documents if server_document.wrong}
@@ -207,7 +207,7 @@ def _plain(found: Verified) -> dict[str, object]:
                 "fields_not_compared": list(document.left_out),
                 "values_not_held": document.lost,
                 "equal": None if document.reason and not document.wrong else not document.wrong,
-                "wrong": [asdict(wrong) for wrong in document.wrong[:_SHOWN]],
+                "wrong": [asdict(difference) for difference in document.wrong[:_SHOWN]],
             }
             for document in (() if found.proof is None else found.proof.documents)
         ],
@@ -266,18 +266,18 @@ def _say_table(found: TableComparison | Unproven, output: Output, sample: float 
         output.line(f"silver.{found.name}: not compared: {found.reason}", style=WARNING)
         return
     at = f"as of {Lsn(found.lsn)}"
-    of = f" of a sample of {sample:g}" if found.sampled else ""
+    scope = f" of a sample of {sample:g}" if found.sampled else ""
     if found.equal:
         rows = _many(found.silver_rows, "row")
-        output.line(f"silver.{found.name}: equal to PostgreSQL {at}; {rows}{of}", style=GOOD)
+        output.line(f"silver.{found.name}: equal to PostgreSQL {at}; {rows}{scope}", style=GOOD)
         _say_uncompared(found, output)
         return
-    counts = f"{found.source_rows:,} rows at the source{of}, {found.silver_rows:,} in silver"
+    counts = f"{found.source_rows:,} rows at the source{scope}, {found.silver_rows:,} in silver"
     output.line(f"silver.{found.name}: not equal to PostgreSQL {at}; {counts}", style=ERROR)
     for kind, count in found.counts.items():
         output.line(f"  {count:,} {'row' if count == 1 else 'rows'}: {KINDS[kind]}")
-    for wrong in found.first:
-        _say_row(wrong, KINDS[wrong.kind], output)
+    for row in found.first:
+        _say_row(row, KINDS[row.kind], output)
     if sum(found.counts.values()) > len(found.first):
         output.line("  …")
     rebuilds = f"smelt rebuild FILE silver {found.name.removesuffix(HISTORY_SUFFIX)}"
@@ -325,9 +325,9 @@ def _say_server_document(found: ServerDocument, output: Output) -> None:
     if found.wrong:
         output.line(f"gold.{found.name}: not equal to {text}", style=ERROR)
         output.line(f"  {len(found.wrong):,} that gold makes of silver's rows differ from the server's")
-        for wrong in found.wrong[:_SHOWN]:
-            place = _where(wrong.difference, "PostgreSQL")
-            output.line(f"  {wrong.key} {KINDS[wrong.kind]}{place}")
+        for difference in found.wrong[:_SHOWN]:
+            place = _where(difference.difference, "PostgreSQL")
+            output.line(f"  {difference.key} {KINDS[difference.kind]}{place}")
         if found.lost:
             output.line(f"  a possible cause: values that silver's types cannot hold: {found.lost}")
         output.line(
@@ -345,8 +345,8 @@ def _say_server_document(found: ServerDocument, output: Output) -> None:
 def _say_document(result: Verification, output: Output, sample: float | None) -> None:
     from deltasmelt.gold.verify.verify import KINDS  # noqa: PLC0415 - loads Spark
 
-    of = "" if sample is None else f" (a sample of {sample:g})"
-    compared = f"{result.compared:,} documents compared{of}, version {result.version}"
+    scope = "" if sample is None else f" (a sample of {sample:g})"
+    compared = f"{result.compared:,} documents compared{scope}, version {result.version}"
     at = f"as of {Lsn(result.commit_lsn)}"
     if result.equal:
         output.line(f"gold.{result.document}: equal to a full rebuild {at}; {compared}", style=GOOD)
@@ -354,8 +354,8 @@ def _say_document(result: Verification, output: Output, sample: float | None) ->
     output.line(f"gold.{result.document}: not equal to a full rebuild {at}; {compared}", style=ERROR)
     for kind, count in result.counts.items():
         output.line(f"  {count:,} {'document' if count == 1 else 'documents'}: {KINDS[kind]}")
-    for wrong in result.first:
-        output.line(f"  {wrong.key} {KINDS[wrong.kind]}{_where(wrong.difference, 'rebuilt')}")
+    for difference in result.first:
+        output.line(f"  {difference.key} {KINDS[difference.kind]}{_where(difference.difference, 'rebuilt')}")
     if sum(result.counts.values()) > len(result.first):
         output.line("  …")
     output.line("  remedy: smelt rebuild FILE gold " + result.document)

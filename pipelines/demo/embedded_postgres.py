@@ -288,8 +288,11 @@ class EmbeddedServer:
 
     def _admit_us_alone(self) -> None:
         """Make this account the superuser, also if the server's account differs; admit no other account."""
-        me = pwd.getpwuid(os.geteuid()).pw_name
-        rules = {"pg_hba.conf": "local all all peer map=smelt\n", "pg_ident.conf": f'smelt "{me}" postgres\n'}
+        account = pwd.getpwuid(os.geteuid()).pw_name
+        rules = {
+            "pg_hba.conf": "local all all peer map=smelt\n",
+            "pg_ident.conf": f'smelt "{account}" postgres\n',
+        }
         for name, text in rules.items():  # both are there and the server's; only what they say is new
             (self.data / name).write_text(text, encoding="utf-8")
 

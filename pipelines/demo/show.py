@@ -74,11 +74,10 @@ def show(pipeline: Pipeline, dsn: str, output: Output, *, seconds: float, rate: 
         ) as run,
         ExitStack() as cleanups,
     ):
-        looks = ThreadPoolExecutor(1, thread_name_prefix="demo-look")
-        cleanups.callback(
-            looks.shutdown, wait=False, cancel_futures=True
-        )  # Spark's stop ends what still runs
-        return _Show(pipeline, run, view, watch=watch, story=Story(story), looks=looks).play(
+        look_pool = ThreadPoolExecutor(1, thread_name_prefix="demo-look")
+        # Spark's stop ends the queries that still run.
+        cleanups.callback(look_pool.shutdown, wait=False, cancel_futures=True)
+        return _Show(pipeline, run, view, watch=watch, story=Story(story), looks=look_pool).play(
             dsn, seconds=seconds, rate=rate
         )
 

@@ -151,14 +151,14 @@ def _print_order(summary: Summary, output: Output) -> None:
     if not summary.followed:
         return
     order = summary.followed[0]
-    wheres: dict[Layer, str] = {
+    tables: dict[Layer, str] = {
         "bronze": "bronze.changes",
         "silver": "silver.orders",
         "gold": "gold.customer",
     }
     output.line()
     output.line(f"{order.title}:", style="bold")
-    for layer, table in wheres.items():
+    for layer, table in tables.items():
         if layer in summary.order:
             output.line()
             output.line(f"{table}, {seconds_text(order.seconds[layer])} after the commit", style="dim")
@@ -167,13 +167,13 @@ def _print_order(summary: Summary, output: Output) -> None:
 
 def _program() -> str:
     """Return the user's name for the command: `smelt` if on the shell's path, else this process's call."""
-    called = Path(sys.argv[0])
-    if called.name != "smelt":
+    program = Path(sys.argv[0])
+    if program.name != "smelt":
         return f"{_short(Path(sys.executable))} -m pipelines"
     installed = shutil.which("smelt")
-    if installed is not None and Path(installed).resolve() == called.resolve():
+    if installed is not None and Path(installed).resolve() == program.resolve():
         return "smelt"
-    return shlex.quote(_short(called.absolute()))
+    return shlex.quote(_short(program.absolute()))
 
 
 def _short(path: Path) -> str:

@@ -84,16 +84,16 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
         offline: check the files and the lake alone.
     """
     findings: list[Finding] = []
-    wrong: dict[str, ConfigurationError] = {}
-    documents = _collect(findings, lambda: load_documents(pipeline.document_files(), wrong)) or []
-    findings += map(Finding.of, wrong.values())
+    problems: dict[str, ConfigurationError] = {}
+    documents = _collect(findings, lambda: load_documents(pipeline.document_files(), problems)) or []
+    findings += map(Finding.of, problems.values())
     suites = _collect(findings, pipeline.suite_files) or []
     if offline:
         _collect(findings, lambda: conninfo(pipeline.source))
     storage = _unwritable(pipeline)
     findings += storage
-    away = any(finding.code in _AWAY for finding in storage)  # each is said once
-    lake = None if away else _collect(findings, lambda: _Lake(pipeline))
+    unreachable = any(finding.code in _AWAY for finding in storage)  # a second finding would repeat the first
+    lake = None if unreachable else _collect(findings, lambda: _Lake(pipeline))
     if lake is not None:
         findings += lake.foreign(owner_properties(pipeline.pipeline))
     relations: Sequence[Relation] = [] if lake is None else lake.relations

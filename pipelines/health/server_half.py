@@ -75,11 +75,11 @@ def read_server(source: SourceSettings, *, rate: bool) -> ServerHalf:
         tables = tables_of(connection)
         wal = None
         if slot is not None and slot.restart:
-            written = None
+            rate_written = None
             if rate:
                 time.sleep(_RATE_SECONDS)
-                written = rate_of(head, written_end(connection), time.monotonic() - start)
-            wal = read_budget(connection, slot, rate=written)
+                rate_written = rate_of(head, written_end(connection), time.monotonic() - start)
+            wal = read_budget(connection, slot, rate=rate_written)
     received, acknowledged, flush_lag = row or (None, None, None)
     return ServerHalf(
         claims=claims,

@@ -121,18 +121,18 @@ def _tables(
 ) -> tuple[list[SilverTable], list[SilverTable]]:
     """Return the tables that silver's newest cut names, and the source's tables that the cut lacks."""
     changes = open_table(location(lake, "bronze", CHANGES))
-    named = set() if cut is None else set(cut.tables)
+    cut_names = set() if cut is None else set(cut.tables)
     relations = [
         relation for relation in read_relations(lake) if cut is None or relation.from_lsn <= cut.commit_lsn
     ]
     tables = silver_catalog(relations, settings).values()
-    carried = [table for table in tables if table.name in named]
+    carried = [table for table in tables if table.name in cut_names]
     if changes is None:
         return carried, []
     missing = [
         table
         for table in tables
-        if table.name not in named
+        if table.name not in cut_names
         and not is_left_out(changes, table.table)
         and (
             snapshot_of(changes, table.table) is not None

@@ -86,9 +86,9 @@ def bundle_files(sources: Mapping[str, str], choices: BundleChoices) -> dict[str
     Raises:
         LookupError: a source lacks a text to be replaced.
     """
-    written = {path: _resource(text, choices) for path, text in sources.items()}
-    written["databricks.yml"] = _settings(sources["databricks.yml"], choices)
-    return written
+    texts = {path: _resource(text, choices) for path, text in sources.items()}
+    texts["databricks.yml"] = _settings(sources["databricks.yml"], choices)
+    return texts
 
 
 def _resource(text: str, choices: BundleChoices) -> str:

@@ -93,8 +93,8 @@ def _connection(
 ) -> tuple[list[tuple[str, str]], Mapping[str, str]]:
     """Return keys of `source` for this server, and the keys of its secrets with their variables."""
     if dsn is not None:
-        written = without_password(dsn)
-        return [("dsn", written.text)], written.secrets
+        stripped = without_password(dsn)
+        return [("dsn", stripped.text)], stripped.secrets
     info = connection.info
     keys = {"host": info.host, "port": str(info.port), "database": info.dbname, "user": info.user}
     return [(key, value) for key, value in keys.items() if value], {}

@@ -72,7 +72,7 @@ def run_init_databricks(
 
 
 def _choices(yaml: YamlFile, *, cloud: Cloud | None, catalog: str | None) -> BundleChoices:
-    path, named = _text(yaml, "lake", "path"), _text(yaml, "lake", "catalog")
+    path, catalog_text = _text(yaml, "lake", "path"), _text(yaml, "lake", "catalog")
     lake = None if path is None else without_variables(path)
     if lake is not None and Location(lake).folder is not None:
         raise ConfigurationError(
@@ -81,7 +81,7 @@ def _choices(yaml: YamlFile, *, cloud: Cloud | None, catalog: str | None) -> Bun
             where=yaml.where(("lake", "path")),
             remedy="give the URL of an object store: s3://, abfss:// or gs://",
         )
-    if path is None and named is not None:
+    if path is None and catalog_text is not None:
         raise ConfigurationError(
             "the lake has no lake.path; in a job, the reader has no session to write a catalog's tables by",
             code="databricks-lake",
@@ -100,7 +100,7 @@ def _choices(yaml: YamlFile, *, cloud: Cloud | None, catalog: str | None) -> Bun
     return BundleChoices(
         name=bundle_name(pipeline_name(name)),
         cloud=chosen,
-        catalog=catalog or (None if named is None else without_variables(named)) or "main",
+        catalog=catalog or (None if catalog_text is None else without_variables(catalog_text)) or "main",
         lake=None if lake is None else lake.rstrip("/"),
         file=yaml.path.name,
         variables=tuple(

@@ -141,8 +141,8 @@ class Proof:
 
     def wrong_tables(self) -> list[TableName]:
         """The source's tables repairable by a resnapshot: more is wrong than ended versions."""
-        wrong = (comparison for comparison in self.compared if comparison.counts.keys() - {"versions"})
-        return sorted({self.sources[comparison.name] for comparison in wrong})
+        repairable = (comparison for comparison in self.compared if comparison.counts.keys() - {"versions"})
+        return sorted({self.sources[comparison.name] for comparison in repairable})
 
 
 def prove(
@@ -219,9 +219,9 @@ def prove(
                         proof.documents = server_documents.result()
                 sides = Sides(spark, pipeline, scratch, load.sample)
                 for lsn in sorted(set(lsns.values())):
-                    some = [table for table in lsns if lsns[table] == lsn]
-                    with output.waiting(f"comparing {counted(len(some), 'table')} as of {lsn}"):
-                        sides.compare(some, lsn, told, proof.sources)
+                    at_lsn = [table for table in lsns if lsns[table] == lsn]
+                    with output.waiting(f"comparing {counted(len(at_lsn), 'table')} as of {lsn}"):
+                        sides.compare(at_lsn, lsn, told, proof.sources)
                 for document in proof.documents:
                     with output.waiting(f"comparing gold.{document.name} with PostgreSQL's documents"):
                         sides.document(document)

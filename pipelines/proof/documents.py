@@ -153,34 +153,34 @@ class ServerDocuments:
             held: tables locked against a rewrite by the workers.
         """
         waiting = [document for document in self.found if document.tree is not None and document.lsn == ZERO]
-        some = [
+        ready = [
             document
             for document in waiting
             if document.tree is not None and document.tree.tables().keys() <= set(held)
         ]
-        tables = {name for document in some if document.tree is not None for name in document.tree.tables()}
+        tables = {name for document in ready if document.tree is not None for name in document.tree.tables()}
         if sum(1 + len(self._tables[name].partitions) for name in tables) > _LOCKS:
-            _not_compared(some, "its tables have too many partitions, each of which is a lock")
+            _not_compared(ready, "its tables have too many partitions, each of which is a lock")
             return
-        if not some or self._stop.is_set():
+        if not ready or self._stop.is_set():
             return
-        for document in some:
+        for document in ready:
             document.lsn = lsn
         try:
             connection = connect(self._source, application_name="deltasmelt verify documents")
         except SmeltError as error:
-            _not_compared(some, str(error))
+            _not_compared(ready, str(error))
             return
         try:
-            self._take_over(connection, snapshot, some)
+            self._take_over(connection, snapshot, ready)
         except psycopg.Error as error:
-            _not_compared(some, _said(error))
+            _not_compared(ready, _said(error))
             connection.close()
             return
         thread = threading.Thread(
-            target=self._ask, args=(connection, some), name="smelt-verify-documents", daemon=True
+            target=self._ask, args=(connection, ready), name="smelt-verify-documents", daemon=True
         )
-        self._asking.append(_Asking(thread, connection, some))
+        self._asking.append(_Asking(thread, connection, ready))
         thread.start()
 
     def result(self) -> list[ServerDocument]:

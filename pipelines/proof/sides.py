@@ -183,9 +183,11 @@ class Sides:
 
 def _differs(source: SilverTable, silver: SilverTable) -> str:
     """Return the obstacle to a column by column comparison of two shapes; empty for none."""
-    lacks = [column.name for column in source.columns if column.name not in {c.name for c in silver.columns}]
-    if lacks:
-        return f"silver has no column {', '.join(lacks)} yet; {_shape_remedy(source)}"
+    missing = [
+        column.name for column in source.columns if column.name not in {c.name for c in silver.columns}
+    ]
+    if missing:
+        return f"silver has no column {', '.join(missing)} yet; {_shape_remedy(source)}"
     if silver.key != source.key:
         return f"its key is {', '.join(silver.key)} in silver and {', '.join(source.key)} at the source"
     return ""

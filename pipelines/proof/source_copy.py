@@ -128,10 +128,10 @@ def remove_left(lake: Lake) -> list[str]:
 @contextmanager
 def _touching(touch: Callable[[], None]) -> Iterator[None]:
     """Touch a copy now, and every minute until the block ends."""
-    ended = threading.Event()
+    end = threading.Event()
 
     def run() -> None:
-        while not ended.wait(_TOUCH_SECONDS):
+        while not end.wait(_TOUCH_SECONDS):
             with suppress(OSError, BaseError):  # a store that is away: the copying itself reports that
                 touch()
 
@@ -141,7 +141,7 @@ def _touching(touch: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        ended.set()
+        end.set()
         thread.join(_END_SECONDS)
 
 

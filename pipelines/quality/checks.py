@@ -150,9 +150,9 @@ class Checks:
         groups: dict[str, dict[bool, list[int]]] = defaultdict(lambda: defaultdict(list))
         indexes_of_kind: dict[str, list[int]] = defaultdict(list)
         for index, expectation in enumerate(expectations):
-            wrong = None if expectation.derived else misnamed(expectation, columns)
-            if wrong is not None:
-                results[index] = Result(expectation, None, error=wrong)
+            problem = None if expectation.derived else misnamed(expectation, columns)
+            if problem is not None:
+                results[index] = Result(expectation, None, error=problem)
             elif expectation.kind == FOREIGN_KEY:
                 indexes_of_kind[FOREIGN_KEY].append(index)
             elif expectation.derived and expectation.kind in _OF_OWN:
@@ -259,12 +259,14 @@ class Checks:
         self, frames: dict[str, DataFrame], expectations: Sequence[Expectation]
     ) -> Iterator[dict[str, str]]:
         """Make temporary views of the tables in queries, at the cut."""
-        named = {
+        needed_names = {
             name
             for expectation in expectations
             for name in placeholders(str(expectation.kwargs.get(QUERY, "")))
         }
-        views = {name: f"deltasmelt_quality_{n}" for n, name in enumerate(sorted(named & frames.keys()))}
+        views = {
+            name: f"deltasmelt_quality_{n}" for n, name in enumerate(sorted(needed_names & frames.keys()))
+        }
         for name, view in views.items():
             frames[name].createOrReplaceTempView(view)
         try:

@@ -161,14 +161,14 @@ def _each_root(about: Expectation, tree: Tree, documents: DataFrame, rows: DataF
     sides = document_keys.withColumn("d", F.lit(1)).unionAll(root_keys.withColumn("d", F.lit(0)))
     keys = sides.groupBy(*names).agg(F.max("d").alias("document"), F.min("d").alias("only"))
     # `only` is 1 where no root row has the key; `document` is 0 where no document has it.
-    wrong = keys.where("document = 0 OR only = 1")
+    wrong_keys = keys.where("document = 0 OR only = 1")
     (line,) = keys.agg(
         F.count_if(F.expr("only = 0")).alias("roots"),
         F.count_if(F.expr("document = 0 OR only = 1")).alias("wrong"),
     ).collect()
     values: list[dict[str, Any]] = []
     if line.wrong:
-        for row in wrong.orderBy(*names).limit(limit).collect():
+        for row in wrong_keys.orderBy(*names).limit(limit).collect():
             key = {field: row[n] for field, n in zip(tree.key_fields, names, strict=True)}
             values.append({**key, "document": "missing" if row.document == 0 else "without a root row"})
     return Result(

@@ -299,8 +299,8 @@ def _named(result: Result, own: Mapping[str, str]) -> Result:
     """Return a result with the values of several columns under the columns' own names."""
     if not any(isinstance(value, dict) for value in result.values):
         return result
-    named = ({own.get(name, name): part for name, part in value.items()} for value in result.values)
-    return replace(result, values=tuple(named))
+    values = ({own.get(name, name): part for name, part in value.items()} for value in result.values)
+    return replace(result, values=tuple(values))
 
 
 def _complaint(error: Exception) -> str:

@@ -70,13 +70,13 @@ class Masks:
         if QUERY in about.kwargs and not _PLAIN.match(str(about.kwargs[QUERY])):
             return bool(self.masked)
         # `references`: its keys are values of this table's columns, too.
-        named = (about.qualified, str(about.kwargs.get("references")))
-        return any(column.casefold() in self.masked.get(table, ()) for table in named)
+        tables = (about.qualified, str(about.kwargs.get("references")))
+        return any(column.casefold() in self.masked.get(table, ()) for table in tables)
 
     def touches(self, about: Expectation) -> bool:
         """Check whether an expectation may read a table with a masked column."""
-        named = {about.qualified, about.kwargs.get("references")}
-        return bool(self.masked if QUERY in about.kwargs else named & self.masked.keys())
+        tables = {about.qualified, about.kwargs.get("references")}
+        return bool(self.masked if QUERY in about.kwargs else tables & self.masked.keys())
 
 
 def parse_masked(
@@ -155,16 +155,20 @@ def masks_of(
                 hidden[qualified] = (
                     table_columns if tree is None else _of_document(tree, table_columns, masked)
                 )
-    lower = {name: frozenset(map(str.casefold, some)) for name, some in hidden.items() if some}
+    lower = {
+        name: frozenset(map(str.casefold, hidden_names))
+        for name, hidden_names in hidden.items()
+        if hidden_names
+    }
     return Masks(lower)
 
 
 def _of_document(tree: Tree, columns: Sequence[str], masked: Mapping[TableName, set[str]]) -> Iterable[str]:
     """Return masked columns of a document: fields with input from a masked column, unknown columns."""
-    ours = {LSN, HASH}
+    own_columns = {LSN, HASH}
     if not set(tree.key) & masked.get(tree.root.table.table, set()):
-        ours.add(KEY)  # it holds the root's key, where no field does
-    unknown = set(columns) - {field.name for field in tree.fields} - ours
+        own_columns.add(KEY)  # it holds the root's key, where no field does
+    unknown = set(columns) - {field.name for field in tree.fields} - own_columns
     return _fields(tree.fields, tree.root, masked) | unknown
 
 

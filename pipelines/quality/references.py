@@ -48,11 +48,11 @@ def check_references(
     counts = dict(rows)
     results: list[Result] = []
     for start in range(0, len(expectations), _PER_QUERY):
-        together = expectations[start : start + _PER_QUERY]
+        batch = expectations[start : start + _PER_QUERY]
         try:
-            results += _check(together, frame, counts)
+            results += _check(batch, frame, counts)
         except SPARK_ERRORS:
-            results += [_alone(expectation, frame, counts) for expectation in together]
+            results += [_alone(expectation, frame, counts) for expectation in batch]
     return results
 
 
@@ -95,13 +95,13 @@ def _orphans(about: Expectation, frame: Callable[[str], DataFrame]) -> DataFrame
     child = frame(about.qualified).select(*(quote(column) for column in columns)).dropna()
     parent = frame(about.kwargs["references"]).select(
         *(
-            _compared(column, way).alias(f"_parent_{n}")
-            for n, (column, way) in enumerate(zip(referenced, ways, strict=True))
+            _compared(column, comparison).alias(f"_parent_{n}")
+            for n, (column, comparison) in enumerate(zip(referenced, ways, strict=True))
         )
     )
     conditions = [
-        _compared(column, way) == parent[f"_parent_{n}"]
-        for n, (column, way) in enumerate(zip(columns, ways, strict=True))
+        _compared(column, comparison) == parent[f"_parent_{n}"]
+        for n, (column, comparison) in enumerate(zip(columns, ways, strict=True))
     ]
     return child.join(parent, functools.reduce(operator.and_, conditions), "left_anti")
 

@@ -107,7 +107,7 @@ def run_quality(
 
     relations = read_relations(lake)
     of_cut = [relation for relation in relations if relation.from_lsn <= cut.commit_lsn]
-    catalog, newest = (silver_catalog(some, pipeline.silver) for some in (of_cut, relations))
+    catalog, newest = (silver_catalog(shapes, pipeline.silver) for shapes in (of_cut, relations))
     documents, left_out = _documents(pipeline)
     resolved = {document.name: resolve(document, catalog)[0] for document in documents}
     trees = {name: tree for name, tree in resolved.items() if tree is not None}
@@ -167,9 +167,9 @@ def _row_counts(results: Iterable[Result]) -> dict[str, int]:
 
 def _documents(pipeline: Pipeline) -> tuple[list[Document], list[LeftOut]]:
     """Return gold's documents; leave out each document with a wrong definition."""
-    wrong: dict[str, ConfigurationError] = {}
-    documents = load_documents(pipeline.document_files(), wrong)
-    return documents, [LeftOut(f"document {name}", str(error)) for name, error in wrong.items()]
+    errors: dict[str, ConfigurationError] = {}
+    documents = load_documents(pipeline.document_files(), errors)
+    return documents, [LeftOut(f"document {name}", str(error)) for name, error in errors.items()]
 
 
 def _keys(catalog: Mapping[TableName, SilverTable], trees: Mapping[str, Tree]) -> dict[str, tuple[str, ...]]:

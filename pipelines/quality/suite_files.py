@@ -70,9 +70,9 @@ class _Item(Section):
         """Turn a rule in SQL into Great Expectations' expectation of a query."""
         if not isinstance(given, dict) or "sql" not in given:
             return given
-        beside = [name for name in ("expectation", "column", "kwargs") if name in given]
-        if beside:
-            raise ValueError(f"sql stands alone, without {' and '.join(beside)}")
+        extra_keys = [name for name in ("expectation", "column", "kwargs") if name in given]
+        if extra_keys:
+            raise ValueError(f"sql stands alone, without {' and '.join(extra_keys)}")
         if not isinstance(given["sql"], str) or not given["sql"].strip():
             raise ValueError("sql: expected a SELECT that returns the rows that break the rule")
         settings = {name: value for name, value in given.items() if name != "sql"}
@@ -202,13 +202,13 @@ def misnamed(about: Expectation, tables: Mapping[str, Sequence[str]]) -> str | N
     if about.qualified not in tables:
         return f"no table {about.qualified!r} in the cut{suggestion(about.qualified, tables)}"
     columns = tables[about.qualified]
-    named = [about.kwargs[name] for name in _COLUMN_ARGUMENTS if name in about.kwargs]
+    argument_columns = [about.kwargs[name] for name in _COLUMN_ARGUMENTS if name in about.kwargs]
     for name in _COLUMN_LISTS:
         value = about.kwargs.get(name, [])
         if not isinstance(value, list):
             return f"{name}: expected a list of columns"
-        named += value
-    for column in named:
+        argument_columns += value
+    for column in argument_columns:
         if column not in columns and about.kind != "expect_column_to_exist":
             return f"no column {column!r} in {about.qualified}{suggestion(str(column), columns)}"
     if about.kind == FOREIGN_KEY:
@@ -225,10 +225,10 @@ def _misnamed_query(about: Expectation, tables: Mapping[str, Sequence[str]]) -> 
     query = about.kwargs.get(QUERY)
     if query is None:
         return None
-    named = placeholders(str(query))
-    if "batch" not in named:
+    tables_named = placeholders(str(query))
+    if "batch" not in tables_named:
         return f"{QUERY} does not read {{batch}}, the table of the suite at the cut"
-    for name in named:
+    for name in tables_named:
         if name != "batch" and name not in tables:
             return f"{QUERY} names {{{name}}}, no table of the cut{suggestion(name, tables)}"
     return None
@@ -244,8 +244,8 @@ def _misnamed_reference(about: Expectation, tables: Mapping[str, Sequence[str]])
             return f"unknown argument {name!r}{suggestion(name, ForeignKeyArguments.model_fields)}"
         return f"{name}: {first['msg']}".removeprefix(": ")
     if reference.references not in tables:
-        named = reference.references
-        return f"references: no table {named!r} in the cut{suggestion(named, tables)}"
+        table = reference.references
+        return f"references: no table {table!r} in the cut{suggestion(table, tables)}"
     columns = tables[reference.references]
     for column in reference.referenced_columns:
         if column not in columns:
@@ -265,6 +265,8 @@ def check_suites(
     """
     expectations, errors = load_suites(paths, folder)
     if tables is not None:
-        wrong = ((expectation, misnamed(expectation, tables)) for expectation in expectations)
-        errors += [f"{expectation.where}: {message}" for expectation, message in wrong if message is not None]
+        checked = ((expectation, misnamed(expectation, tables)) for expectation in expectations)
+        errors += [
+            f"{expectation.where}: {message}" for expectation, message in checked if message is not None
+        ]
     return errors

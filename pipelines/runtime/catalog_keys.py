@@ -48,9 +48,9 @@ def held_key(table: SilverTable) -> tuple[str, ...]:
 
     A history has many rows for one key, and so no key.
     """
-    needed = set(table.key)
+    key_columns = set(table.key)
     not_null = {column.name for column in table.columns if column.not_null}
-    if table.history or not table.relation.key_unique or not needed <= not_null:
+    if table.history or not table.relation.key_unique or not key_columns <= not_null:
         return ()
     return table.key
 

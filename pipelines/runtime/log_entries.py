@@ -66,9 +66,9 @@ def positions(lake: Lake, control: ControlTables) -> set[Lsn]:
     """
     lsns = set[Lsn]()
     for name in control.names("gold"):
-        named, table = control.last_named("gold", name), delta.open_table(delta.location(lake, "gold", name))
+        cut, table = control.last_named("gold", name), delta.open_table(delta.location(lake, "gold", name))
         mark = None if table is None else transaction_version(table, GOLD_APP)
-        lsns |= ({named.commit_lsn} if named else set()) | ({Lsn(mark)} if mark is not None else set())
+        lsns |= ({cut.commit_lsn} if cut else set()) | ({Lsn(mark)} if mark is not None else set())
     return lsns
 
 
@@ -96,12 +96,12 @@ def state_retention(spark: SparkSession, table: DeltaTable, address: str, second
     retention = _HOURS.fullmatch(current.get(_KEPT, ""))
     before = None if retention is None else int(retention[1])
     hours = hours_to_state(seconds, before)
-    named = place_of(table.table_uri).needs_session
+    in_catalog = place_of(table.table_uri).needs_session
     target = {
         _KEPT: f"interval {hours} hours",
-        _LOG_KEPT: f"interval {hours + (_LOG_AHEAD if named else 0)} hours",
+        _LOG_KEPT: f"interval {hours + (_LOG_AHEAD if in_catalog else 0)} hours",
         # Nothing else removes old entries of a catalog's log.
-        _CLEANUP: "true" if named else "false",
+        _CLEANUP: "true" if in_catalog else "false",
     }
     if hours == before and all(current.get(name) == value for name, value in target.items()):
         return

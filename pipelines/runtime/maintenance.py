@@ -295,9 +295,9 @@ class Maintenance:
         tables = [(layer, name) for layer in self._layers for name in self._control.names(layer)]
         if self._lake.place.needs_session and "silver" in self._layers:
             tables += others_of(self._spark, self._lake, self._passed_over)
-        named = {f"{layer}.{name}" for layer, name in tables}
+        table_names = {f"{layer}.{name}" for layer, name in tables}
         foreign_layers = OTHERS if self._lake.place.needs_session else ()
-        close_others(self._control, (*self._layers, *foreign_layers), named | {_CUTS, _TABLES})
+        close_others(self._control, (*self._layers, *foreign_layers), table_names | {_CUTS, _TABLES})
         return tables
 
     def _look_after(self, layer: Layer, name: str) -> MaintenanceResult | None:
@@ -387,16 +387,16 @@ class Maintenance:
         The table's properties hold the retention (`pipelines.runtime.log_entries`). Maintenance with an
         earlier failure leaves the older property, and removes nothing.
         """
-        committed, named = committed_at(table, oldest), place_of(table.table_uri).needs_session
-        count = 0 if named else data_files(table)  # what lies in a catalog's folder is not seen
-        if committed is None or (count <= files.count and not named):
+        committed, in_catalog = committed_at(table, oldest), place_of(table.table_uri).needs_session
+        count = 0 if in_catalog else data_files(table)  # a catalog hides the files in a folder
+        if committed is None or (count <= files.count and not in_catalog):
             return 0  # nobody knows what that version needs; or no file but those of the newest version
-        needed = max(self._retention, time.time() - committed + _STARTS_WITHIN)
+        retention = max(self._retention, time.time() - committed + _STARTS_WITHIN)
         still_writing(self._lake, layer)
-        state_retention(self._spark, table, address, needed)
+        state_retention(self._spark, table, address, retention)
         still_writing(self._lake, layer)
         self._spark.sql(f"VACUUM {address}").collect()
-        return 0 if named else count - data_files(table)
+        return 0 if in_catalog else count - data_files(table)
 
     def _open(self, layer: Layer, name: str) -> DeltaTable | None:
         """Return the table at its newest version, from its cached log."""

@@ -76,7 +76,7 @@ def renewed(spark: SparkSession, address: str, table: DeltaTable, check: Callabl
     """
     delta.refresh(table)
     properties = table.metadata().configuration
-    proven, named = (
+    proven, in_catalog = (
         TIMESTAMPS in properties and _OWED not in properties,
         place_of(table.table_uri).needs_session,
     )
@@ -85,15 +85,15 @@ def renewed(spark: SparkSession, address: str, table: DeltaTable, check: Callabl
         _unset(spark, address, TIMESTAMPS)
         return False
     fields = json.loads(table.schema().to_json())["fields"]
-    if '"timestamp"' not in json.dumps(fields) or not writes_microseconds(spark) or (proven and named):
+    if '"timestamp"' not in json.dumps(fields) or not writes_microseconds(spark) or (proven and in_catalog):
         return False
     checked_version = int(properties.get(_LOOKED, -1))
     doubtful = _doubtful(table, checked_version) if proven else None
-    work = _OWED in properties or named or has_old_files(table, doubtful)
+    work = _OWED in properties or in_catalog or has_old_files(table, doubtful)
     if work:
         _write_again(spark, address, _orderable(table, fields), properties.get(_OWED), check)
         delta.refresh(table)
-        if not named and has_old_files(table):
+        if not in_catalog and has_old_files(table):
             _LOGGER.warning("%s still has timestamps as INT96; does another version write to it?", address)
             return True
     elif doubtful is not None and not _is_worth_stating(table, checked_version, len(doubtful)):
@@ -184,9 +184,9 @@ def _write_again(
     extra = next(name for name in columns if name not in columns_due)
     temporary = [*columns_due, extra] if len(columns_due) < _MOST else columns_due[:-1]
     run(f"ALTER TABLE {address} SET TBLPROPERTIES ({literal(_OWED)} = {literal(json.dumps(columns_due))})")
-    for by in (temporary, columns_due):
-        run(f"ALTER TABLE {address} {cluster_by(by) if by else 'CLUSTER BY NONE'}")
-        if by:
+    for order in (temporary, columns_due):
+        run(f"ALTER TABLE {address} {cluster_by(order) if order else 'CLUSTER BY NONE'}")
+        if order:
             run(f"OPTIMIZE {address} FULL")
     check()
     _unset(spark, address, _OWED)

@@ -226,13 +226,13 @@ class ReaderProcess:
             self._silent_ends = 0
             self._backoff.worked()
         self._silent_ends += 1
-        ended = (
+        reason = (
             f"signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
         )
         if self._silent_ends >= _SILENT_ENDS:
             raise DefiniteError(
                 f"the reader process ended {self._silent_ends} times without an error message "
-                f"(last: {ended})",
+                f"(last: {reason})",
                 code="reader-died",
                 where=str(log_folder(self._pipeline.pipeline) / "smelt.log"),
                 remedy="read the log named above; out of memory is a common cause. Until the reader runs, "
@@ -240,7 +240,7 @@ class ReaderProcess:
             )
         _LOGGER.warning(
             "the reader process ended by %s; starting it again (%d of %d ends without progress)",
-            ended,
+            reason,
             self._silent_ends,
             _SILENT_ENDS,
         )

@@ -195,10 +195,10 @@ class CutCatalog:
 
     def _shapes(self) -> dict[str, SilverTable]:
         settings = self._pipeline.silver
-        then = [
+        relations = [
             relation for relation in read_relations(self._lake) if relation.from_lsn <= self._cut.commit_lsn
         ]
-        tables = list(silver_catalog(then, settings).values())
+        tables = list(silver_catalog(relations, settings).values())
         return {table.name: table for table in [*tables, *histories(tables, settings)]}
 
 

@@ -87,11 +87,11 @@ class Export:
             with running():
                 frame.write.mode("errorifexists").parquet(self._target)
             return f"{self._target}: written"
-        aside = Path(tempfile.mkdtemp(prefix=f".{self._place.name}-", dir=self._place.parent))
+        folder = Path(tempfile.mkdtemp(prefix=f".{self._place.name}-", dir=self._place.parent))
         try:
-            rows = self._write(spark, frame, aside / "rows")
+            rows = self._write(spark, frame, folder / "rows")
         finally:
-            shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
         return f"{self._target}: {counted(rows, 'row')}"
 
     def _write(self, spark: SparkSession, frame: DataFrame, made: Path) -> int:

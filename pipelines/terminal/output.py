@@ -117,8 +117,8 @@ def waiting(text: str, announce: Callable[[str], None] | None) -> Iterator[None]
         text: what takes long, e.g. ``starting Spark``.
         announce: is told once where no line can move; None: nothing is shown anywhere.
     """
-    beside = threading.current_thread() is not threading.main_thread()
-    if announce is None or beside or not sys.stderr.isatty() or messages().is_dumb_terminal:
+    in_other_thread = threading.current_thread() is not threading.main_thread()
+    if announce is None or in_other_thread or not sys.stderr.isatty() or messages().is_dumb_terminal:
         if announce is not None:
             announce(f"{text} …")
         yield
