@@ -1,6 +1,6 @@
-"""A command within the test's process, on the session that all tests share.
+"""A command within the test's process, on the session of all tests.
 
-A separate process adds a JVM, signals and an exit; other tests cover them for the code that commands share.
+A separate process adds a JVM, signals and an exit; other tests cover these for the commands' common code.
 Everything else is equal: the arguments, the output on each stream, the exit code.
 """
 

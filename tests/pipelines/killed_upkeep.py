@@ -1,4 +1,4 @@
-"""A rebuild or a maintenance as a process that kills itself at a named point (`tests.silver.killed`).
+"""A rebuild or a maintenance in a process with a kill at a named point (`tests.silver.killed`).
 
 Started as ``python -m tests.pipelines.killed_upkeep PIPELINE_FILE rebuild|maintain POINT``.
 """

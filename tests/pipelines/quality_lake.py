@@ -82,7 +82,7 @@ SCHEMAS: dict[str, pa.Schema] = {
 
 
 def elements(*keys: tuple[int, int]) -> list[Row]:
-    """Elements of a document: orders by customer and number."""
+    """Return a document's elements: orders by customer and number."""
     return [{"customer_id": customer, "number": number} for customer, number in keys]
 
 
@@ -116,13 +116,13 @@ fields:
 
 
 DOCUMENT_TYPES = "struct<id:bigint,email:string,orders:array<struct<customer_id:bigint,number:int>>>"
-"""What Spark makes of `DOCUMENT`."""
+"""Spark's type of `DOCUMENT`."""
 
 DEFINITION = "deltasmelt.definition"
 
 
 def definition_of(file: Path) -> str:
-    """The digest of the shop's document, by which its gold table is said to be built."""
+    """Return the digest of the shop's document, as recorded in the document's gold table."""
     (document,) = load_documents([file])
     tree, problems = resolve(document, silver_catalog(shop_relations({}), SilverSettings()))
     assert tree is not None, problems
@@ -131,7 +131,7 @@ def definition_of(file: Path) -> str:
 
 @dataclass
 class QualityLake:
-    """The lake, its pipeline, and what a test changes in it."""
+    """The lake and its pipeline, with methods for a test's changes."""
 
     folder: Path
     read: Pipeline
@@ -141,7 +141,7 @@ class QualityLake:
 
     @property
     def pipeline(self) -> Pipeline:
-        """The pipeline as its file was read; it selects suites where a test has written some."""
+        """Return the pipeline of the file, with suites only if a test has written some."""
         if any((self.folder / "expectations").glob("*.yml")):
             return self.read
         quality = self.read.quality.model_copy(update={"suites": []})
@@ -149,11 +149,11 @@ class QualityLake:
 
     @property
     def document(self) -> Path:
-        """The file of the one document."""
+        """Return the path of the only document."""
         return self.folder / "documents" / "customer.yml"
 
     def write(self, name: str, rows: list[Row], schema: pa.Schema | None = None) -> None:
-        """Replace a table (``silver.orders``) by these rows; columns that a row does not name are NULL."""
+        """Replace a table (``silver.orders``) by these rows; columns that a row omits are NULL."""
         table = pa.Table.from_pylist(rows, schema=schema or SCHEMAS[name])
         if name == "gold.customer" and not DeltaTable.is_deltatable(self._path(name)):
             DeltaTable.create(
@@ -170,7 +170,7 @@ class QualityLake:
         write_deltalake(self._path(name), table, mode="append")
 
     def cut(self, *names: str) -> None:
-        """Record the tables' present versions as a cut at `lsn`, one for each layer."""
+        """Record the tables' current versions as a cut at `lsn`, one per layer."""
         for layer in ("silver", "gold"):
             of_layer = [name.partition(".")[2] for name in names if name.startswith(f"{layer}.")]
             versions = {name: DeltaTable(self._path(f"{layer}.{name}")).version() for name in of_layer}
@@ -179,12 +179,12 @@ class QualityLake:
                 ControlTables(self.lake).record_cut(cut)
 
     def cut_all(self) -> None:
-        """A new cut of both layers, as the tables are now."""
+        """Record a new cut of both layers at the tables' current versions."""
         self.lsn += 1
         self.cut(*ROWS)
 
     def log(self, *changes: Row) -> None:
-        """Append changes to `bronze.changes`; what a change does not say is of an insert into orders."""
+        """Append changes to `bronze.changes`; by default a change is an insert into orders."""
         rows = [
             {"op": "insert", "table_schema": "public", "table_name": "orders", "end_of_tx": False, **change}
             for change in changes
@@ -198,13 +198,13 @@ class QualityLake:
         delta.append(table, pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA))
 
     def transaction(self, lsn: int, count: int, **change: Any) -> None:
-        """Append a whole transaction of so many changes."""
+        """Append a whole transaction of `count` changes."""
         self.log(
             *({"commit_lsn": lsn, "seq": n, "end_of_tx": n == count - 1, **change} for n in range(count))
         )
 
     def restore(self) -> None:
-        """Sound tables at a new cut."""
+        """Restore sound tables and record a new cut."""
         for name, rows in ROWS.items():
             self.write(name, rows)
         self.cut_all()
@@ -219,7 +219,7 @@ class QualityLake:
 
 
 def build_lake(folder: Path, dsn: str, connection: Connection[TupleRow] | None = None) -> QualityLake:
-    """A lake of the shop in `SCHEMA`, at one cut; with the source's oids where there is a connection."""
+    """Create a lake of the shop in `SCHEMA` at one cut; a connection supplies the source's oids."""
     (folder / "expectations").mkdir(parents=True)
     (folder / "documents").mkdir()
     (folder / "documents" / "customer.yml").write_text(DOCUMENT)
@@ -252,7 +252,7 @@ def _oids(connection: Connection[TupleRow]) -> dict[str, int]:
 
 
 def shop_relations(oids: dict[str, int]) -> list[Relation]:
-    """The shapes of `SCHEMA` as the reader records them."""
+    """Return the shapes of `SCHEMA` as the reader records them."""
     text, bigint, char = PgType("base", "text"), PgType("base", "int8"), PgType("base", "bpchar", typmod=6)
     number, integer = PgType("base", "numeric", typmod=655366), PgType("base", "int4")
     tier = PgType("enum", "tier", "public", oids.get("type tier", 9), labels=("free", "plus"))

@@ -38,7 +38,7 @@ for line in sys.stdin:
         code = end.code
     print(f"\\n{code} is how it ended", flush=True)
 """
-"""A program that runs commands in turn in one process over one session, like the tasks of a job."""
+"""A program that runs commands in turn in a single process and session, like the tasks of a job."""
 
 
 def pipeline_in(

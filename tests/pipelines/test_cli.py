@@ -1,7 +1,7 @@
 """The command as a user calls it: exit codes, and one clear message for each kind of bad input.
 
-The first tests run the command as a process, and so do tests of code that starts another process. The
-remaining tests run the command within their own process.
+The first tests run the command as a process, as do tests of code with child processes. The remaining tests
+run the command within pytest's process.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def test_help_and_version_start_without_spark_great_expectations_or_the_driver(t
 
 
 def test_every_command_can_be_asked_for_without_pyspark() -> None:
-    """A command that needs pyspark then reports how to install it (`spark-missing`)."""
+    """A command without pyspark then reports how to install pyspark (`spark-missing`)."""
     commands = ["drop", "explain", "maintain", "preview", "quality", "rebuild", "run", "sql", "verify"]
     probe = (
         "import importlib, sys; "

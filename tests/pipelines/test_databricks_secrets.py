@@ -1,4 +1,4 @@
-"""Where secrets are asked for. No Databricks is here: its documented modules are stood in for."""
+"""The lookup of secrets. Databricks is not available: the test replaces its documented modules."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Utilities:
-    """`dbutils`, with one secret."""
+    """A `dbutils` with a single secret."""
 
     def __init__(self, value: str = PASSWORD) -> None:
         self.asked: list[tuple[str, str]] = []

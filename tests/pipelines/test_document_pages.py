@@ -1,4 +1,4 @@
-"""The documents that the pages show are documents: each fits the demo's tables."""
+"""The documents in the pages are valid: each fits the demo's tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def yaml_of(page: str) -> list[str]:
 
 
 def documents() -> dict[str, str]:
-    """Whole documents of each page; the guide's steps are one."""
+    """Return the whole documents of each page; the guide's steps form one document."""
     found = {
         f"{page}, {number}": block
         for page in ("gold.md", "gold-compared.md")

@@ -198,7 +198,7 @@ def test_document_patterns_find_each_file_once_and_a_missing_plain_name_is_an_er
 
 
 def test_files_of_a_configmap_are_found_after_it_has_changed(tmp_path: Path) -> None:
-    """The kubelet links each file through ``..data`` to a folder that it replaces."""
+    """The kubelet links each file through ``..data`` to a folder, and replaces this folder."""
     for version in ("..v1", "..v2"):
         (tmp_path / version).mkdir()
         text = f"pipeline: shop\n{SOURCE}lake: {{path: lake}}\nquality: {{suites: [suites.yml]}}\n"

@@ -1,10 +1,9 @@
 """The gate of `bronze.checks.ownership`, over all commands and all functions of `deltasmelt`.
 
-Each command of the parser's tree that takes a pipeline file is run with the DSN of another server, with
-another database, and beside another lake; so is each method of an open lake. A command that connects to a
-server must be refused by name, and neither a lake nor a server may have changed. Commands that do not need
-the server are known by not connecting. Java is missing, so a refusal that comes after Spark's start fails,
-too.
+The test runs each command of the parser's tree with a pipeline file: with the DSN of a second server, with a
+second database, and with a foreign lake. Each method of an open lake runs likewise. Every command with a
+connection to a server must be refused by name, and no lake and no server may change. A command without any
+connection needs no server. Java is missing, so a refusal after Spark's start also fails.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ pytestmark = pytest.mark.postgres
 
 _SETTINGS = {"autovacuum": "off", "log_connections": "on"}
 _ENDLESS = {"watch"}
-"""Options with which a command shows what it shows without them, for ever."""
+"""Options that only repeat a command's output endlessly."""
 _WORDS = {
     "tables": "public.items", "table": "public.items", "document": "item", "name": "items", "key": "1",
     "statement": "SELECT 1", "query": "SELECT 1", "layer": "silver",
@@ -44,7 +43,7 @@ _WORDS = {
 
 @dataclass
 class World:
-    """Two servers, and the lakes of a pipeline and of others."""
+    """Two servers, the lake of a pipeline, and foreign lakes."""
 
     folder: Path
     ours: EmbeddedServer
@@ -60,7 +59,7 @@ class World:
         return path
 
     def state(self) -> dict[str, Any]:
-        """All files of all lakes, and what only a write at a server changes: transaction ids, slots."""
+        """Return all files of all lakes, and what only a server's writes change: transaction ids, slots."""
         found: dict[str, Any] = {
             str(path.relative_to(self.folder)): path.stat().st_mtime_ns
             for lake in self.folder.glob("lake*")
@@ -76,7 +75,7 @@ class World:
         return found
 
     def connections(self) -> int:
-        """Connections to a database of a pipeline so far, as the servers' logs count them."""
+        """Return the number of connections to pipelines' databases so far, from the servers' logs."""
         logs = (server.log.read_text(errors="replace") for server in (self.ours, self.other))
         return sum(log.count("connection authorized") - log.count("database=postgres") for log in logs)
 
@@ -106,7 +105,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture
 def wrong(request: pytest.FixtureRequest, world: World) -> tuple[Path, str]:
-    """A pipeline file with one thing wrong, and what the refusal says."""
+    """Return a pipeline file with one mistake, and the text of the refusal."""
     ours = world.ours.dsn("shop")
     return {
         "server": (world.file("server", world.other.dsn("shop"), "lake"), "changes of PostgreSQL cluster"),
@@ -117,7 +116,7 @@ def wrong(request: pytest.FixtureRequest, world: World) -> tuple[Path, str]:
 
 
 def commands() -> Iterator[list[str]]:
-    """Each command that takes a pipeline file, plain and with each of its switches."""
+    """Return each command with a pipeline file, plain and with each single switch."""
     tree = cast("Any", typer.main.get_command(cli.app))
     for name, command in tree.commands.items():
         arguments = [one for one in command.params if one.param_type_name == "argument"]
@@ -148,13 +147,12 @@ def assert_refused(
     walked: Iterable[tuple[str, list[str]]],
     run: Callable[[str, list[str]], str],
 ) -> set[str]:
-    """Check that whatever asks a server is refused and writes nothing; return the names of what asks.
+    """Check that each call to a server is refused without writes; return the names of such calls.
 
     Args:
-        world: the servers and lakes.
-        refusal: what each refusal says.
-        walked: names, with words for each.
-        run: runs one and returns what it said.
+        refusal: text that each refusal must contain.
+        walked: names of calls, each with its arguments.
+        run: function that makes a call and returns its output.
     """
     asked, unrefused, wrote = set(), [], []
     for name, words in walked:
@@ -199,7 +197,7 @@ def test_every_command_refuses_another_server_database_or_lake_before_it_writes(
 
 
 def calls() -> Iterator[tuple[str, list[str]]]:
-    """Each public method of an open lake, with words for what it must be given."""
+    """Return each public method of an open lake, with its required arguments."""
     for name, method in inspect.getmembers(deltasmelt.OpenLake, inspect.isfunction):
         needed = [
             parameter.name

@@ -1,10 +1,10 @@
-"""Each command once that succeeds: its arguments, its exit code, and that it prints what it is for.
+"""Each command succeeds once: arguments, exit code, and main output.
 
-What the commands find and do in every case is tested beside their code. All share one lake of a real server,
-in the order of this file. Those that start no Spark are processes of their own, and so are a stage and a
-command with the heaviest imports. The others start Spark by the same lines, and use the session of the tests;
-as processes they run under the marker of torture. The stages as processes, and `smelt sql`, are in
-`test_run`, `test_shell` and `test_jobs_spark_submit`, too.
+Tests next to the commands' code cover all further cases. All commands share the lake of a real server, in the
+order of the tests. Commands without Spark run as processes; so do a stage and the command with the heaviest
+imports. All further commands start Spark by common code, and use the tests' session; the torture marker runs
+them as processes. `test_run`, `test_shell` and `test_jobs_spark_submit` also run the stages and `smelt sql`
+as processes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
 
 class Commands:
-    """A shop whose rows are in bronze and silver, and what is asked of it."""
+    """A shop whose rows are in bronze and silver, and its commands."""
 
     def __init__(self, spark: SparkSession, shop: Shop) -> None:
         self.shop = shop
@@ -47,26 +47,26 @@ class Commands:
         silver.close()
 
     def say(self, command: str, *more: str) -> str:
-        """Run a command that succeeds as a process; what it printed."""
+        """Run a command as a process; require success and return the output."""
         return printed(smelt(command, self.shop.file, *more, folder=self.shop.folder, seconds=280))
 
     def say_here(self, command: str, *more: str) -> str:
-        """The same on the session of the tests."""
+        """Run a command on the tests' session; require success and return the output."""
         return printed(smelt_here(command, self.shop.file, *more, folder=self.shop.folder))
 
     def value(self, command: str, *more: str) -> Any:
-        """What a process printed: one line of JSON."""
+        """Run a command as a process; return the value of its line of JSON."""
         return json.loads(self.say(command, *more, "--output", "json"))
 
     def versions(self, layer: str) -> dict[str, int]:
-        """What the newest cut of a layer names."""
+        """Return the table versions of a layer's newest cut."""
         cut = self.control.latest_cut("silver" if layer == "silver" else "gold")
         assert cut is not None
         return dict(cut.tables)
 
 
 def printed(done: CompletedProcess[str]) -> str:
-    """What a command printed, after making sure that it succeeded and said nothing odd."""
+    """Require success without a warning or traceback; return the command's output."""
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     assert "WARN" not in done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""`smelt drop`: of a lake in an object store, and of slots that are not the pipeline's."""
+"""`smelt drop` of a lake in an object store, and of slots outside the pipeline."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
 
 def pipeline(folder: Path, dsn: str, store: ObjectStore, lake: str) -> Pipeline:
-    """With a slot at the source."""
+    """Create a pipeline with a slot at the source."""
     slot = f"drop_{folder.name}"[-60:].lower().replace("-", "_")
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])

@@ -1,4 +1,4 @@
-"""How `smelt quality` ends: what was not checked is no success."""
+"""The end of `smelt quality`: unchecked expectations are no success."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`smelt rebuild` in a catalog, where names that differ in nothing but case are one table."""
+"""`smelt rebuild` in a catalog, for which names with different case mean a single table."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> Iterator[Lake]:
 def test_no_table_is_written_over_one_whose_name_a_catalog_takes_for_its_own(
     spark: SparkSession, lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of another table, and of the history of another table."""
+    """Two cases: the name of a second table, and the name of a second table's history."""
     file = tmp_path / "pipeline.yml"
     file.write_text(
         "pipeline: p\nsource: {dsn: 'postgresql://127.0.0.1:1/x', slot: s, publication: p}\n"

@@ -1,4 +1,4 @@
-"""`smelt snapshot`: tables taken again, beside a running reader and without one."""
+"""`smelt snapshot`: tables copied again, in parallel with a running reader and without a reader."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Shop:
         return read_snapshot(Lake(str(self.lake)), TableName("public", table))
 
     def copies(self, table: str) -> list[list[Any]]:
-        """What each complete snapshot of a table holds: the first column."""
+        """Return the first column of each complete snapshot of a table."""
         rows = [row for row in bronze_rows(str(self.lake)) if row["table_name"] == table]
         ends = [row["commit_lsn"] for row in rows if row["op"] == "snapshot_end"]
         return [

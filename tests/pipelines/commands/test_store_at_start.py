@@ -1,4 +1,4 @@
-"""Commands whose lake lies in an object store that does not let them in: one message, with its remedy."""
+"""Commands on a lake in an object store that refuses access: a single message with a remedy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DENIED: Final = Faults(denied="GET|PUT|DELETE|POST|HEAD")
 
 
 class Bad(NamedTuple):
-    """A lake that cannot be opened, what is wrong with it, and the code that says so."""
+    """A lake that cannot be opened, the fault, and the expected error code."""
 
     lake: str
     options: dict[str, str]

@@ -1,4 +1,4 @@
-"""The embedded server: whom it lets in, and that nothing of it is left whatever ends its start."""
+"""The embedded server: the permitted users, and no leftovers after any end of its start."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ except Terminated as error:
 
 
 def servers(folder: Path) -> list[int]:
-    """Processes whose command line names a folder."""
+    """Return the postgres processes whose command line contains a folder."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -58,7 +58,7 @@ def servers(folder: Path) -> list[int]:
 
 @pytest.fixture
 def listener() -> Iterator[int]:
-    """A port at which somebody else listens."""
+    """Return a port on which a foreign socket listens."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         yield taken.getsockname()[1]
 
@@ -157,7 +157,7 @@ def test_a_hang_up_that_is_ignored_stays_so() -> None:
 
 @pytest.fixture
 def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache that other accounts can look into, as `/var/cache`."""
+    """Create a cache that all accounts can read, like `/var/cache`."""
     folder = Path(tempfile.mkdtemp(prefix="smelt-cache-"))
     folder.chmod(0o755)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))

@@ -1,4 +1,4 @@
-"""What the demo follows: the changes at the source, and when they count as seen."""
+"""The demo's changes at the source, and the moment when each counts as seen."""
 
 from __future__ import annotations
 

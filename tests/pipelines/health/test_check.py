@@ -1,4 +1,4 @@
-"""`smelt check` on real servers and lakes: what it finds, and that it finds all of it at once."""
+"""`smelt check` on real servers and lakes: its findings, all reported at once."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def lake_of(
     database: str | None = None,
     sent: SentTransaction | None = None,
 ) -> None:
-    """A lake as the reader leaves it: marks, owner, one shape."""
+    """Create a lake as the reader leaves it: marks, owner, one shape."""
     with connect(pipeline.source) as connection:
         identity = identify(connection)
     if database is not None:
@@ -197,7 +197,7 @@ def test_offline_documents_are_checked_against_the_shapes_in_the_lake(tmp_path: 
 
 
 def silver(pipeline: Pipeline, **values: object) -> Pipeline:
-    """The pipeline with another section `silver`, also with settings that its file may not have yet."""
+    """Return the pipeline with a different section `silver`, which the file need not support yet."""
     return pipeline.model_copy(update={"silver": SilverSettings.model_validate(values)})
 
 

@@ -1,4 +1,4 @@
-"""When clustering would help: told by the statistics of files, and of large tables alone."""
+"""Hints that clustering would help: from statistics of files, for large tables alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Server and lake, each looked at by itself: one that is away hides nothing of the other."""
+"""Server and lake, each read separately: an unreachable half hides nothing of the reachable half."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def metrics_of(status: Status) -> list[str]:
 
 
 def require_shown(status: Status, *texts: str) -> None:
-    """Require that the page has them."""
+    """Require texts on the page."""
     samples = Samples()
     samples.add(status)
     view = samples.view({"bronze": True})
@@ -210,7 +210,7 @@ def test_a_half_that_never_answers_is_waited_for_no_longer_than_a_time() -> None
 
 
 class Panic(BaseException):
-    """As `deltalake` raises it: no `Exception`."""
+    """An error like `deltalake`'s panic: no `Exception`."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What `smelt check` and `smelt init` say of numerics, whose digits a server's rows show."""
+"""Findings of `smelt check` and `smelt init` about numerics, whose digits a server's rows show."""
 
 from __future__ import annotations
 

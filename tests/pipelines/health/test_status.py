@@ -1,4 +1,4 @@
-"""What status says of tables, from a real server and a real lake, without Spark."""
+"""The status of tables, from a real server and a real lake, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `smelt status --output json` prints, and the schema that it promises to keep to."""
+"""The output of `smelt status --output json`, and its promised schema."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCHEMA = status_schema()
 
 
 def fields(schema: dict[str, Any], *path: str) -> set[str]:
-    """Names of the keys of the object at a path of keys, through lists and optional values."""
+    """Return the keys of the object at a path of keys, through lists and optional values."""
     for key in path:
         schema = schema["properties"][key]
         schema = schema.get("items", schema)

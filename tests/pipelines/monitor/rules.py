@@ -1,4 +1,4 @@
-"""Which rules of Prometheus fire on what the product exports: by `promtool`, the plainest of them by hand."""
+"""Prometheus rules that fire on the product's metrics: by `promtool`, else only the plainest rules."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COMPARED: Final = {"==": operator.eq, ">": operator.gt}
 
 
 def rules() -> list[dict[str, Any]]:
-    """All rules of the file."""
+    """Return all rules of the file."""
     (group,) = YAML(typ="safe").load(RULES.read_text(encoding="utf-8"))["groups"]
     assert set(group) == {"name", "rules"}
     found: list[dict[str, Any]] = group["rules"]
@@ -40,7 +40,7 @@ def rules() -> list[dict[str, Any]]:
 def exported(
     status: Status, counters: Mapping[str, int] | None = None, *, restarts: int | None = None
 ) -> str:
-    """What a command of all layers exports that has read this status a moment ago."""
+    """Return the metrics of a command of all layers just after a read of the status."""
     samples, layers = Samples(), ("bronze", "silver", "gold")
     samples.add(status, took=0.03)
     view = samples.view(dict.fromkeys(layers, True))
@@ -50,9 +50,9 @@ def exported(
 
 
 def require_firing(texts: Sequence[str], expected: set[str], *, minutes: int = 20) -> None:
-    """Require that these alerts fire, and no others, after each text was exported for some minutes.
+    """Require that exactly the expected alerts fire after each text was exported for some minutes.
 
-    Without `promtool` (Debian's package `prometheus`), only that a rule of the plainest form holds.
+    Without `promtool` (Debian's package `prometheus`), only evaluate rules of the plainest form.
     """
     if shutil.which("promtool") is None:
         held = _held(texts[-1])

@@ -1,4 +1,4 @@
-"""Statuses as tests of the monitor need them: a pipeline that runs, and one with trouble everywhere."""
+"""Statuses for tests of the monitor: a healthy pipeline, and a pipeline with every kind of trouble."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alerts: what fires, what is resolved, how it is delivered, and that no secret is in any of it."""
+"""Alerts: firing, resolution, delivery, and the absence of secrets."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_no_body_holds_a_password() -> None:
 def receiver(
     *answers: int, before: Callable[[], object] = lambda: None
 ) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A receiver that gives these answers, the last one for ever; its address, and what it accepted."""
+    """Start a receiver that sends the answers and repeats the last; yield address and accepted alerts."""
     left, accepted = list(answers), []
 
     class Handler(BaseHTTPRequestHandler):
@@ -154,7 +154,7 @@ def receiver(
             self.end_headers()
 
         def log_message(self, *_: Any) -> None:
-            """Nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})

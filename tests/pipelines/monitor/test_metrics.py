@@ -1,4 +1,4 @@
-"""Metrics: every number of the status, names that dashboard and rules know, and no secret."""
+"""Metrics: every number of the status, the names that dashboard and rules use, and no secret."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def text(status: Status | None, restarts: int | None = 0) -> str:
 
 
 def numbers(status: Status | None) -> dict[tuple[str, ...], float]:
-    """Each sample by its name and the values of its labels, without the pipeline's."""
+    """Return each sample by its name and label values, except the pipeline's label."""
     found = {}
     for family in text_string_to_metric_families(text(status)):
         for sample in family.samples:
@@ -148,7 +148,7 @@ def test_rules_have_what_prometheus_asks_for() -> None:
 
 
 def test_a_process_that_is_gone_fires_although_it_has_no_metrics() -> None:
-    """Prometheus itself sets `up`: 0 where a target does not answer, and none where there is no target."""
+    """Prometheus itself sets `up`: 0 if a target does not answer, absent without a target."""
     found = {rule["expr"]: rule["labels"]["severity"] for rule in rules()}
     assert found[f"{OF_THE_SCRAPE} == 0"] == "critical"
     assert found[f"absent({OF_THE_SCRAPE})"] == "critical"

@@ -1,4 +1,4 @@
-"""The health check of containers: exit codes of what a running command answers, and of what does not."""
+"""The health check of containers: exit codes for each answer of a running command, and for no answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOKEN = "0123456789abcdef0123"
 
 @contextmanager
 def served(host: str = "127.0.0.1", token: str | None = None) -> Iterator[int]:
-    """A command that lives and is not ready; its port."""
+    """Serve the pages of a command that is alive and not ready; yield the port."""
     late = Answer(b"silver is 6 min behind\nopen error x\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
     pages = {"/healthz": lambda: Answer(b"ok\n"), "/readyz": lambda: late}
     server = PageServer(Address(host, 0), Access(token), pages)

@@ -1,4 +1,4 @@
-"""The sampler survives whatever it meets; a sample that grows old says so; readiness gives its reasons."""
+"""The sampler survives every error; an old sample shows its age; readiness has reasons."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_hour_of_ladders_is_kept_and_no_more() -> None:
 
 
 class Panic(BaseException):
-    """As `deltalake` raises it: no `Exception`."""
+    """An error like `deltalake`'s panic: no `Exception`."""
 
 
 def test_a_look_that_fails_leaves_the_newest_status_and_the_thread_alive() -> None:

@@ -1,4 +1,4 @@
-"""The real server on a free port: its pages, who may see them, and what is said where it cannot listen."""
+"""The real server on a free port: pages, access, and the error without a free port."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
 
 @contextmanager
 def serving(pipeline: Pipeline, status: Status | None, access: Access | None = None) -> Iterator[Address]:
-    """The server over a source of statuses; None: one that never answers."""
+    """Start the server over a source of statuses; None: each read fails."""
 
     def read() -> Status:
         if status is None:
@@ -85,14 +85,14 @@ def get(address: Address, path: str, *, token: str | None = None, **headers: str
 
 
 def status_at_the_end(address: Address) -> int:
-    """Of an answer that is read until the server has closed: `get` goes when it has the whole body."""
+    """Return the status code after the server closed the connection; `get` returns after the whole body."""
     with socket.create_connection((address.host, address.port), timeout=10) as client:
         client.sendall(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
         return int(client.makefile("rb").read().split()[1])
 
 
 class _Page(html.parser.HTMLParser):
-    """Tags of a page, and whether each is closed."""
+    """A parser that collects the tags and addresses of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -200,7 +200,7 @@ def test_a_token_is_taken_from_the_header_the_query_or_the_cookie_and_nothing_el
 
 
 def test_two_pipelines_of_one_host_have_cookies_of_their_own() -> None:
-    """Ports of one host share cookies."""
+    """Browsers share cookies between the ports of a host."""
     one, other = Access(TOKEN), Access(TOKEN[::-1])
     cookies = [each.cookie(f"token={each.token}") for each in (one, other)]
     first, second = [(cookie or "").partition(";")[0] for cookie in cookies]

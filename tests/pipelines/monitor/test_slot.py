@@ -1,4 +1,4 @@
-"""A slot in danger as the monitor sees it: what its room does over minutes, and alerts that do not flap."""
+"""A slot in danger in the monitor: the slot's room over minutes, and alerts without flapping."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MB = 1 << 20
 
 
 def slot_with(left: float, *, limit: int = 1000, status: str = "reserved", written: float = 0.0) -> Status:
-    """The slot has so much room, in MB; so much of the log, in MB, has been written since the start."""
+    """Return a status with `left` MB of room for the slot, after `written` MB of log since the start."""
     assert WELL.slot is not None
     head, used = dataclasses.replace(WELL.ladder[0], lsn=Lsn(HEAD + int(written * MB))), limit - left
     return dataclasses.replace(
@@ -84,7 +84,7 @@ def test_the_rate_is_what_was_written_meanwhile() -> None:
 
 
 def slot_alerts(looks: Iterable[tuple[float, Status]]) -> list[tuple[float, str, str]]:
-    """When each alert is made, its state, and its text from the name of the slot on."""
+    """Return time, state and text (after the slot's name) of each alert."""
     watching = Alerts("shop", kinds=["slot"], layers=(), limit=300.0)
     return [
         (now, alert.state, alert.text.partition("slot smelt_shop")[2])

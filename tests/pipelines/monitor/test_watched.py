@@ -1,4 +1,4 @@
-"""The block around a run: what it serves, what it says of the end, and that it costs nothing unasked."""
+"""The block that watches a run: its pages, the report of the end, and no cost unless requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reader on a real server, watched from outside while it runs: metrics, page, an alert, lines of JSON."""
+"""A reader on a real server, watched from outside while it runs: metrics, page, an alert, JSON lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`smelt verify` of silver against a real server: what is equal is found so, each kind of harm is found."""
+"""`smelt verify` of silver against a real server: equal tables pass, each kind of damage is found."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ INSERT INTO nothing VALUES (1, 'after');
 
 
 class Source:
-    """A database, its pipeline file, and its lake: silver behind the source, bronze behind it too.
+    """A database with a pipeline file and a lake; silver and bronze are both behind the database.
 
     Args:
-        statements: before the first load, and after it.
-        settings: more of the pipeline file.
+        statements: SQL before the first load, and SQL after the load.
+        settings: additional sections of the pipeline file.
     """
 
     def __init__(
@@ -92,12 +92,12 @@ class Source:
         silver.close()
 
     def harm(self, statement: str) -> None:
-        """Run a statement on silver's tables as somebody might by hand: ``{cells}`` is a table."""
+        """Run a statement on silver's tables, as a user could manually; ``{cells}`` stands for a table."""
         with reading(self.spark), signed(self.spark):
             self.spark.sql(re.sub(r"\{(\w+)\}", lambda found: self.lake.sql("silver", found[1]), statement))
 
     def verify(self, *more: str) -> tuple[int, dict[str, Any]]:
-        """The exit code, and by table what was found."""
+        """Run `smelt verify`; return the exit code, and the findings by table."""
         done = smelt_here("verify", self.file, *more, "--output", "json", folder=self.folder)
         assert "Traceback" not in done.stderr, done.stderr
         assert done.stdout, done.stderr
@@ -106,7 +106,7 @@ class Source:
         return done.returncode, {one["name"]: one for one in found["tables"]}
 
     def left(self) -> list[tuple[Any, ...]]:
-        """Slots and sessions of a comparison that are still at the server."""
+        """Return slots and sessions of a comparison that still exist at the server."""
         return self.execute(
             "SELECT slot_name::text FROM pg_replication_slots WHERE slot_name LIKE 'smelt_tmp%' "
             "AND database = current_database() UNION ALL SELECT application_name FROM pg_stat_activity "

@@ -1,4 +1,4 @@
-"""`smelt verify` beside a pipeline that runs, while rows change all the time: equal, again and again."""
+"""`smelt verify` in parallel with a running pipeline, while rows change constantly: repeatedly equal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ROWS = 2_000
 
 
 class Busy(threading.Thread):
-    """Inserts, updates, deletes, key changes and now and then a TRUNCATE, as fast as they are taken."""
+    """A thread of inserts, updates, deletes, key changes and rare TRUNCATEs, as fast as possible."""
 
     def __init__(self, dsn: str) -> None:
         super().__init__(daemon=True)

@@ -1,4 +1,4 @@
-"""Documents that the server computes: their bounds, and the reasons for which none is compared."""
+"""Documents that the server computes: their bounds, and the reasons to skip a document."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def pipeline_of(dsn: str, folder: Path) -> Pipeline:
 def computed(
     pipeline: Pipeline, *names: str, stall: Proxy | None = None, more: str = ""
 ) -> dict[str, ServerDocument]:
-    """Return the documents of tables, each of all columns and more, as the server computed them."""
+    """Return the server's documents of these tables, each with all columns and further fields."""
     texts = [
         f"{{document: {name}, root: public.{name}, fields: [id{', v' * (name != 'empty')}{more}]}}"
         for name in names

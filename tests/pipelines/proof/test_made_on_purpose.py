@@ -1,14 +1,14 @@
-"""`smelt verify` finds silent faults that are made on purpose: in silver's rows, and in gold's compiler.
+"""`smelt verify` finds intentional silent faults: in silver's rows, and in gold's compiler.
 
-One world holds a table or a document for each fault. One comparison finds all of them at once, and one before
-finds none. Rows are damaged by hand as each fault of the reader or of silver would leave them. A fault of the
-compiler is in all that gold makes, so gold equals a full rebuild: the documents that PostgreSQL computes find
-it.
+The world holds a table or a document for each fault. A single comparison finds all faults at once, and an
+earlier comparison finds none. The test damages rows as each fault of the reader or of silver would. A fault
+of the compiler affects everything that gold builds, so gold equals a full rebuild. Only documents that
+PostgreSQL computes reveal the fault.
 
-The commits of the damage are signed as the product's own, because the log shows commits by others: those are
-tried in `tests/pipelines/whole/test_others_in_the_lake.py`. Damaged rows of gold are in
-`tests/gold/damage.py`. No comparison by Spark finds timestamps that files hold as INT96: `tests/readers`
-reads files by other readers.
+The damaging commits are signed as the product's own, because the log reveals foreign commits.
+`tests/pipelines/whole/test_others_in_the_lake.py` tests foreign commits, and `tests/gold/damage.py` damaged
+rows of gold. No comparison by Spark finds timestamps in files as INT96: `tests/readers` reads files with
+different readers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
 OWN: Final = "_commit_lsn, _commit_ts, _unrepresentable, _deleted"
 SIMPLE: Final = ("rewound", "restored", "keyed", "halved", "emptied")
-"""Tables of `id` and `v`, each for one fault."""
+"""Tables of `id` and `v`, one per fault."""
 
 TABLES: Final = """
 CREATE TYPE mood AS ENUM ('sad', 'ok');
@@ -197,7 +197,7 @@ def damage(source: Source) -> None:
 
 
 def break_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have gold order, join and compare by text; each fault shows in a document of its own."""
+    """Make gold order, join and compare by text; each fault appears in a separate document."""
     plain_measure, plain_order = clauses._measure, clauses.ordered
 
     def measure(function: str, value: str, only: str, ddl: str) -> str:
@@ -208,7 +208,7 @@ def break_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         return plain_measure(function, value, only, ddl)
 
     def by_text(table: SilverTable) -> list[str]:
-        """Return each column that is derived for a comparison as the column itself."""
+        """Return each column derived for a comparison as the original column."""
         return [
             f"{quote(one.origin)} AS {quote(one.name)}"
             if "_equal_" in one.name

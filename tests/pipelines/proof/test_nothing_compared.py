@@ -1,4 +1,4 @@
-"""A comparison of nothing is no success: the message names what was asked for and what exists."""
+"""An empty comparison is no success: the message names the requested and the existing tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def written(folder: Path, dsn: str, more: str = "") -> Path:
-    """Return a pipeline file of a lake that has two tables and a document, as if of another database."""
+    """Write a pipeline file and a lake of two tables and a document, recorded from a different database."""
     file = folder / "pipeline.yml"
     file.write_text(
         f"pipeline: shop\nsource: {{dsn: '{dsn}', slot: s, publication: s, tables: [public.*]}}\n"

@@ -1,4 +1,4 @@
-"""What commands put into an object store for themselves is gone afterwards, and nothing else."""
+"""Temporary objects of commands in an object store are removed afterwards, and nothing else is."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def store(store_of_all: ObjectStore, root: Location) -> ObjectStore:
 
 
 def names(store: ObjectStore, root: Location) -> set[str]:
-    """Objects below the lake, by what was put and deleted since `forget`, and the one that is kept."""
+    """Return the objects put since `forget` that still exist."""
     put = {one.path for one in store.requests("PUT", "/lake/scratch/") if one.status == 200}
     return {path for path in put if objects.read(root, path.removeprefix("/lake/scratch/")) is not None}
 
@@ -74,7 +74,7 @@ def test_a_copy_in_the_store_whose_process_was_killed(
 def test_a_copy_on_this_machine_whose_process_was_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a local lake, and in the temporary folder for a lake elsewhere; others' folders stay."""
+    """In a local lake, and in the temporary folder for a remote lake; foreign folders stay."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     lake = Lake(str(tmp_path / "lake"))
     copies = "lake/_verify/copy-killed", "lake/_verify/copy-living"

@@ -1,4 +1,4 @@
-"""Quality's tables in a catalog: results that expire, and constraints whose record a kill interrupts."""
+"""Quality's tables in a catalog: expiring results, and constraints after a kill between change and record."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def result(*rows: Result, **changes: Any) -> QualityResult:
 
 
 class Tags(HTMLParser):
-    """A parser that records names and attributes of all elements, and checks that each is closed."""
+    """A parser that records names and attributes of all elements, and unclosed elements."""
 
     VOID = frozenset({"meta", "link", "circle", "path", "rect", "polyline"})
 

@@ -1,6 +1,6 @@
-"""Keys as constraints: only valid keys, stated once, and removed before they become invalid.
+"""Keys as constraints: only valid keys, stated once, and removed before the keys become invalid.
 
-No catalog of the tests has such constraints, so the tests compare the statements as values.
+The tests' catalogs have no such constraints, so the tests compare the statements as values.
 """
 
 from __future__ import annotations

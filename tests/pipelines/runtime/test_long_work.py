@@ -54,7 +54,7 @@ def pipeline_of(path: str) -> Pipeline:
 
 
 class Gate:
-    """A gate that starts long work on the test's signal, and makes it fail as often as the test requires."""
+    """A gate that starts long work on the test's signal, with as many failures as the test requires."""
 
     def __init__(self) -> None:
         self.open = threading.Event()

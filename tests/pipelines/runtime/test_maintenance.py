@@ -450,7 +450,7 @@ def test_upkeep_pays_from_many_small_files_or_many_holes() -> None:
 def test_a_rebuild_of_what_a_cycle_refuses_leaves_every_other_table_as_it_is(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two cases: a history with the name of another table, and a type that a column's text does not fit."""
+    """Two cases: a history with a second table's name, and a type that does not fit a column's text."""
     lake = Lake(str(tmp_path))
     bronze, control = BronzeWriter(lake), ControlTables(lake)
     shapes = [

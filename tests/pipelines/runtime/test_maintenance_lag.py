@@ -1,4 +1,4 @@
-"""Gold far behind silver keeps the silver versions that it needs, also against foreign cleanups."""
+"""Gold far behind silver keeps all needed silver versions, also against foreign cleanups."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Days:
 def test_three_weeks_leave_no_more_than_the_first(tmp_path: Path) -> None:
     """A busy document, a quiet document that every second cut omits, and a document failing from day three.
 
-    Each day has a new silver table, which is dropped on the next day. The retention of cuts is two days.
+    Each day has a new silver table, dropped on the next day. The retention of cuts is two days.
     """
     days, counts = Days(str(tmp_path)), []
     for name in ("countries", "quiet", "failing"):

@@ -1,4 +1,4 @@
-"""A reader process that starts before its task is known."""
+"""A reader process that starts before its orders arrive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reader process that dies repeatedly is restarted only while it makes progress."""
+"""A repeatedly dying reader process is restarted only while the reader makes progress."""
 
 from __future__ import annotations
 

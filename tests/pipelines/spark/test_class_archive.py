@@ -1,4 +1,4 @@
-"""The class-data archive: used where it fits, made whole or not at all, and never in the way."""
+"""The class-data archive: used if it fits, created whole or not at all, and never an obstacle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ JAVA = 'openjdk version "17.0.1"'
 
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """An environment that says nothing of Spark and Java, and a cache of the test's own."""
+    """Set an environment without Spark's and Java's variables, with a cache for the test."""
     if "spark" in request.fixturenames:
         return
     jars = delta_jars()
@@ -139,7 +139,7 @@ print(session.sql("SELECT 1").count(), stop_session(session))
 
 @pytest.mark.spark
 def test_a_jvm_that_does_not_start_over_it_starts_without_and_the_archive_goes(tmp_path: Path) -> None:
-    """A stack of a byte stands for an archive that ends one."""
+    """A thread stack of a byte ends the JVM at the start, as a broken archive does."""
     archive = archive_of({}, check_java(), delta_jars())
     assert archive is not None
     archive.parent.mkdir(mode=0o700, parents=True)
@@ -154,7 +154,7 @@ def test_a_jvm_that_does_not_start_over_it_starts_without_and_the_archive_goes(t
 def test_it_is_made_by_hand_alone_and_tried_once_a_day(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What fails once fails again, and costs half a minute of CPU each time."""
+    """A failed training fails again, and costs half a minute of CPU each time."""
     started: list[list[str]] = []
     monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))
     archive = tmp_path / "archives" / "x.jsa"
@@ -176,7 +176,7 @@ def test_it_is_made_by_hand_alone_and_tried_once_a_day(
 
 
 def trained(code: int | None, *, writes: bool = True) -> Callable[..., int | None]:
-    """A training that ends so."""
+    """Return a training with this exit code."""
 
     def train(draft: Path, *_: object) -> int | None:
         if writes:
@@ -224,7 +224,7 @@ def test_without_a_cache_it_is_said_in_one_line(
 
 @pytest.mark.spark
 def test_the_session_of_the_tests_runs_over_it(spark: SparkSession) -> None:
-    """`make test` makes it beforehand; without it there is nothing to see here."""
+    """`make test` creates the archive beforehand; without the archive the test checks nothing."""
     jvm = jvm_process()
     assert jvm is not None
     words = Path(f"/proc/{jvm.pid}/cmdline").read_bytes().decode().split("\0")

@@ -1,4 +1,4 @@
-"""Executors of Spark, where none is started: what a task said, who has none, an answer that never comes."""
+"""Spark executors without a started Spark: a task's error, engines without executors, a missing answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`smelt sql --fresh` and `smelt preview --fresh`: what a cycle would show, before it."""
+"""`smelt sql --fresh` and `smelt preview --fresh`: the rows of the next cycle, before the cycle runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def world(spark: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """The shop, folded once; then changes that bronze has and silver has not."""
+    """Fold the shop once; then write changes to bronze that silver lacks."""
     made = World(spark, str(tmp_path_factory.mktemp("world") / "lake"), [CUSTOMER])  # type: ignore[arg-type]
     made.shop.commit()
     change(made.shop)
@@ -99,7 +99,7 @@ def test_the_head_is_now(pipeline: Pipeline) -> None:
 
 
 def test_after_the_cycle_the_same_is_seen(world: World, pipeline: Pipeline, tmp_path: Path) -> None:
-    """Last in this file: it folds."""
+    """Last in the file, because the test folds."""
     fresh = FreshTables(world.spark, world.lake, pipeline.silver, world.control)
     ahead = world.gold.preview("customer", "2", fresh=fresh)
     world.shop.fold()

@@ -1,4 +1,4 @@
-"""What Spark is told of each store, by Hadoop's names."""
+"""Spark's settings for each store, by Hadoop's names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOG_STORES = {f"spark.delta.logStore.{scheme}.impl": LOG_STORE for scheme in ("s
 
 
 def told(location: str, options: dict[str, str], environment: dict[str, str] | None = None) -> dict[str, str]:
-    """Hadoop's settings of a location, without the beginning that all share."""
+    """Return Hadoop's settings of a location, without the common prefix."""
     settings = hadoop_settings(in_store(location, options), environment or {})
     return {name.removeprefix(FS): value for name, value in settings.items() if name not in ALWAYS}
 

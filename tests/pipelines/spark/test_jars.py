@@ -1,4 +1,4 @@
-"""Jars of the stores' connectors: which there are, and a folder that lacks some."""
+"""Jars of the stores' connectors: the sets, and a folder that lacks some jars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A JVM that ended is told as that, by its exit code and its log; what else fails stays what it is."""
+"""The end of a JVM is reported with exit code and log; every different failure keeps its own error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders of rows that Spark spills: closed to others, and removed after a kill."""
+"""Folders of rows that Spark spills: closed to all accounts but the owner's, and removed after a kill."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ sys.stdin.read()
 
 
 def holder(parent: Path) -> tuple[subprocess.Popen[str], str]:
-    """Return a living process, and the folder that the process has made."""
+    """Return a running process and the folder that it created."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDS, str(parent)], cwd=ROOT, stdin=-1, stdout=-1, text=True
     )

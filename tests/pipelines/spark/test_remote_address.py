@@ -1,4 +1,4 @@
-"""Addresses of Spark Connect servers: what is none is told beforehand, and no token with it."""
+"""Addresses of Spark Connect servers: an invalid address is reported in advance, without its token."""
 
 from __future__ import annotations
 

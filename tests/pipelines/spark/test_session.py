@@ -1,4 +1,4 @@
-"""Options of the JVM that a local session starts with."""
+"""JVM options at the start of a local session."""
 
 from __future__ import annotations
 

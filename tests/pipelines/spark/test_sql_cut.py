@@ -1,4 +1,4 @@
-"""Which moment `smelt sql` shows; no Spark needed to choose it."""
+"""The moment that `smelt sql` shows; the choice needs no Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 @pytest.fixture
 def control(lake_path: str) -> ControlTables:
-    """Silver cuts at 100, 200, 300; gold lags at 200."""
+    """Record silver cuts at 100, 200, 300; gold lags at 200."""
     control = ControlTables(Lake(path=lake_path))
     for number, lsn in enumerate((100, 200, 300)):
         moment = BEGIN + timedelta(hours=number)

@@ -1,4 +1,4 @@
-"""Names in a statement that Spark's catalog does not take; what only looks like one stays as it is."""
+"""Names in a statement that Spark's catalog rejects; texts that resemble names stay unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements over the lake that would write are told by their words."""
+"""Writing statements over the lake are recognised by their words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command at a terminal that a test types into."""
+"""A command on a terminal into which a test types."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LAUNCH = (
 
 
 class Terminal:
-    """`smelt …` in a process of its own whose terminal it is; killed at the end, if it still runs."""
+    """A process of `smelt …` with a pseudo-terminal; killed at the end of the block."""
 
     def __init__(self, *arguments: str | Path, folder: Path, **environment: str) -> None:
         self._ours, theirs = pty.openpty()
@@ -65,21 +65,21 @@ class Terminal:
         os.close(self._ours)
 
     def type(self, text: str, expected: str, seconds: float = 240) -> str:
-        """Type a line, or a control character; what is shown from then until the expected text is.
+        """Type a line or a control character; return the output up to the expected text.
 
-        Colours and movements of the cursor are left out.
+        The output omits colours and cursor movements.
         """
         self._put(text)
         return self._shown(lambda shown: expected in shown, expected, seconds)
 
     def until_prompt(self, prompt: str, text: str = "", seconds: float = 240) -> str:
-        """Type a line, if one is given; what is shown until the prompt is there again, without its blank."""
+        """Type an optional line; return the output up to the next prompt, given without its blank."""
         if text:
             self._put(text)
         return self._shown(lambda shown: shown.rstrip().endswith(prompt), prompt, seconds)
 
     def children(self, program: str) -> list[int]:
-        """Ids of the processes of a program that it started."""
+        """Return the ids of the command's child processes of a program."""
         return [one.pid for one in processes() if (one.name, one.parent) == (program, self.process.pid)]
 
     def _put(self, text: str) -> None:
@@ -95,7 +95,7 @@ class Terminal:
             shown += more
 
     def ended(self, seconds: float = 60) -> int:
-        """Wait for the end; returns the exit code."""
+        """Wait for the end of the process; return its exit code."""
         deadline = time.monotonic() + seconds
         while self.process.poll() is None:
             assert time.monotonic() < deadline, self.seen

@@ -1,4 +1,4 @@
-"""A lake with two cuts of a small table and a document, made without a server and without Spark."""
+"""A lake with two cuts of a small table and a document, created without a server and without Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = 200
 
 
 def make_small_lake(folder: Path) -> Path:
-    """Make the lake beside a pipeline file, which is returned."""
+    """Create the lake and its pipeline file; return the file."""
     file = folder / "pipeline.yml"
     file.write_text(
         "pipeline: shop\nsource: {dsn: 'host=127.0.0.1 port=1 dbname=x', slot: s, publication: p}\n"

@@ -1,4 +1,4 @@
-"""What Tab offers, given what there is."""
+"""Suggestions after Tab, for given tables and words."""
 
 from __future__ import annotations
 

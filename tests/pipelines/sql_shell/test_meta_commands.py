@@ -1,4 +1,4 @@
-r"""What is typed behind a backslash."""
+"""Commands after a backslash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long results go to the pager, short ones do not. The pagers are real processes (subprocess)."""
+"""Long results go to the pager, short results do not. The pagers are real processes (subprocess)."""
 
 from __future__ import annotations
 

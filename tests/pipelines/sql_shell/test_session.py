@@ -1,4 +1,4 @@
-r"""Meta-commands on a lake, and what `smelt sql` refuses before Spark starts."""
+"""Meta-commands on a lake, and statements that `smelt sql` refuses before Spark starts."""
 
 from __future__ import annotations
 

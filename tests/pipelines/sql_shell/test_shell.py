@@ -1,4 +1,4 @@
-"""`smelt sql` as a person and as a script use it: real processes with a real Spark."""
+"""`smelt sql` as people and scripts use it: real processes with a real Spark."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def executing(shell: Terminal) -> float:
-    """Seconds that tasks of its Spark have run."""
+    """Return the seconds that tasks of the shell's Spark have run."""
     return max(map(task_seconds, shell.children("java")), default=0)
 
 
@@ -89,7 +89,7 @@ def test_a_person_asks_errs_moves_cancels_and_leaves(file: Path) -> None:
 
 @pytest.mark.spark
 def test_a_script_prints_every_form_at_one_cut_and_ends_at_its_first_error(file: Path) -> None:
-    """Its log lies below a folder whose name Spark's launcher might part."""
+    """The log's folder has a name that Spark's launcher might split."""
     logs = file.parent / 'the "blue" lögs'
     logs.mkdir()
     script = file.parent / "report.sql"

@@ -1,4 +1,4 @@
-"""Text as statements: at the semicolons that Spark would read as such, and no other."""
+"""Text split into statements: exactly at the semicolons that Spark treats as separators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interrupts that arrive where Python cannot raise them, and in the first process of a container."""
+"""Interrupts at moments when Python cannot raise them, and in the first process of a container."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deltasmelt.pipelines.terminal.interrupts import Terminated, terminable
 
 
 class Dying:
-    """An object that is interrupted during its finalization."""
+    """An object whose finalization is interrupted."""
 
     def __init__(self, number: signal.Signals) -> None:
         self.number = number

@@ -106,7 +106,7 @@ def test_the_log_is_ours_alone_also_where_it_was_made_otherwise(
 
 
 def test_a_process_that_runs_for_ever_rotates_the_log_that_others_write_too(tmp_path: Path) -> None:
-    """Every line is whole and in one file, whichever process rotated the log at which moment."""
+    """Every line is whole and in a single file, regardless of the rotating process and its moment."""
     log = tmp_path / "smelt.log"
     arguments = [sys.executable, "-c", WRITER, str(log)]
     writers = [subprocess.Popen([*arguments, name], cwd=ROOT) for name in "abc"]

@@ -1,7 +1,7 @@
-"""Users' mistakes, played with each command: one message, its exit code, no traceback.
+"""Users' mistakes, played with each command: one message, an exit code, no traceback.
 
-Most mistakes run in this process, through the function of the console script. Mistakes that concern a process
-(Ctrl-C during its start, a killed JVM) run as a process.
+Most mistakes run in pytest's process, through the function of the console script. Mistakes about a process
+itself (Ctrl-C during the start, a killed JVM) run as a process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OK = "document: a\nroot: public.t\nfields: [id]\n"
 
 @dataclass(frozen=True)
 class Mistake:
-    """The files of the folder, the command, and the texts that its message must contain."""
+    """The files of the folder, the command, and the texts of the expected message."""
 
     command: str
     said: tuple[str, ...]
