@@ -351,11 +351,11 @@ def _partial(table: TableName, key: Sequence[str], leaves: Sequence[TableName]) 
     differ, be added and change. Without this index only the whole content identifies a row, and every leaf
     must log the whole row.
     """
-    named = _list([str(leaf) for leaf in leaves[:_SHOWN]]) + (" …" if len(leaves) > _SHOWN else "")
+    examples = _list([str(leaf) for leaf in leaves[:_SHOWN]]) + (" …" if len(leaves) > _SHOWN else "")
     return TableError(
         table,
         f"no unique index of the whole table guards the key {_list(key)}, so old rows must be logged in "
-        f"full; those of {named} are not: REPLICA IDENTITY FULL of the root does not reach its partitions",
+        f"full; those of {examples} are not: REPLICA IDENTITY FULL of the root does not reach its partitions",
         code="partition-identity",
         remedy=f"{_full(leaves)} or a primary key of {table.quoted} within these columns",
     )

@@ -86,13 +86,13 @@ def or_damaged(connection: psycopg.Connection[Any], read: Callable[[], Read]) ->
     except psycopg.DatabaseError as error:
         if not is_idle(connection) or not may_be_damage(error):
             raise
-        before = _words(error)
+        message = _words(error)
     try:
         return read()
     except psycopg.DatabaseError as error:
-        if _words(error) != before:
+        if _words(error) != message:
             raise
-        raise DamagedError(before) from error
+        raise DamagedError(message) from error
 
 
 def in_parts(

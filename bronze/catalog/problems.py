@@ -136,12 +136,12 @@ def _why_stays(facts: TableFacts, publication: Publication) -> tuple[str, str]:
 
 def with_name_clashes(tables: Sequence[SourceTable]) -> list[SourceTable]:
     """Return the tables; tables that need an equal silver name get a problem."""
-    wanting: dict[str, list[SourceTable]] = defaultdict(list)
+    by_silver_name: dict[str, list[SourceTable]] = defaultdict(list)
     for table in tables:
-        wanting[table.table.silver_name].append(table)
+        by_silver_name[table.table.silver_name].append(table)
     checked = []
     for table in tables:
-        rivals = [rival for rival in wanting[table.table.silver_name] if rival is not table]
+        rivals = [rival for rival in by_silver_name[table.table.silver_name] if rival is not table]
         if rivals:
             problem = TableError(
                 table.table,
@@ -236,11 +236,11 @@ def _publication(facts: TableFacts, publication: Publication | None) -> Iterator
             remedy=f"{statement} (without the filter; silver would otherwise not equal the source)",
         )
     needed = [*facts.relation.key, *facts.identity.columns]
-    lacking = [column for column in dict.fromkeys(needed) if column in facts.unpublished]
-    if lacking:
+    omitted = [column for column in dict.fromkeys(needed) if column in facts.unpublished]
+    if omitted:
         yield TableError(
             table,
-            f"the column list of publication {publication.name} leaves out {', '.join(lacking)}, "
+            f"the column list of publication {publication.name} leaves out {', '.join(omitted)}, "
             "which the key or replica identity needs",
             code="publication-column-list",
             remedy=f"{statement} (or with a column list that has these columns)",

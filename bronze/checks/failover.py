@@ -34,9 +34,9 @@ def failover_findings(
         yield Finding.of(error, "source.failover")
     if connection.info.server_version < SINCE:
         return
-    named, slots = _standbys(connection)
+    slot_names, slots = _standbys(connection)
     if not source.failover:
-        if named:
+        if slot_names:
             yield Finding(
                 level="info",
                 code="failover-not-asked",
@@ -57,7 +57,7 @@ def failover_findings(
             )
         else:
             yield Finding.of(without_failover(source), subject)
-    if not named:
+    if not slot_names:
         physical = f"; physical slots: {', '.join(sorted(slots))}" if slots else ""
         yield Finding(
             level="warning",
@@ -68,7 +68,7 @@ def failover_findings(
             "bronze would be ahead of the new primary" + physical,
             remedy=f"{service.setting('synchronized_standby_slots', '<slot of the standby>')} {_AT_STANDBY}",
         )
-    for name in named:
+    for name in slot_names:
         if slots.get(name):
             continue
         state = "exists, but no standby uses it" if name in slots else "does not exist"
@@ -85,8 +85,10 @@ def failover_findings(
 def _standbys(connection: psycopg.Connection[Any]) -> tuple[list[str], dict[str, bool]]:
     """Return the slots that the setting names, and all physical slots, each with whether in use."""
     row = connection.execute("SELECT current_setting('synchronized_standby_slots')").fetchone()
-    named = [] if row is None else [name.strip().strip('"') for name in row[0].split(",") if name.strip()]
+    slot_names = (
+        [] if row is None else [name.strip().strip('"') for name in row[0].split(",") if name.strip()]
+    )
     slots = connection.execute(
         "SELECT slot_name, active FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT temporary"
     ).fetchall()
-    return named, dict(slots)
+    return slot_names, dict(slots)

@@ -109,22 +109,22 @@ def _to_do(
         for table in wanted
         if not table.owned and (publication is None or publication.member(table.table) is None)
     ]
-    lacking = []
+    privileges = []
     if publication is None and not may_create:
-        lacking.append("CREATE on the database")
+        privileges.append("CREATE on the database")
     if publication is not None and not publication.owned:
-        lacking.append(f"ownership of the publication (its owner is {publication.owner})")
+        privileges.append(f"ownership of the publication (its owner is {publication.owner})")
     if foreign:
         names = ", ".join(str(table.table) for table in foreign[:5])
-        lacking.append(
+        privileges.append(
             f"ownership of {len(foreign)} of its tables ({names}{' …' if len(foreign) > 5 else ''})"
         )
-    if lacking:
+    if privileges:
         yield Finding(
             level="error",
             code="publication-privilege",
             subject=subject,
-            message=f"{state}, and role {role} lacks what correcting that needs: {'; '.join(lacking)}",
+            message=f"{state}, and role {role} lacks what correcting that needs: {'; '.join(privileges)}",
             remedy=f"as owner of the tables and the publication: {sql}",
         )
     else:

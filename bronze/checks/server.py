@@ -125,14 +125,14 @@ def role_findings(server: Server, source: SourceSettings) -> Iterator[Finding]:
     Only this trial shows the effect of pg_hba.conf, of a pooler, or of a managed service's own rules.
     """
     claims = server.replicates or bool(set(server.member_of) & set(server.service.replicators))
-    refused = None
+    refusal = None
     if server.senders > server.senders_used:
         try:
             name = "deltasmelt check"
             string = replication_conninfo(source, application_name=name)
             perform(Effect.CONNECT, name, lambda: psycopg.connect(string).close())
         except psycopg.Error as error:
-            refused = translate(error, source)
+            refusal = translate(error, source)
         else:
             return  # the trial counts, not the catalog
     if not claims:
@@ -143,13 +143,13 @@ def role_findings(server: Server, source: SourceSettings) -> Iterator[Finding]:
             message="the role may not replicate: no stream, no slot",
             remedy=f"as an administrator: {server.service.replication(server.role)}",
         )
-    if refused is not None and (claims or refused.code != "replication-privilege"):
+    if refusal is not None and (claims or refusal.code != "replication-privilege"):
         yield Finding(
             level="error",
-            code=refused.code,
+            code=refusal.code,
             subject="replication connection",
-            message=f"an ordinary connection is admitted, one for replication is not: {refused.message}",
-            remedy=f"{refused.remedy}; a connection pooler in between must be bypassed",
+            message=f"an ordinary connection is admitted, one for replication is not: {refusal.message}",
+            remedy=f"{refusal.remedy}; a connection pooler in between must be bypassed",
         )
 
 
@@ -276,9 +276,9 @@ def _room(server: Server, slot: SlotState | None) -> Iterator[Finding]:
     """Check for free slots and walsenders: stream and running snapshot each need a slot and a walsender."""
     service = server.service
     free = server.slots - server.slots_used
-    needed = 0 if slot is not None else 1
-    if free <= needed:
-        stops = free < needed
+    own_slots = 0 if slot is not None else 1
+    if free <= own_slots:
+        stops = free < own_slots
         cure = service.setting("max_replication_slots", str(server.slots + 10), restart=True)
         yield Finding(
             level="error" if stops else "warning",
@@ -290,9 +290,9 @@ def _room(server: Server, slot: SlotState | None) -> Iterator[Finding]:
             f"(SELECT pg_drop_replication_slot('…');), or {cure}",
         )
     free = server.senders - server.senders_used
-    needed = 0 if slot is not None and slot.active_pid is not None else 1
-    if free <= needed:
-        stops = free < needed
+    own_slots = 0 if slot is not None and slot.active_pid is not None else 1
+    if free <= own_slots:
+        stops = free < own_slots
         yield Finding(
             level="error" if stops else "warning",
             code="senders-exhausted",

@@ -80,10 +80,10 @@ def slot_risk(
     if slot.wal_status == "unreserved":
         text = f"the slot is lost at the server's next checkpoint unless the reader catches up: {raise_limit}"
         return SlotRisk(RiskLevel.NEXT_CHECKPOINT, text)
-    needed = max(SHORT_SECONDS, copies_left or 0.0)
+    short = max(SHORT_SECONDS, copies_left or 0.0)
     if slot.wal_status == "lost":
         return SlotRisk(RiskLevel.NONE)
-    if seconds_left is None or seconds_left >= needed:
+    if seconds_left is None or seconds_left >= short:
         return SlotRisk(RiskLevel.NONE) if budget is None else _by_amount(budget, seconds_left, raise_limit)
     remaining = duration(seconds_left)
     while_copying = (

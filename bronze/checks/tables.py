@@ -206,18 +206,18 @@ def _types(table: SourceTable) -> Iterator[Finding]:
             message="these become PostgreSQL's text, having no type of their own in Spark: "
             f"{', '.join(as_text)}",
         )
-    named = [
+    texts = [
         f"{column.name} ({column.type_text})"
         for column in table.relation.columns
         if any(part.name in _NAMES_OBJECTS for part in column.type.parts())
     ]
-    if named:
+    if texts:
         yield Finding(
             level="warning",
             code="type-names-objects",
             subject=str(table.table),
             message="these print the name of an object of the database: "
-            f"{', '.join(named)}; when it is renamed, PostgreSQL shows the new name in all rows, the log has "
+            f"{', '.join(texts)}; when it is renamed, PostgreSQL shows the new name in all rows, the log has "
             "no change, and silver keeps the former name",
             remedy=f"store the OID or a text; or run smelt snapshot FILE {table.table} after such a rename",
         )

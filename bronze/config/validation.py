@@ -87,13 +87,13 @@ def _locate(file: YamlFile, loc: Sequence[PathStep]) -> tuple[YamlPath, str | No
     key has this form.
     """
     place: YamlPath = ()
-    lacking: str | None = None
+    missing_key: str | None = None
     for step in loc:
         if (*place, step) in file.values:
             place = (*place, step)
-        elif lacking is None and not (isinstance(step, str) and re.search(r"[<\[(]", step)):
-            lacking = str(step)
-    return place, lacking
+        elif missing_key is None and not (isinstance(step, str) and re.search(r"[<\[(]", step)):
+            missing_key = str(step)
+    return place, missing_key
 
 
 def _inside(place: YamlPath) -> str:

@@ -54,7 +54,7 @@ def fingerprints(
     if row is None:
         return dict.fromkeys(tables, NOT_CARRIED)
     oid, all_tables, row_id = row
-    named = {
+    row_of_table = {
         (schema, name): text
         for schema, name, text in connection.execute(
             """
@@ -70,7 +70,7 @@ def fingerprints(
     schemas = published_schemas(connection, oid)
     numbers = {}
     for table in tables:
-        direct, schema = named.get((table.schema, table.name)), schemas.get(table.schema)
+        direct, schema = row_of_table.get((table.schema, table.name)), schemas.get(table.schema)
         carried = all_tables or direct is not None or schema is not None
         numbers[table] = _number(f"{row_id}|{direct}|{schema}") if carried else NOT_CARRIED
     return numbers

@@ -64,10 +64,10 @@ class ObservedStorage:
 
         The arguments have the meaning of `then`'s.
         """
-        before = self.storage.columns
+        columns = self.storage.columns
         return frontier + 1 < lsn and (
-            before.keys() != now.columns.keys()
-            or any(column.is_written(now.columns[attnum]) for attnum, column in before.items())
+            columns.keys() != now.columns.keys()
+            or any(column.is_written(now.columns[attnum]) for attnum, column in columns.items())
         )
 
     def saw_before(self, partition: int, commit_lsn: Lsn) -> bool:
@@ -119,9 +119,9 @@ class ObservedStorage:
     def from_json(cls, text: str) -> Self:
         """Return the value from `to_json`'s text."""
         plain: dict[str, Any] = json.loads(text)
-        read = plain.get("read")
+        plain_read = plain.get("read")
         return cls(
             Storage.from_dict(plain),
             Lsn(plain.get("lsn", ZERO)),
-            None if read is None else Storage.from_dict(read),
+            None if plain_read is None else Storage.from_dict(plain_read),
         )

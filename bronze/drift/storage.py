@@ -244,10 +244,10 @@ def _why_unlogged(known: Storage, now: Storage) -> str | None:
         return None
     if known.placed not in (0, now.placed):
         return "it was in another schema for a while"
-    before, after = known.parts.get(known.relation_id), now.parts.get(now.relation_id)
-    if before is None or after is None or before.file == after.file:
+    old_part, new_part = known.parts.get(known.relation_id), now.parts.get(now.relation_id)
+    if old_part is None or new_part is None or old_part.file == new_part.file:
         return None
-    same_toast = before.toast == after.toast != 0
+    same_toast = old_part.toast == new_part.toast != 0
     return None if same_toast else "it may have been unlogged for a while"
 
 
@@ -271,17 +271,17 @@ def _why_columns(known: Storage, now: Storage, carried: Collection[int]) -> str 
         return doubted
     rewritten = _is_rewritten(known, now)
     for attnum, column in now.columns.items():
-        before = known.columns.get(attnum)
+        old_column = known.columns.get(attnum)
         if column.type is None:
             continue
-        if before is None:
+        if old_column is None:
             if rewritten or (column.missing and attnum not in carried):
                 return f"column {column.name} came with a default"
-        elif before.type is None:
+        elif old_column.type is None:
             return f"column {column.name} was not published before"
-        elif before.is_redefined(column):
+        elif old_column.is_redefined(column):
             return f"the type of column {column.name} changed"
-        elif rewritten and before.written != column.written:
+        elif rewritten and old_column.written != column.written:
             return f"column {column.name} was rewritten"
     return None
 

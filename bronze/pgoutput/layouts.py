@@ -91,12 +91,12 @@ class AnnouncedLayouts:
             else:
                 versions = announced.get(relation, [])
                 choice = np.searchsorted([at for at, _ in versions], message[rows])
-                before = self._newest.get(relation)
-                if before is None and not choice.all():
+                former = self._newest.get(relation)
+                if former is None and not choice.all():
                     row = rows[int(np.argmin(choice))]
                     problem = f"a change of relation {relation}, which was not announced"
                     frames.malformed(int(message[row]), problem)
-                choices = [before or TupleLayout.of(None, ()), *(layout for _, layout in versions)]
+                choices = [former or TupleLayout.of(None, ()), *(layout for _, layout in versions)]
             layout_of_row[rows] = choice + len(layouts)
             layouts += choices
         for relation, versions in announced.items():
@@ -154,10 +154,10 @@ def only_used(
     """Return the layouts that rows refer to, with the references renumbered."""
     if len(layouts) == 1:
         return list(layouts), layout_of_row
-    used: NDArray[np.intp] = np.flatnonzero(np.bincount(layout_of_row, minlength=len(layouts)))
+    indexes: NDArray[np.intp] = np.flatnonzero(np.bincount(layout_of_row, minlength=len(layouts)))
     place = np.zeros(len(layouts), np.int64)
-    place[used] = np.arange(len(used))
-    return [layouts[index] for index in used.tolist()], place[layout_of_row]
+    place[indexes] = np.arange(len(indexes))
+    return [layouts[index] for index in indexes.tolist()], place[layout_of_row]
 
 
 def _by_value(values: Positions) -> Iterator[tuple[int, Positions]]:

@@ -119,11 +119,11 @@ class Transactions:
 
     def _check_begins(self, begun: Positions, lsn: Positions, ts: Positions, last_lsn: int) -> None:
         """Check that commit LSNs ascend between transactions: everything downstream orders by commit LSN."""
-        before = np.concatenate(([last_lsn], lsn))[:-1]
-        for index in np.flatnonzero((lsn <= before) | (ts < _EARLIEST) | (ts > _LATEST))[:1].tolist():
-            if lsn[index] <= before[index]:
+        former = np.concatenate(([last_lsn], lsn))[:-1]
+        for index in np.flatnonzero((lsn <= former) | (ts < _EARLIEST) | (ts > _LATEST))[:1].tolist():
+            if lsn[index] <= former[index]:
                 problem = (
-                    f"a transaction that commits at {Lsn(lsn[index])}, behind one at {Lsn(before[index])}"
+                    f"a transaction that commits at {Lsn(lsn[index])}, behind one at {Lsn(former[index])}"
                 )
             else:
                 problem = "a commit time beyond all calendars"

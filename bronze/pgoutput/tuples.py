@@ -71,10 +71,10 @@ def walk(frames: Frames, messages: Positions, positions: Positions) -> Tuples:
     np.cumsum(widths, out=offsets[1:])
     steps = _Steps(frames, messages, int(offsets[-1]))
     if len(widths) == 0 or int(widths.min()) == widest:
-        after = steps.side_by_side(positions + 2, limits, widest)
+        next_positions = steps.side_by_side(positions + 2, limits, widest)
     else:
-        after = steps.ragged(positions + 2, limits, widths, offsets[:-1])
-    return Tuples(widths, steps.bounds, steps.absent, steps.all_unchanged(), after)
+        next_positions = steps.ragged(positions + 2, limits, widths, offsets[:-1])
+    return Tuples(widths, steps.bounds, steps.absent, steps.all_unchanged(), next_positions)
 
 
 def texts(frames: Frames, tuples: Tuples) -> pa.StringArray:
@@ -141,7 +141,7 @@ class _Steps:
     ) -> Positions:
         """Walk a few tuples, each from its cell `first` up to `last`; return the positions after them."""
         data = self._frames.buffer()
-        after = []
+        next_positions = []
         for row, (at, limit, start, end) in enumerate(
             zip(positions.tolist(), limits.tolist(), first.tolist(), last.tolist(), strict=True)
         ):
@@ -165,8 +165,8 @@ class _Steps:
             self.bounds[start:end] = np.array(bounds, np.int32).reshape(-1, 2)
             if absent:
                 self._absent()[absent] = True
-            after.append(standing)
-        return np.array(after, np.int64)
+            next_positions.append(standing)
+        return np.array(next_positions, np.int64)
 
     def _step(self, positions: Positions, limits: Positions, cells: slice | Positions) -> Positions:
         """Read one cell of each row; return the positions after the cells."""
@@ -177,10 +177,10 @@ class _Steps:
         start = positions + 5
         text = kind == _TEXT
         if not text.all():
-            without = ~text
-            self._note_absent(kind, without, cells)
-            size[without] = 0
-            start[without] -= 4
+            textless = ~text
+            self._note_absent(kind, textless, cells)
+            size[textless] = 0
+            start[textless] -= 4
         end = start + size
         beyond = end > limits
         if beyond.any():

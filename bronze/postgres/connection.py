@@ -116,17 +116,17 @@ class SourceConnection(psycopg.Connection[tuple[Any, ...]]):
         """
         started = time.monotonic()
         deadline = started + self.patience if self.deadline is None else self.deadline
-        given_up: float | None = None
+        stopped_at: float | None = None
         try:
             state = next(gen)
             while True:
                 ready = yield state
                 now = time.monotonic()
-                if given_up is None and self.stop is not None and self.stop.is_set() and not ready:
+                if stopped_at is None and self.stop is not None and self.stop.is_set() and not ready:
                     with suppress(psycopg.Error, OSError):
                         self.cancel_safe(timeout=_CANCEL_SECONDS)
-                    given_up = now = time.monotonic()
-                    deadline = min(deadline, given_up + _CANCEL_SECONDS)
+                    stopped_at = now = time.monotonic()
+                    deadline = min(deadline, stopped_at + _CANCEL_SECONDS)
                 if now >= deadline:
                     self.close()
                     raise psycopg.OperationalError(f"the server has not answered for {now - started:.1f} s")
@@ -210,12 +210,12 @@ def within(
     `end` may do less, for example cancel the running statement. `end` is called whatever the block does then.
     """
     if end is None and isinstance(connection, SourceConnection):
-        before, now = connection.deadline, time.monotonic() + seconds
-        connection.deadline = now if before is None else min(before, now)
+        outer, deadline = connection.deadline, time.monotonic() + seconds
+        connection.deadline = deadline if outer is None else min(outer, deadline)
         try:
             yield
         finally:
-            connection.deadline = before
+            connection.deadline = outer
         return
     timer = threading.Timer(seconds, end or abandon, [connection])
     timer.daemon = True

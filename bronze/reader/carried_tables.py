@@ -298,26 +298,26 @@ class CarriedTables:
         self, connection: psycopg.Connection[Any], asked: _Asked
     ) -> tuple[list[SourceTable], set[TableName]]:
         """Return the selected tables, and the members among them; a table that cannot join has a problem."""
-        before = self._newest
+        last_poll = self._newest
         tables = select_tables(connection, self._source, storage=True)
         waiting = {
             name: error
             for name, error in self._locked.items()
-            if not self._may_be_tried(name, before.requests, asked, before)
+            if not self._may_be_tried(name, last_poll.requests, asked, last_poll)
         }
         members = {table.table for table in tables if table.problem is None} - waiting.keys()
         locked: list[TableError] = []
         blocked = [table.table for table in tables if table.blocked]
         changed = ensure_publication(connection, self._source, sorted(members), locked, without=blocked)
         for error in locked:
-            self._errors.cannot_join(error, before.requests.get(error.table))
+            self._errors.cannot_join(error, last_poll.requests.get(error.table))
         self._locked = waiting | {error.table: error for error in locked}
         if changed:
             # Select again, because the tables are members now; the next poll finds tables created since.
             selected = {table.table for table in tables}
             tables = select_tables(connection, self._source, storage=True)
             tables = [table for table in tables if table.table in selected]
-        self._unreadable.release({table.table for table in tables}, before.carried)
+        self._unreadable.release({table.table for table in tables}, last_poll.carried)
         left_out = {**self._locked, **self._unreadable.errors()}
         tables = [
             replace(table, problems=(*table.problems, left_out[table.table]))

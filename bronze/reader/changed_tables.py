@@ -153,12 +153,14 @@ def resnapshot_rewritten(
                 _LOGGER.warning("%s is resnapshotted: %s, of which the log says nothing", table.table, reason)
                 landing.progress.set(said=f"{table.table} is resnapshotted: {reason}")
         elif not waits:
-            now, relation = table.storage, table.relation
-            observed = ObservedStorage(now, lsn) if stored is None else stored.then(now, lsn, frontier)
+            current, relation = table.storage, table.relation
+            observed = (
+                ObservedStorage(current, lsn) if stored is None else stored.then(current, lsn, frontier)
+            )
             # The catalog does not distinguish a column renamed and back from a column with a GRANT. So a
             # GRANT, too, adds an equal version while the stream is behind.
             if _is_unrecorded(landing, relation, lsn) or (stored or observed).may_have_versions(
-                now, lsn, frontier
+                current, lsn, frontier
             ):
                 quiet[table.table] = relation
             harmless[table.table] = observed

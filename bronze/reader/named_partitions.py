@@ -58,18 +58,18 @@ class NamedPartitions:
         }
         self._whole &= on_record
         self._refused &= on_record
-        until = time.monotonic() + _SECONDS
+        deadline = time.monotonic() + _SECONDS
         for root, parts in streamed.items():
             storage = storages.get(root)
             if storage is None:
                 continue
-            for oid, named in parts.made_and_filled(storage).items():
-                doubt = oid, named.commit_lsn
+            for oid, part in parts.made_and_filled(storage).items():
+                doubt = oid, part.commit_lsn
                 if doubt in self._whole:
                     continue
-                if doubt in self._refused or time.monotonic() >= until:
+                if doubt in self._refused or time.monotonic() >= deadline:
                     break
-                if not has_all_rows(connection, storage.parts[oid], named):
+                if not has_all_rows(connection, storage.parts[oid], part):
                     self._refused.add(doubt)
                     break
                 self._whole.add(doubt)

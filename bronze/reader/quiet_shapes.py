@@ -108,8 +108,8 @@ def record_shapes(
     timing = source.timing
     tries = deque(relations[at : at + _GROUP] for at in range(0, len(relations), _GROUP))
     busy: deque[Sequence[Relation]] = deque()
-    done: set[int] = set()
-    lsn, waited, until = ZERO, 0.0, time.monotonic() + timing.look_shapes
+    recorded_ids: set[int] = set()
+    lsn, waited, deadline = ZERO, 0.0, time.monotonic() + timing.look_shapes
     with connect(source) as connection, translated(source), until_stopped(stop, connection):
         recorder = _Recorder(connection, source, shapes, stop)
         while tries or busy:
@@ -119,16 +119,16 @@ def record_shapes(
             # all locks of a poll together. The next poll retries.
             wait = max(min(timing.member_lock, timing.members_lock - waited), 0.0) if alone else None
             with within(timing.look_answer, connection):
-                ids, after, refused = recorder.record(group, wait)
-            done |= ids
+                ids, after, busy_relations = recorder.record(group, wait)
+            recorded_ids |= ids
             lsn = max(lsn, after)
             if not alone:
-                busy.extend([relation] for relation in refused)
-            elif refused:
+                busy.extend([relation] for relation in busy_relations)
+            elif busy_relations:
                 waited += time.monotonic() - started
-            if (tries or busy) and time.monotonic() >= until:
-                return Recorded(frozenset(done), lsn, cut_short=bool(done))
-    return Recorded(frozenset(done), lsn)
+            if (tries or busy) and time.monotonic() >= deadline:
+                return Recorded(frozenset(recorded_ids), lsn, cut_short=bool(recorded_ids))
+    return Recorded(frozenset(recorded_ids), lsn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class _Recorder:
                         relation for relation in group if self._is_locked(relation, busy, nowait=wait is None)
                     ]
                     ids = [relation.relation_id for relation in locked]
-                    now = self._described(ids)
+                    described = self._described(ids)
                     place = Lsn(log_end(self.connection) - 1)
             except psycopg.errors.QueryCanceled:
                 if self.stop.is_set():
@@ -180,7 +180,7 @@ class _Recorder:
             unchanged = [
                 replace(relation, from_lsn=place)
                 for relation in locked
-                if relation.relation_id in now and same_shape(now[relation.relation_id], relation)
+                if relation.relation_id in described and same_shape(described[relation.relation_id], relation)
             ]
             if not unchanged:
                 return set(), ZERO, busy

@@ -282,7 +282,7 @@ class Reader:
                     self._streamed = True
                     copies.start()
                     self._met = time.monotonic()
-                    done = self._follow(stream, receiver, copies, until=until, stop=stop)
+                    reached = self._follow(stream, receiver, copies, until=until, stop=stop)
                     stream.finish()
                     if stream.durable.frontier > position.frontier:
                         self._trouble.worked()
@@ -293,7 +293,7 @@ class Reader:
                     stream.close()
             finally:
                 receiver.stop()
-        return done
+        return reached
 
     def _open(self, connection: psycopg.Connection[Any]) -> tuple[Landing, SnapshotThread, Position]:
         """Check the server, the lake's owner and the lake's end; poll the catalog on the first call."""
@@ -356,10 +356,10 @@ class Reader:
             complete = copies.complete  # read before `lsn`: the last snapshot sets `lsn` first
             shapes_at = tables.newest.shapes_at
             target = None if until is None else max(until, copies.lsn, shapes_at)
-            done = target is not None and complete and stream.durable.frontier >= target
+            is_reached = target is not None and complete and stream.durable.frontier >= target
             if until is not None:
                 self._give_up_copies(copies)
-            if done:
+            if is_reached:
                 self._trouble.worked()
                 return True
             restart_at, ahead = tables.wants_stream_from, stream.durable.frontier < shapes_at

@@ -202,7 +202,7 @@ class TableErrors:
         with self._lock:
             failed = {str(table) for table in self._failed if not problems.get(table)}
             open_errors = self._control.open_errors()
-            before = {error.key for error in open_errors}
+            open_keys = {error.key for error in open_errors}
             healed = [
                 error
                 for error in open_errors
@@ -210,7 +210,7 @@ class TableErrors:
                 if error.name not in not_copied or (error.code not in _OF_COPIES and error.name not in failed)
             ]
             self._control.restate_errors(
-                [error for error in errors if error.code in _RESTATED or error.key not in before],
+                [error for error in errors if error.code in _RESTATED or error.key not in open_keys],
                 healed=[*healed, *self._strays(open_errors)],
             )
 

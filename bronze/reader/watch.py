@@ -275,11 +275,11 @@ class SlotWatch:
             copies_left: remaining seconds of copies, as in `slot_risk`.
             budget: the server's WAL budget, as in `slot_risk`.
         """
-        before, safe = self._before, slot.safe_wal_size
+        last_size, safe = self._before, slot.safe_wal_size
         self._before = None if safe is None else (now, safe)
         seconds_left = None
-        if before is not None and safe is not None and before[1] > safe and now > before[0]:
-            seconds_left = max(safe, 0) * (now - before[0]) / (before[1] - safe)
+        if last_size is not None and safe is not None and last_size[1] > safe and now > last_size[0]:
+            seconds_left = max(safe, 0) * (now - last_size[0]) / (last_size[1] - safe)
         danger = slot_risk(slot, seconds_left, copies_left, budget)
         settled = budget is None or not budget.tiny or now - self._told_at >= _TINY_SECONDS
         if settled and (safe is None or self._room is None or safe > self._room):

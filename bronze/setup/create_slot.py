@@ -131,10 +131,10 @@ class _Silence:
         if row is None:
             return 0.0
         reply, timeout = row
-        now, before = time.monotonic(), self._seen
-        if before != (backend_pid, reply):
+        now, last_reply = time.monotonic(), self._seen
+        if last_reply != (backend_pid, reply):
             self._seen, self._since = (backend_pid, reply), now
-            if before is not None and before[0] == backend_pid:
+            if last_reply is not None and last_reply[0] == backend_pid:
                 return 0.0  # the reader answers
         if reply is None:
             return self._since + float(timeout) + self._timing.walsender_end if timeout else 0.0

@@ -125,14 +125,14 @@ def groups(tables: Sequence[SourceTable], budget: int) -> Iterator[list[SourceTa
     A table with more partitions than the budget counts as one lock, because only the root is locked.
     """
     group: list[SourceTable] = []
-    used = 0
+    locks_of_group = 0
     for table in tables:
         locks = weight(table) if weight(table) <= budget else 1
-        if group and used + locks > budget:
+        if group and locks_of_group + locks > budget:
             yield group
-            group, used = [], 0
+            group, locks_of_group = [], 0
         group.append(table)
-        used += locks
+        locks_of_group += locks
     if group:
         yield group
 

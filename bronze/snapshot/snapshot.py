@@ -244,10 +244,10 @@ class Snapshot:
                     table_leaves = leaves_of(worker, [table.relation.relation_id for table in own_tables])
                     copies += self._plan(worker, own_tables, table_leaves, lsn, outcome)
                 leaves += [leaf for of_table in table_leaves.values() for leaf in of_table]
-            now = _clock(watcher)
+            taken_at = _clock(watcher)
             self._landing.reached("snapshot-exported")
-            copying = SnapshotCopy(self._source, self._landing, lsn, now, stop)
-            elsewhere = None if begin is None else begin(workers[0], now)
+            copying = SnapshotCopy(self._source, self._landing, lsn, taken_at, stop)
+            elsewhere = None if begin is None else begin(workers[0], taken_at)
             try:
                 copying.run(copies, leaves, workers, elsewhere)
             finally:

@@ -91,7 +91,7 @@ class SnapshotCopy:
             if not copy.chunks:  # a root without partitions
                 self.commit_empty(copy.relation, copy.storage)
                 copy.done = True
-        away = [copy for copy in copies if elsewhere is not None and len(copy.chunks) > 1]
+        remote = [copy for copy in copies if elsewhere is not None and len(copy.chunks) > 1]
         local = [copy for copy in copies if elsewhere is None or len(copy.chunks) <= 1]
         chunks = ChunkQueue(((copy, chunk) for copy in local for chunk in copy.chunks), leaves, workers)
         threads = [
@@ -103,7 +103,7 @@ class SnapshotCopy:
         for thread in threads:
             thread.start()
         unread = (
-            [] if elsewhere is None else self._run_elsewhere(elsewhere, away, leaves, workers[0], threads)
+            [] if elsewhere is None else self._run_elsewhere(elsewhere, remote, leaves, workers[0], threads)
         )
         for thread in threads:
             thread.join()

@@ -107,10 +107,10 @@ def commit_marks(changes: DeltaTable, uri: str, marks: Sequence[Transaction]) ->
     Raises:
         CommitFailedError: an id was written since the handle's version.
     """
-    before = changes.version()
+    version = changes.version()
     commit_changes(changes, [], marks)
-    durability.flush_commits(uri, before, delta.refresh(changes, after=before))
-    delta.checkpoint_if_due(changes, before)
+    durability.flush_commits(uri, version, delta.refresh(changes, after=version))
+    delta.checkpoint_if_due(changes, version)
     delta.state_marks(changes)
 
 
@@ -289,7 +289,7 @@ class ChangesTable:
                 marks = [*marks, *more(self._table)]
             if position is not None:
                 self._attempted.append(position)
-            before = self._table.version()
+            old_version = self._table.version()
             self._unseen = True
             try:
                 commit_changes(self._table, parts, [*marks, self.owner])
@@ -297,11 +297,11 @@ class ChangesTable:
                 self._refresh()  # raises for a commit of another reader
                 late = moved_meanwhile if self._adopts else own_commit_late
                 raise late(self.uri) from error
-            version = self._refresh(after=before)
+            version = self._refresh(after=old_version)
             self._attempted = []
             self._doubtful = in_doubt
             self._remove_doubtful()
-            delta.checkpoint_if_due(self._table, before)
+            delta.checkpoint_if_due(self._table, old_version)
             delta.state_marks(self._table)
             if self._table.version() > version:
                 self._refresh()

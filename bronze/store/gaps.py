@@ -272,11 +272,11 @@ def note(uri: str, seen: Mapping[TableName, int], left_out: Iterable[TableName],
     changes = delta.open_existing(uri)
     marks, gaps = [], []
     for table, fingerprint in seen.items():
-        before = transaction_version(changes, fingerprint_app(table))
-        if before == fingerprint:
+        recorded = transaction_version(changes, fingerprint_app(table))
+        if recorded == fingerprint:
             continue
         marks.append(Transaction(fingerprint_app(table), fingerprint))
-        if before is not None:
+        if recorded is not None:
             gaps.append(table)
     marks_before = ((table, transaction_version(changes, fingerprint_app(table))) for table in left_out)
     marks += [Transaction(fingerprint_app(table), NOT_CARRIED) for table, before in marks_before if before]

@@ -175,17 +175,17 @@ class ShapeLog:
             ahead: whether the stream may still announce shapes from before these versions.
         """
         with self._lock:
-            after: dict[int, list[Relation]] = {}
+            new_versions: dict[int, list[Relation]] = {}
             new = []
             for relation in map(self._completed, relations):
                 former = self._versions.get(relation.relation_id, [])
-                versions = after.setdefault(relation.relation_id, list(former))
+                versions = new_versions.setdefault(relation.relation_id, list(former))
                 if _put(versions, relation, always=ahead):
                     new.append(relation)
             if new:
                 self._append(new)
-                self._versions.update(after)
-                for relation_id, versions in after.items():
+                self._versions.update(new_versions)
+                for relation_id, versions in new_versions.items():
                     self._note_unknown(relation_id, versions)
 
     def knows(self, relation_id: int, lsn: Lsn = LAST) -> bool:

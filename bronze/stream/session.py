@@ -286,10 +286,10 @@ class Stream:
         shapes.record(relations)
         for relation in relations:
             # Also for a known shape: the session that recorded the shape may have ended before the gap.
-            before = shapes.before(relation)
-            if _breaks(before, relation):
+            versions = shapes.before(relation)
+            if _breaks(versions, relation):
                 self._resnapshot(relation.table, relation.from_lsn)
-            former = {version.table for version in before} - {relation.table}
+            former = {version.table for version in versions} - {relation.table}
             self._miss(former, relation.relation_id, relation.from_lsn)
             copied = self._landing.sink.tables.looked(relation.table)
             if copied is not None and copied.storage.relation_id != relation.relation_id:
