@@ -175,20 +175,20 @@ class Silver:
         end = self._end(position, last, relations, until)
         announced = tuple(relation for relation in relations if relation.from_lsn <= end)
         earlier, failed = self.long_work.take(end, wait_for_all=not leaves)
-        away = self.long_work.tables
+        long_tables = self.long_work.tables
         if release is not None:
             release(
                 table
                 for table in silver_catalog(announced, self._settings).values()
-                if table.table not in away
+                if table.table not in long_tables
             )
         targets = self.long_work.targets
-        attempt = Attempt(bronze, announced, last, end, away={*away, *failed}, targets=targets)
+        attempt = Attempt(bronze, announced, last, end, away={*long_tables, *failed}, targets=targets)
         tables, runs = self._carry(attempt, leaves=leaves)
         failed |= attempt.troubled
         if failed:
-            away, targets = self.long_work.tables, self.long_work.targets
-            retry = replace(attempt, only=failed.keys(), away=away, targets=targets, troubled={})
+            long_tables, targets = self.long_work.tables, self.long_work.targets
+            retry = replace(attempt, only=failed.keys(), away=long_tables, targets=targets, troubled={})
             self._forget(retry)
             more_tables, more_runs = self._carry(retry, leaves=leaves and bool(tables))
             tables, runs = [*tables, *more_tables], [*runs, *more_runs]
@@ -367,9 +367,9 @@ class Silver:
         run = Run("silver", work.table.name, "incremental", work.start, work.end, started_at=started)
         run.changes = activity.changes
         left_out: list[str] = []
-        ahead = steps[::-1]
-        while ahead:
-            step = ahead.pop()
+        remaining = steps[::-1]
+        while remaining:
+            step = remaining.pop()
             try:
                 version = self._runner.run(self._sessions.own(), step, changes=activity.changes)
             except Exception as error:
@@ -384,7 +384,7 @@ class Silver:
                 if not step.optional or failed is None:
                     raise
                 if smaller := halves(step):
-                    ahead += reversed(smaller)
+                    remaining += reversed(smaller)
                 else:
                     left_out.append(failed.message)  # the snapshot that follows is its remedy
                 continue

@@ -210,12 +210,12 @@ class FreshTables:
         end, commit_ts = (at, None) if at is not None else _frontier(bronze)
         relations = tuple(relation for relation in self._relations.read() if relation.from_lsn <= end)
         wanted_tables = self._wanted(names, relations)
-        ahead = {table for name, table in wanted_tables.items() if self._log.is_past(name, end)}
+        past = {table for name, table in wanted_tables.items() if self._log.is_past(name, end)}
         aside = Aside(self._spark, self._lake, self._control)
         aside.begin(bronze)
         torn = self._log.torn(wanted_tables)
         attempt = Attempt(
-            bronze, relations, last, end, only=frozenset(wanted_tables.values()) - ahead - torn.keys()
+            bronze, relations, last, end, only=frozenset(wanted_tables.values()) - past - torn.keys()
         )
         worklist = Worklist(
             self._lake,
@@ -231,7 +231,7 @@ class FreshTables:
             if entry.table.name in names:
                 with aside.isolated(entry.table.table, end, {}):
                     views[entry.table.name] = self._view(entry.table, entry.work, bronze)
-        aside.out |= dict.fromkeys(ahead, "it is past that LSN, and no cut before it names the table") | torn
+        aside.out |= dict.fromkeys(past, "it is past that LSN, and no cut before it names the table") | torn
         unavailable = {
             name: self._why(name, wanted_tables, aside, attempt) for name in names if name not in views
         }
@@ -384,15 +384,15 @@ def _frontier(bronze: DeltaTable) -> tuple[Lsn, datetime | None]:
 
 def _each(steps: Sequence[Step], carry: Callable[[Step], object]) -> None:
     """Do steps in order. One that a snapshot follows may fail: as a cycle does, halve it or leave it out."""
-    ahead = [*reversed(steps)]
-    while ahead:
+    remaining = [*reversed(steps)]
+    while remaining:
         try:
-            carry(step := ahead.pop())
+            carry(step := remaining.pop())
         except Exception as error:
             of_table = isinstance(error, TableError) or table_error(step.table.table, str(error)) is not None
             if not (step.optional and of_table):
                 raise
-            ahead += reversed(halves(step))
+            remaining += reversed(halves(step))
 
 
 def _remove(scratch: Lake) -> None:

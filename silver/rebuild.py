@@ -156,14 +156,14 @@ def _before_others(
     if commit is None:
         return None
     try:
-        before = log.read_at(table.name, commit.version - 1)
+        stored_before = log.read_at(table.name, commit.version - 1)
     except DeltaError as error:
         _warn_kept(table, f"the version before {commit} is gone: {cause(error)}")
         return None
-    if before is None or before.mark is None or before.mark < snapshot:
+    if stored_before is None or stored_before.mark is None or stored_before.mark < snapshot:
         _warn_kept(table, f"a snapshot is newer than the version before {commit}")
         return None
-    return before
+    return stored_before
 
 
 def _warn_kept(table: SilverTable, why: str) -> None:
@@ -193,16 +193,16 @@ def _keep(
     newest = log.read(table.name)
     if newest is None:
         return False
-    before = None
+    stored_before = None
     if not lake.place.needs_session:
-        before = _before_others(log, table, newest, own, snapshot)
-    if before is not None:
+        stored_before = _before_others(log, table, newest, own, snapshot)
+    if stored_before is not None:
         try:
-            return _copied(session, lake, scratch, table, before, versions=versions, snapshot=snapshot)
+            return _copied(session, lake, scratch, table, stored_before, versions=versions, snapshot=snapshot)
         except TableError:
             raise
         except Exception as error:  # noqa: BLE001 - files of that version may be removed
-            _warn_kept(table, f"version {before.version} cannot be read: {cause(error)}")
+            _warn_kept(table, f"version {stored_before.version} cannot be read: {cause(error)}")
     return _copied(session, lake, scratch, table, newest, versions=versions, snapshot=snapshot)
 
 
@@ -279,7 +279,7 @@ def _replace(
 ) -> int:
     """The scratch table's rows become the table's, in one commit."""
     target, uri, log = lake.sql("silver", table.name), lake.uri("silver", table.name), SilverLog(lake)
-    made = SilverLog(scratch).written(table.name)
+    scratch_table = SilverLog(scratch).written(table.name)
     stored = log.read(table.name)
     _require_no_more(stored, uri, end)
     if stored is None:
@@ -293,8 +293,8 @@ def _replace(
         session.sql(statement)
     stored = log.written(table.name)
     _require_no_more(stored, uri, end)
-    by_attnum = {field.attnum: field.name for field in made.fields if field.attnum is not None}
-    by_name = {field.name for field in made.fields if field.attnum is None}
+    by_attnum = {field.attnum: field.name for field in scratch_table.fields if field.attnum is not None}
+    by_name = {field.name for field in scratch_table.fields if field.attnum is None}
     values = {}
     for field in stored.fields:
         source = by_attnum.get(field.attnum) if field.attnum is not None else field.name

@@ -46,14 +46,14 @@ def netted(
     texts = key_texts(table, window, keys)
     new_key = key_struct({name: key_expression(table, at, texts[at]) for at, name in keys.items()})
     old_key = key_struct({name: key_expression(table, at, f"old[{at}]") for at, name in keys.items()})
-    put = f"named_struct('net', 1, 'key', {new_key}, 'image', {image})"
+    added = f"named_struct('net', 1, 'key', {new_key}, 'image', {image})"
     removed = f"named_struct('net', -1, 'key', {old_key}, 'image', old)"
-    moves = f"CASE op WHEN 'update' THEN array({removed}, {put}) WHEN 'delete' THEN array({removed})"
+    moves = f"CASE op WHEN 'update' THEN array({removed}, {added}) WHEN 'delete' THEN array({removed})"
     moved = ", ".join(f"move.key.{name}" for name in keys.values())
     signed = f"""\
 SELECT commit_lsn, seq, commit_ts, move.net, {moved}, move.image
 FROM (
-  SELECT commit_lsn, seq, commit_ts, explode({moves} ELSE array({put}) END) AS move
+  SELECT commit_lsn, seq, commit_ts, explode({moves} ELSE array({added}) END) AS move
   FROM changes
 )"""
     names = ", ".join([*keys.values(), *(["commit_lsn"] if each_commit else [])])

@@ -50,12 +50,12 @@ def events(table: SilverTable, window: Window, keys: dict[int, str], *, filled: 
     if not facts.old_tuples:
         columns += [f"{kind} AS kind", *(f"{value} AS {name}" for name, value in new_key.items())]
         return f"SELECT {comma(columns, 2)}\nFROM changes"
-    before = {name: key_expression(table, position, f"old[{position}]") for position, name in keys.items()}
+    old_key = {name: key_expression(table, position, f"old[{position}]") for position, name in keys.items()}
     keyed = [
         "*",
         f"{kind} AS op_kind",
         f"{key_struct(new_key)} AS here",
-        f"CASE WHEN op = 'update' AND old IS NOT NULL THEN {key_struct(before)} END AS there",
+        f"CASE WHEN op = 'update' AND old IS NOT NULL THEN {key_struct(old_key)} END AS there",
     ]
     none = "CASE WHEN false THEN there END"
     leave = f"named_struct('kind', 'leave', 'here', there, 'before', {none})"

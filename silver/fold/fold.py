@@ -136,11 +136,11 @@ def unfolded(table: SilverTable, window: Window) -> Fold:
     ]
     columns += ["commit_lsn", "commit_ts"]
     columns += [f"new[{position}] AS text_{position}" for position in values if position not in keys]
-    read = [f"CASE WHEN {no_key} THEN {marker('key-missing')} ELSE 'upsert' END AS action", *keys.values()]
+    texts = [f"CASE WHEN {no_key} THEN {marker('key-missing')} ELSE 'upsert' END AS action", *keys.values()]
     parts = [
         ("changes", rows_query(table, window)),
         ("folded", f"SELECT {comma(columns, 2)}\nFROM changes"),
-        ("texts", f"SELECT {comma([*read, '* EXCEPT (' + ', '.join(keys.values()) + ')'], 2)}\nFROM folded"),
+        ("texts", f"SELECT {comma([*texts, '* EXCEPT (' + ', '.join(keys.values()) + ')'], 2)}\nFROM folded"),
         ("typed", _typed(table, keys, [], [])),
     ]
     selected = [*keys.values(), "action", "commit_lsn", "commit_ts"]

@@ -58,12 +58,12 @@ _DIGITS: Final = {"SMALLINT": 10, "INT": 10, "BIGINT": 20}
 
 def widens(narrow: str, wide: str) -> bool:
     """Check whether Delta changes the type in place and stored values then equal PostgreSQL's values."""
-    before, after = _DECIMAL.fullmatch(narrow), _DECIMAL.fullmatch(wide)
-    if before is not None and after is not None:
-        more_scale = int(after[2]) - int(before[2])
-        return more_scale >= 0 and int(after[1]) - int(before[1]) >= more_scale
-    if after is not None and narrow in _DIGITS:
-        return int(after[1]) - int(after[2]) >= _DIGITS[narrow]
+    old_decimal, new_decimal = _DECIMAL.fullmatch(narrow), _DECIMAL.fullmatch(wide)
+    if old_decimal is not None and new_decimal is not None:
+        more_scale = int(new_decimal[2]) - int(old_decimal[2])
+        return more_scale >= 0 and int(new_decimal[1]) - int(old_decimal[1]) >= more_scale
+    if new_decimal is not None and narrow in _DIGITS:
+        return int(new_decimal[1]) - int(new_decimal[2]) >= _DIGITS[narrow]
     return wide in _WIDER.get(narrow, ())
 
 
@@ -328,16 +328,16 @@ def _added(names: Mapping[int, str], table: SilverTable, *, filled: bool) -> lis
     """Return the actions that add missing columns, each after its predecessor at the source."""
     actions: list[str] = []
     previous: str | None = None
-    anew = False
+    reclusters = False
     clustering = clustering_columns(table)
     present = {folded(name) for name in names.values()}
     for column in table.columns:
         if column.attnum is not None and column.attnum not in names and folded(column.name) not in present:
             place = "FIRST" if previous is None else f"AFTER {quote(previous)}"
             actions.append(f"ADD COLUMNS ({definition(column, filled=filled)} {place})")
-            anew = anew or column.name in clustering
+            reclusters = reclusters or column.name in clustering
         previous = column.name
-    if anew:
+    if reclusters:
         actions += cluster_actions(table, clustering, wide=is_wide(table, clustering))
     return actions
 

@@ -96,12 +96,12 @@ def struct_value(text: str, depth: int, fields: Sequence[tuple[str, Value]]) -> 
             f"{literal(name)}, {value(f'{cells}[{position}]', depth + 1)}"
             for position, (name, value) in enumerate(fields)
         )
-        made = f"s{depth}"
+        struct = f"s{depth}"
         lost = " OR ".join(
-            f"{cells}[{position}] IS NOT NULL AND {made}.{quote(name)} IS NULL"
+            f"{cells}[{position}] IS NOT NULL AND {struct}.{quote(name)} IS NULL"
             for position, (name, _) in enumerate(fields)
         )
-        return _let(f"named_struct({values})", made, f"CASE WHEN NOT ({lost}) THEN {made} END")
+        return _let(f"named_struct({values})", struct, f"CASE WHEN NOT ({lost}) THEN {struct} END")
 
     return _record(text, depth, len(fields), body, f"{text} LIKE '(%)'")
 
@@ -111,16 +111,16 @@ def range_value(text: str, depth: int, bound: Value) -> str:
 
     def body(cells: str) -> str:
         lower, upper = bound(f"{cells}[0]", depth + 1), bound(f"{cells}[1]", depth + 1)
-        made = f"s{depth}"
+        struct = f"s{depth}"
         value = (
             f"named_struct('lower', {lower}, 'upper', {upper}, 'lower_inc', {text} LIKE '[%', "
             f"'upper_inc', {text} LIKE '%]', 'empty', false)"
         )
         lost = (
-            f"{cells}[0] IS NOT NULL AND {made}.lower IS NULL"
-            f" OR {cells}[1] IS NOT NULL AND {made}.upper IS NULL"
+            f"{cells}[0] IS NOT NULL AND {struct}.lower IS NULL"
+            f" OR {cells}[1] IS NOT NULL AND {struct}.upper IS NULL"
         )
-        return _let(value, made, f"CASE WHEN NOT ({lost}) THEN {made} END")
+        return _let(value, struct, f"CASE WHEN NOT ({lost}) THEN {struct} END")
 
     nothing = bound("CAST(NULL AS STRING)", depth + 1)
     empty = (

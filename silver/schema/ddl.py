@@ -85,12 +85,12 @@ def with_features(target: str, statements: Sequence[str], *, mapped: bool = Fals
         mapped: the name of an added column needs mapped columns.
     """
     actions = [statement.removeprefix(f"ALTER TABLE {target} ") for statement in statements]
-    needed = []
+    features = []
     if mapped or any(action.startswith(_MAPPED_ALONE) for action in actions):
-        needed.append(enabled(target, MAPPING, BY_NAME))
+        features.append(enabled(target, MAPPING, BY_NAME))
     if any(_RETYPED.match(action) for action in actions):
-        needed.append(enabled(target, WIDENING, "true"))
-    return [*needed, *statements]
+        features.append(enabled(target, WIDENING, "true"))
+    return [*features, *statements]
 
 
 FEED: Final = "delta.enableChangeDataFeed"

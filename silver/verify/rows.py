@@ -73,7 +73,7 @@ def wrong_query(table: SilverTable, source: str, silver: str, lsn: int, parts: I
     For the other arguments see `digests_query`.
     """
     keys = _numbered(table)
-    within = f"{_part(table)} IN ({', '.join(str(int(part)) for part in sorted(parts))})"
+    in_parts = f"{_part(table)} IN ({', '.join(str(int(part)) for part in sorted(parts))})"
     listed, live = comma((f"{name} AS {alias}" for name, alias in keys), 2), is_live(table)
     grouped = ", ".join(quote(name) for name in table.key)
     late = f"coalesce({COMMIT_LSN} > {int(lsn)}L, true)"
@@ -82,11 +82,11 @@ def wrong_query(table: SilverTable, source: str, silver: str, lsn: int, parts: I
     in_silver = (
         f"SELECT {listed},\n  {counted} AS times,\n"
         f"  max(CASE WHEN {live} THEN {_digest(table)} END) AS digest,\n"
-        f"  bool_or({late}) AS late\nFROM {silver}\nWHERE {within}\nGROUP BY {grouped}"
+        f"  bool_or({late}) AS late\nFROM {silver}\nWHERE {in_parts}\nGROUP BY {grouped}"
     )
     at_source = (
         f"SELECT {listed},\n  count(*) AS times, max({_digest(table)}) AS digest\n"
-        f"FROM {source}\nWHERE {within}\nGROUP BY {grouped}"
+        f"FROM {source}\nWHERE {in_parts}\nGROUP BY {grouped}"
     )
     kind = (
         "CASE WHEN s.times > 1 THEN 'doubled'\n  WHEN t.times > 1 THEN 'twice'\n"
