@@ -133,9 +133,9 @@ def _join_path(node: Node, index: int, above: dict[int, Node]) -> list[JoinStep]
 
 
 def _step(this: Scope, on: Sequence[tuple[str, str]], other: Scope, times: int = 1) -> JoinStep:
-    mine, theirs = (
+    left, right = (
         ", ".join(origin(scope.table, pair[side]) for pair in on) for side, scope in enumerate((this, other))
     )
     if len(on) > 1:
-        mine, theirs = f"({mine})", f"({theirs})"
-    return JoinStep(f"{this.table.table}.{mine}", f"{other.table.table}.{theirs}", times)
+        left, right = f"({left})", f"({right})"
+    return JoinStep(f"{this.table.table}.{left}", f"{other.table.table}.{right}", times)

@@ -41,14 +41,14 @@ _LARGE: Final = 200_000
 
 def at_head(document: Document, fresh: FreshTables) -> tuple[Tree, Head]:
     """Return a document resolved by the shapes at the log's head, and the tables at the head."""
-    named: set[str] = set()
+    names: set[str] = set()
     while True:
-        head = fresh.look(named)
+        head = fresh.look(names)
         tree = resolved(document, fresh.catalog(head))
-        needed = {table.name for table in tree.tables().values()}
-        if needed <= named:
+        names_needed = {table.name for table in tree.tables().values()}
+        if names_needed <= names:
             return tree, head
-        named = needed
+        names = names_needed
 
 
 class Preview:

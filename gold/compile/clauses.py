@@ -68,12 +68,12 @@ def empty_table(tree: Tree, name: TableName) -> str:
     """
     table = tree.tables()[name]
     derived = [column for column in table.columns if isinstance(column, Derived)]
-    read = {origin(table, column) for column in tree.reads(name) | set(table.key)}
-    read.update(column.origin for column in derived)
+    read_columns = {origin(table, column) for column in tree.reads(name) | set(table.key)}
+    read_columns.update(column.origin for column in derived)
     columns = {
         column.name: column.spark_type
         for column in table.columns
-        if column.name in read and column not in derived
+        if column.name in read_columns and column not in derived
     }
     if derived:
         columns[UNREPRESENTABLE] = OWN_COLUMNS[UNREPRESENTABLE]

@@ -149,7 +149,7 @@ class Compiler:
         if isinstance(node, One | Many) and node.recursion is not None:
             self._recursive(node, node.recursion, parent_source)
             return
-        source, before = parent_source, ""
+        source, last_alias = parent_source, ""
         rows = ""
         for scope, on, alias in join_path(node):
             place = self._relation(scope.table.table)
@@ -157,11 +157,11 @@ class Compiler:
                 place = self._belonging(scope, source, on)
             pairs = tuple((theirs, this) for this, theirs in on)
             rows += (
-                f"\nJOIN {place} AS {alias} ON {equal(pairs, before, alias)}"
+                f"\nJOIN {place} AS {alias} ON {equal(pairs, last_alias, alias)}"
                 if rows
                 else f"{place} AS {alias}"
             )
-            source, before = place, alias
+            source, last_alias = place, alias
         far = source
         _, on, first = join_path(node)[0]
         keys = [quote(first, this) for this, _ in on]

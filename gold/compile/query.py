@@ -69,11 +69,11 @@ class Compiled:
         """Steps of `rows` worth computing first: steps read more than once, or read by a shared step."""
         texts = [step.sql for step in (*self.rows, *self.nodes)] + [self.final]
         times = Counter(word for text in texts for word in _WORD.findall(text))
-        needed: set[str] = set()
+        names_needed: set[str] = set()
         for step in reversed(self.rows):  # each step reads only earlier steps
-            if times[step.name] > 1 or step.name in needed:
-                needed.update([step.name, *_WORD.findall(step.sql)])
-        return tuple(step for step in self.rows if step.name in needed)
+            if times[step.name] > 1 or step.name in names_needed:
+                names_needed.update([step.name, *_WORD.findall(step.sql)])
+        return tuple(step for step in self.rows if step.name in names_needed)
 
     @property
     def assembly(self) -> str:

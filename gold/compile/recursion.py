@@ -69,14 +69,14 @@ class RecursionSteps:
         self._joins = joins
         self._below = below
         self._map_by = node.map_by if isinstance(node, Many) else None
-        named = [
+        names = [
             *node.scope.table.key,
             *(column for pairs in (node.on, recursion.on) for column, _ in pairs),
             *(column for _, column in recursion.on),
             *(column.column for column in node.order),
             *([] if self._map_by is None else [self._map_by]),
         ]
-        self._column = {name: f"c{i}" for i, name in enumerate(dict.fromkeys(named))}
+        self._column = {name: f"c{i}" for i, name in enumerate(dict.fromkeys(names))}
         self._own = {"cut": "bool_or(again)"}
         if node.may_match_several:
             self._own["several"] = "count_if(there) > 1"
@@ -87,13 +87,15 @@ class RecursionSteps:
         where = self._node.scope.where
         columns = [f"{quote('t', name)} AS {column}" for name, column in self._column.items()]
         item = struct(self._fields) if self._fields else "true"
-        made = [
+        output = [
             *columns,
             f"{item} AS item",
             *(f"{condition} AS {flag}" for flag, condition in self._below.items()),
         ]
         conditions = [] if where is None else [where.sql("t")]
-        steps = [self._step("rows", "its rows", select(made, f"{self._rows} AS t", self._joins, conditions))]
+        steps = [
+            self._step("rows", "its rows", select(output, f"{self._rows} AS t", self._joins, conditions))
+        ]
         steps.append(self._step("1", "level 1", self._first()))
         depth = self._recursion.depth
         steps += [self._step(str(k), f"down to level {k}", self._down(k)) for k in range(2, depth + 1)]
@@ -135,18 +137,18 @@ class RecursionSteps:
 
     def _down(self, level: int) -> str:
         """Return the next level. A path that ends keeps its keys, and so remains a separate group."""
-        before = level - 1
+        level_above = level - 1
         exists = f"s.{self._column[self._node.scope.table.key[0]]} IS NOT NULL"
-        key, way = self._key("s"), f"c.p{before}"
+        key, way = self._key("s"), f"c.p{level_above}"
         columns = [
             "c.*",
             f"CASE WHEN {exists} THEN struct(s.*) END AS r{level}",
             f"{exists} AND array_contains({way}, {key}) AS a{level}",
             f"CASE WHEN {exists} THEN concat({way}, array({key})) ELSE {way} END AS p{level}",
         ]
-        matches = self._matches(self._recursion.on, lambda theirs: f"c.r{before}.{self._column[theirs]}")
-        join = f"LEFT JOIN {self._name('rows')} AS s ON {matches} AND NOT c.a{before}"
-        return select(columns, f"{self._name(str(before))} AS c", [join])
+        matches = self._matches(self._recursion.on, lambda theirs: f"c.r{level_above}.{self._column[theirs]}")
+        join = f"LEFT JOIN {self._name('rows')} AS s ON {matches} AND NOT c.a{level_above}"
+        return select(columns, f"{self._name(str(level_above))} AS c", [join])
 
     def _up(self, level: int) -> str:
         """Return the rows of a level as elements of the row above; paths now equal become a single row."""
@@ -160,7 +162,7 @@ class RecursionSteps:
         if not last:
             fields.append((self._recursion.name, "x.item"))
         exists = f"x.r{level} IS NOT NULL AND NOT x.a{level}"
-        within = [f"x.{group}" for group in groups]
+        partition = [f"x.{group}" for group in groups]
         order = [f"{exists} DESC"] + [
             ordered(column, f"x.r{level}.{self._column[column.column]}") for column in node.order
         ]
@@ -168,7 +170,7 @@ class RecursionSteps:
             *(f"x.{name}" for name in dict.fromkeys([*groups, *carried])),
             f"{exists} AS there",
             f"x.a{level} AS again",
-            f"{row_number(within, order)} AS n",
+            f"{row_number(partition, order)} AS n",
             f"{struct(fields) if fields else 'true'} AS item",
             *(f"{below} AS {flag}" for flag, below in self._below_level(level, last=last).items()),
         ]
@@ -177,7 +179,7 @@ class RecursionSteps:
             conditions.append(f"n <= {node.limit}")
         if self._map_by is not None:
             name = f"x.r{level}.{self._column[self._map_by]}"
-            columns += [f"{name} AS name", f"{row_number([*within, name], order)} AS same"]
+            columns += [f"{name} AS name", f"{row_number([*partition, name], order)} AS same"]
             conditions += ["name IS NOT NULL", "same = 1"]
         if isinstance(node, One):
             conditions.append("n = 1")

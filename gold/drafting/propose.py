@@ -163,34 +163,34 @@ class _Drafter:
         for unfollowed in self._schema.unfollowed:
             if place.table.name in unfollowed.ends:
                 self._leave_out(str(unfollowed))
-        used: set[str] = set()
+        used_names: set[str] = set()
         columns = [column for column in place.table.table.columns if column.name not in place.hidden]
         key_columns = set(place.table.table.key) if top else set()  # the key is in every document anyway
         columns = _without(place.omitted, columns, key_columns)
-        _add_columns(place.fields, [column.name for column in columns], used, top=top)
+        _add_columns(place.fields, [column.name for column in columns], used_names, top=top)
         if place.link is not None:
             columns = _without(place.link_omitted, self._schema.link_columns(place.link), set())
             _add_columns(
                 place.link_fields,
                 [column.name for column in columns],
-                used,
+                used_names,
                 beside=singular(place.link.name.name),
             )
         for candidate in [] if place.leaf else list(self._candidates(place)):
             names = [field_name(candidate_name, top=top) for candidate_name in candidate.names]
-            name = unique(list(dict.fromkeys(names)), used)
+            name = unique(list(dict.fromkeys(names)), used_names)
             label = f"{place.label}.{name}" if place.label else name
             if self._joins >= MAX_JOINS:
                 self._draft.not_followed.append(f"{label} ({candidate.join.table})")
                 continue
             self._joins += 1
-            used.add(name.lower())
+            used_names.add(name.lower())
             note = candidate.note
             if candidate.counted:
                 candidate.join.counted, candidate.next.leaf = name, True
-                name = unique([f"{singular(name)}_count", f"{name}_count"], used)
+                name = unique([f"{singular(name)}_count", f"{name}_count"], used_names)
                 note = "; ".join(filter(None, [note, candidate.counted]))
-                used.add(name.lower())
+                used_names.add(name.lower())
             place.fields.append(DraftField(name, join=candidate.join, note=note))
             candidate.next.label = label
             self._waiting.append(candidate.next)
@@ -270,29 +270,29 @@ class _Drafter:
             for link, near in self._schema.incoming[place.table.name]
             if link.name in self._schema.links
         ]
-        for link, near in incoming:
+        for link, near_key in incoming:
             first, second = self._schema.keys[link.name]
-            far = second if near is first else first
-            if not _free(place, far.target):
+            far_key = second if near_key is first else first
+            if not _free(place, far_key.target):
                 continue
-            if place.label and near is not self._schema.leading(link):
+            if place.label and near_key is not self._schema.leading(link):
                 continue  # a customer's orders have products; these products' other orders are not followed
-            target = self._schema.tables[far.target]
+            target = self._schema.tables[far_key.target]
             join = Join(
                 "many",
-                far.target,
-                tuple(zip(near.columns, near.referenced, strict=True)),
+                far_key.target,
+                tuple(zip(near_key.columns, near_key.referenced, strict=True)),
                 through=link.name,
-                to=tuple(zip(far.columns, far.referenced, strict=True)),
+                to=tuple(zip(far_key.columns, far_key.referenced, strict=True)),
             )
             rows_each = _each(link.rows, place.table.rows)
-            by_column = plural(stem(far.columns[-1]))
+            by_column = plural(stem(far_key.columns[-1]))
             names = [
-                plural(far.target.name),
+                plural(far_key.target.name),
                 by_column,
-                f"{plural(far.target.name)}_through_{link.name.name}",
+                f"{plural(far_key.target.name)}_through_{link.name.name}",
             ]
-            if far.target == place.table.name:
+            if far_key.target == place.table.name:
                 names = names[1:]
             below = _below(place, join, target, hidden=(), link=link, each=rows_each)
             counted = _why_counted(rows_each, below.inside)

@@ -160,9 +160,9 @@ def _inner_clashes(spec: Any, path: tuple[str | int, ...], file: YamlFile) -> It
     if isinstance(spec, ObjectField):
         yield from _clashes(spec.object, (*path, "object"), file, {})
     elif isinstance(spec, OneField | ManyField) and spec.fields is not None:
-        used: dict[str, int] = {}
+        lines: dict[str, int] = {}
         if spec.recurse is not None:
-            used[folded(str(path[-1]))] = file.line((*path, "recurse"), key=True)
-        yield from _clashes(spec.fields, (*path, "fields"), file, used)
+            lines[folded(str(path[-1]))] = file.line((*path, "recurse"), key=True)
+        yield from _clashes(spec.fields, (*path, "fields"), file, lines)
         for place, step in through_paths(spec) if isinstance(spec, ManyField) else ():
-            yield from _clashes(step.fields or [], (*path, *place, "fields"), file, used)
+            yield from _clashes(step.fields or [], (*path, *place, "fields"), file, lines)

@@ -146,10 +146,10 @@ def _flattened(field: Flattened, node: Node) -> list[TreeField]:
 def _otherwise(node: Node) -> str:
     """Return why the server finds or orders a node's rows by another rule; empty for the same rule."""
     joined = []
-    before = node.parent
+    previous = node.parent
     for scope, on in [*((link.scope, link.on) for link in node.links), (node.scope, node.on)]:
-        joined += [pair for mine, theirs in on for pair in ((scope, mine), (before, theirs))]
-        before = scope
+        joined += [pair for mine, theirs in on for pair in ((scope, mine), (previous, theirs))]
+        previous = scope
     ordered = [(link.scope, name) for link in node.links for name in link.scope.table.key]
     if isinstance(node, One | Many | Collect | Pick):
         ordered += [(node.scope, column.column) for column in node.order]

@@ -115,10 +115,10 @@ class _Writer:
         if isinstance(node, Many) and node.plain:
             item = self._field(node.fields[0], node.scope, alias, row)
         else:
-            made = self._fields(node.fields, node.scope, alias, row)
+            values = self._fields(node.fields, node.scope, alias, row)
             for link, name in zip(node.links, links, strict=True):
-                made += self._fields(link.fields, link.scope, name, row)
-            item = _object(made)
+                values += self._fields(link.fields, link.scope, name, row)
+            item = _object(values)
         source += joins
         if isinstance(node, One):
             return f"SELECT {item} AS item\nFROM {source}\nWHERE {filters}\nORDER BY {order}\nLIMIT 1"
@@ -129,15 +129,15 @@ class _Writer:
     def _path(self, node: Node, parent: str) -> tuple[str, str, str, str, list[str]]:
         """Return a node's rows: FROM, WHERE, ORDER BY, the alias of the node's table, the links' aliases."""
         tables, conditions, names = [], [], []
-        before = (node.parent, parent)
+        place_before = (node.parent, parent)
         for scope, on in [*((link.scope, link.on) for link in node.links), (node.scope, node.on)]:
             alias = self._alias("t")
             tables.append(f"{rows_at_source(scope.table)} AS {alias}")
-            conditions += _met(on, (scope, alias), before)
+            conditions += _met(on, (scope, alias), place_before)
             if scope.where is not None:
                 conditions.append(condition(scope.where, scope.table, alias))
             names.append(alias)
-            before = (scope, alias)
+            place_before = (scope, alias)
         order = [] if isinstance(node, Aggregate) else _order(node, names)
         source, filters = " CROSS JOIN ".join(tables), " AND ".join(conditions)
         return source, filters, ", ".join(order), names[-1], names[:-1]
@@ -158,17 +158,17 @@ class _Writer:
             same_row = " AND ".join(_same((name, scope, alias), (name, scope, ancestor)) for name in key)
             conditions.append(f"NOT ({same_row})")
         row, joins = self._children(node.children, alias)
-        made = self._fields(node.fields, scope, alias, row)
+        values = self._fields(node.fields, scope, alias, row)
         if depth < recursion.depth:
             position, name = (scope, alias), self._alias("n")
             below = self._level(node, recursion.on, position, [*way, alias], depth + 1)
             joins += f"\nLEFT JOIN LATERAL (\n{below}\n) AS {name} ON true"
-            made.append(f"{name}.item")
+            values.append(f"{name}.item")
         source = f"{rows_at_source(scope.table)} AS {alias}{joins}\nWHERE {' AND '.join(conditions)}"
         order = ", ".join(_order(node, [alias]))
         if isinstance(node, One):
-            return f"SELECT {_object(made)} AS item\nFROM {source}\nORDER BY {order}\nLIMIT 1"
-        return _gathered(node, source, _object(made), order, names=_names_of(node, alias))
+            return f"SELECT {_object(values)} AS item\nFROM {source}\nORDER BY {order}\nLIMIT 1"
+        return _gathered(node, source, _object(values), order, names=_names_of(node, alias))
 
     def _fields(
         self, fields: Sequence[TreeField], scope: Scope, alias: str, row: Mapping[int, str]

@@ -166,15 +166,15 @@ class _Reader:
         if isinstance(node, Collect | Pick) or (isinstance(node, Many) and node.plain):
             return self._field(node.fields[0], node.scope, found, kind)
         values, kinds, place = list(found.values()), _members(kind), len(node.fields)
-        made = self.members(node.fields, node.scope, values, kinds)
+        members = self.members(node.fields, node.scope, values, kinds)
         for link in node.links:
-            made |= self.members(link.fields, link.scope, values[place:], kinds)
+            members |= self.members(link.fields, link.scope, values[place:], kinds)
             place += len(link.fields)
         if levels > 1 and isinstance(node, One | Many) and node.recursion is not None:
             name = node.recursion.name
             below = values[place]
-            made[name] = None if below is None else self._gathered(node, below, kinds[name], levels - 1)
-        return made
+            members[name] = None if below is None else self._gathered(node, below, kinds[name], levels - 1)
+        return members
 
 
 def _members(kind: Kind) -> dict[str, Kind]:

@@ -108,11 +108,11 @@ def may_be_lost(tree: Tree) -> dict[TableName, list[str]]:
     """Return, by table, the columns that a document reads and whose values silver may lose."""
     lossy_columns: dict[TableName, list[str]] = {}
     for name, table in tree.tables().items():
-        read = {origin(table, column) for column in tree.reads(name)}
+        columns_read = {origin(table, column) for column in tree.reads(name)}
         lossy = [
             column.name
             for column in table.columns
-            if column.name in read and not isinstance(column, Derived) and may_lose(column)
+            if column.name in columns_read and not isinstance(column, Derived) and may_lose(column)
         ]
         if lossy:
             lossy_columns[name] = lossy

@@ -325,19 +325,19 @@ class _Resolver:
         if table is None:
             return None
         field = path[:-1]
-        scope, before = Scope(label, table), parent
+        scope, scope_before = Scope(label, table), parent
         links = []
         steps = through_paths(spec) if isinstance(spec, ManyField | AggregateField) else []
         for place, step in steps:
-            link = self._link(step, (*field, *place), scope, before)
+            link = self._link(step, (*field, *place), scope, scope_before)
             if link is None:
                 return None
             links.append(link)
-            before = link.scope
+            scope_before = link.scope
         if not steps:
             return node_id, parent, scope, self._pairs(spec.on or {}, (*field, "on"), scope, parent), ()
         place, last = steps[-1]
-        to = self._pairs(last.to or {}, (*field, *place, "to"), before, scope)
+        to = self._pairs(last.to or {}, (*field, *place, "to"), scope_before, scope)
         return node_id, parent, scope, tuple((far, this) for this, far in to), tuple(links)
 
     def _link(self, through: Through, path: YamlPath, far: Scope, before: Scope) -> Link | None:
@@ -385,12 +385,12 @@ class _Resolver:
             if fault is not None:
                 self._problem(place, fault)
             order.append(ordered)
-        named = {ordered_column.column for ordered_column in order}
+        ordered_names = {ordered_column.column for ordered_column in order}
         # The key comes last. A key without an order in Spark orders rows by its text, but decides nothing.
-        fault = undecided(scope.table, named) if takes else None
+        fault = undecided(scope.table, ordered_names) if takes else None
         if fault is not None:
             self._problem(path, fault)
-        order += [OrderedColumn(name) for name in scope.table.key if name not in named]
+        order += [OrderedColumn(name) for name in scope.table.key if name not in ordered_names]
         return tuple(
             replace(ordered_column, column=self._comparisons.ordering(scope, ordered_column.column))
             for ordered_column in order

@@ -120,7 +120,7 @@ def wrong_documents(
     converter = converter or Converter()
     with settings(spark, SORTED):
         answers = [[json.loads(text) for text in texts] for _, texts in asked]
-        made, readers = _made(spark, asked, answers, relation, restricted=restricted)
+        documents, readers = _made(spark, asked, answers, relation, restricted=restricted)
         for reader, answers_of_document in zip(readers, answers, strict=True):
             for answer in answers_of_document:
                 reader.key(answer, converter.note)
@@ -133,7 +133,7 @@ def wrong_documents(
             document = reader.document(answer, converter.convert)
             if document is not None:
                 expected[json.dumps(reader.key(answer, converter.convert))] = json.dumps(document)
-        differences += _wrong(asked[place][0].name, made[place], expected)
+        differences += _wrong(asked[place][0].name, documents[place], expected)
     return differences
 
 
@@ -143,13 +143,15 @@ def lost_values(spark: SparkSession, tree: Tree, relation: TableSql) -> dict[str
     Gold reads NULL and the server reads the value, so orders and aggregates differ.
     """
     lost: dict[str, int] = {}
-    for name, read in _read(tree).items():
+    for name, columns in _read(tree).items():
         listed = ", ".join(
-            f"count_if(map_contains_key({UNREPRESENTABLE}, {literal(column)}))" for column in read
+            f"count_if(map_contains_key({UNREPRESENTABLE}, {literal(column)}))" for column in columns
         )
         rows = f"{relation(name)} WHERE {UNREPRESENTABLE} IS NOT NULL"
         (counts,) = spark.sql(f"SELECT {listed} FROM {rows}").collect()
-        lost |= {f"{name}.{column}": int(times) for column, times in zip(read, counts, strict=True) if times}
+        lost |= {
+            f"{name}.{column}": int(times) for column, times in zip(columns, counts, strict=True) if times
+        }
     return lost
 
 
@@ -207,7 +209,7 @@ def _made(
     restricted: bool,
 ) -> tuple[list[dict[str, str]], list[Answers]]:
     """Return gold's documents of each type by key, both as JSON, and the readers of the answers."""
-    made: list[dict[str, str]] = [{} for _ in asked]
+    documents: list[dict[str, str]] = [{} for _ in asked]
     readers, queries = [], []
     for place, (tree, _) in enumerate(asked):
         roots = None
@@ -222,8 +224,8 @@ def _made(
     if queries:
         for row in spark.sql("\nUNION ALL\n".join(queries)).collect():
             document = json.loads(row["made"], parse_float=str)
-            made[row["place"]][_key(row["key"])] = json.dumps(document)
-    return made, readers
+            documents[row["place"]][_key(row["key"])] = json.dumps(document)
+    return documents, readers
 
 
 def _key(said: str) -> str:

@@ -196,7 +196,7 @@ class _Comparison:
         listed, lsn = ", ".join(self._keys), int(self._built.cut.commit_lsn)
         compiled = self._compiled(self._sampled_roots())
         content = f"{content_hash(compiled.columns)} AS content"
-        made = f"SELECT {_numbered(compiled)}, {content} FROM (\n{compiled.sql}\n)"
+        rebuilt = f"SELECT {_numbered(compiled)}, {content} FROM (\n{compiled.sql}\n)"
         marks = f"any_value({HASH}) AS hash, any_value({LSN}) AS lsn"
         stored = (
             f"SELECT {listed}, any_value(content) AS content, {marks}, count(*) AS times FROM (\n"
@@ -210,7 +210,7 @@ class _Comparison:
             f"WHEN g.lsn IS NULL OR g.lsn > {lsn}L THEN 'lsn' END"
         )
         keys = ", ".join(f"coalesce(r.{key}, g.{key}) AS {key}" for key in self._keys)
-        joined = f"(\n{made}\n) AS r FULL JOIN (\n{stored}\n) AS g ON {self._same('r', 'g')}"
+        joined = f"(\n{rebuilt}\n) AS r FULL JOIN (\n{stored}\n) AS g ON {self._same('r', 'g')}"
         compared = computed(self._spark.sql(f"SELECT {keys}, {kind} AS kind FROM {joined}"))
         compared.createOrReplaceTempView("compared")
         rows = self._spark.sql("SELECT kind, count(*) AS times FROM compared GROUP BY kind").collect()
@@ -249,14 +249,14 @@ class _Comparison:
         computed(self._spark.sql(first_differing)).createOrReplaceTempView("first_found")
         compiled = self._compiled("first_found")
         document = f"{as_json(map(quote, compiled.fields))} AS document"
-        made = f"SELECT {_numbered(compiled)}, {document} FROM (\n{compiled.sql}\n)"
+        rebuilt = f"SELECT {_numbered(compiled)}, {document} FROM (\n{compiled.sql}\n)"
         stored = f"SELECT {_numbered(compiled)}, {document} FROM {self._stored}"
         key = as_json(f"f.k{i} AS {quote(name)}" for i, name in enumerate(self._tree.key))
         grouped = ", ".join(f"f.{key}" for key in self._keys)
         rows = self._spark.sql(
             f"SELECT {key} AS key,\n"
             "any_value(f.kind) AS kind, any_value(g.document) AS stored, any_value(r.document) AS rebuilt\n"
-            f"FROM first_found AS f LEFT JOIN (\n{made}\n) AS r ON {self._same('f', 'r')}\n"
+            f"FROM first_found AS f LEFT JOIN (\n{rebuilt}\n) AS r ON {self._same('f', 'r')}\n"
             f"LEFT JOIN (\n{stored}\n) AS g ON {self._same('f', 'g')}\nGROUP BY {grouped} ORDER BY {grouped}"
         ).collect()
         return tuple(
