@@ -73,7 +73,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FromBothEnds
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Escape half surrogates, which tests write and log: xdist cannot send them to another process."""
+    """Escape half surrogates in captured output and logs: xdist cannot send them to another process."""
     report = yield
     report.sections = [
         (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections

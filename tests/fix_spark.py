@@ -1,4 +1,4 @@
-"""The one Spark session of a test run, and how tests read through it."""
+"""The Spark session of a test run, and the tests' reads through the session."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def spark() -> Iterator[SparkSession]:
 def active(spark: SparkSession) -> None:
     """Make the session this process's active session, as in a notebook.
 
-    A lake in a catalog writes rows through its own session, and `createDataFrame` makes that session
-    active. An earlier test may have left such a session behind.
+    A lake in a catalog writes rows through a separate session, which `createDataFrame` makes active. An
+    earlier test may have left such a session behind.
     """
     spark.createDataFrame([], "nothing INT")

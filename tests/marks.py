@@ -1,9 +1,9 @@
-"""Marks for the needs of a test: derived from its fixtures at collection, enforced while the test runs.
+"""Marks for the needs of a test: derived from its fixtures at collection, enforced during the test.
 
 `make check` runs the tests with none of the marks ``spark``, ``postgres`` and ``process``. Two rules make
-this selection exact. First, a test gets its mark automatically: from a fixture of a server or of Spark, also
-an indirect one, or from a file whose text mentions processes. Second, a test without marks fails by name as
-soon as it starts a process. So no server, no JVM and no child process enters the quick run.
+the selection exact. First, a test gets the mark automatically: from a fixture of a server or of Spark, also
+an indirect fixture, or from a file whose text mentions processes. Second, a test without marks fails by name
+as soon as the test starts a process. So no server, no JVM and no child process enters the quick run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""An object store in a process of its own: moto's S3 behind a proxy that counts, fails and delays requests.
+"""An object store in a separate process: moto's S3 behind a proxy that counts, fails and delays requests.
 
-moto checks in one step whether an object exists and writes it in a second step. Two concurrent conditional
+moto checks first whether an object exists and writes the object in a second step. Two concurrent conditional
 puts could therefore both succeed. The proxy forwards one request at a time, so ``If-None-Match: *`` is as
-atomic as in S3. ``python -m tests.object_store --port 0`` prints the store's URL; `ObjectStore` controls it.
+atomic as in S3. ``python -m tests.object_store --port 0`` prints the store's URL; `ObjectStore` controls the
+store.
 
 An unsigned put does not replace an object (403): moto treats the request as anonymous.
 """

@@ -1,7 +1,7 @@
-"""Progress of a long test run: one line for each finished file.
+"""Progress of a long test run: a line for each finished file.
 
-The dots of several processes inform no reader. A line names the file, its number of tests, their total
-seconds over all processes, and the finished share of the whole run.
+The dots of several processes inform no reader. A line names the file, the number of tests, the total seconds
+of all processes for the file, and the finished share of the whole run.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ _KINDS: Final = ("int2", "bool", "text", "int4")
 
 
 def many(tables: int = MANY) -> tuple[str, list[str]]:
-    """Return tables created in one statement, and changes of all of them; some are dropped or recreated."""
+    """Return many tables, created at once, and changes of all tables; some are dropped or recreated."""
     made = [_made(f"many_{number}") for number in range(tables)]
     changes = []
     for number in range(tables):

@@ -66,7 +66,7 @@ def cases(calls: int, number: int, seed: int) -> list[Case]:
 
 @dataclass
 class Doors:
-    """A counter of the calls of a block that makes one call fail.
+    """A counter of a block's calls that makes a single call fail.
 
     Attributes:
         names: names of the calls so far, in order.

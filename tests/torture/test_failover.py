@@ -40,9 +40,9 @@ def primary() -> Iterator[EmbeddedServer]:
 
 @pytest.fixture
 def standby(primary: EmbeddedServer) -> Iterator[EmbeddedServer]:
-    """Create a standby of the primary that will copy its failover slots; do not start the standby yet.
+    """Create a standby that will copy the primary's failover slots; do not start the standby yet.
 
-    A standby that starts before the slots exist polls for them more and more rarely.
+    A standby polls more and more rarely while the primary has no slots.
     """
     server = EmbeddedServer(version=18, settings=STANDBY_SETTINGS)
     owner = server.data.stat()

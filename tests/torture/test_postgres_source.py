@@ -1,8 +1,8 @@
-"""PostgreSQL's own regression tests run on a source while its pipeline runs; then all tables are compared.
+"""PostgreSQL's own regression tests run on a source with a running pipeline; then all tables are compared.
 
-The environment variable PG_SRC names a source tree of PostgreSQL of the server's version, which holds the
-tests. The test ignores their output, and many of their statements fail. Every table that remains must equal
-its silver table, or have an error with the reason.
+The environment variable PG_SRC names a source tree of PostgreSQL of the server's version, with the tests.
+Their output is ignored, and many of their statements fail. Every remaining table must equal the silver table,
+or have an error with the reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A server that refuses a reader after earlier logins, and a lake that is temporarily not writable."""
+"""A server that refuses a reader after earlier logins, and a lake that temporarily rejects writes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A sample database in two gigabytes: every array that its foreign keys suggest, built and changed.
+"""A sample database in two gigabytes: every array that the foreign keys suggest, built and changed.
 
-Each store and each member of its staff has 8,000 rentals and payments, each with its referenced rows. Changes
-to such documents once ended the JVM, because gold assembled all documents in parallel whatever their size.
+Each store and each member of staff has 8,000 rentals and payments, with all referenced rows. Changes to such
+documents once ended the JVM, because gold assembled all documents in parallel whatever their size.
 """
 
 from __future__ import annotations

@@ -106,8 +106,7 @@ def turn(world: World, day: int, number: int) -> None:
 def test_nothing_grows_after_the_first_week(spark: SparkSession, tmp_path: Path) -> None:
     """A busy document, a quiet document that some cuts omit, and a document with a permanent error.
 
-    Each day has two cycles, and a table that is created on this day and dropped on the next day. The
-    retention of cuts is two days.
+    Each day has two cycles and a new table, dropped on the next day. The retention of cuts is two days.
     """
     shapes = {name: SHAPES[name] for name in ("public.orders", "public.order_items", "public.products")}
     world = World(spark, str(tmp_path / "lake"), [BUSY, QUIET], Model(shapes=shapes))

@@ -1,4 +1,4 @@
-"""Two small tables that the fault tests share, and the check of their final rows."""
+"""Two small tables shared by the fault tests, and the check of their final rows."""
 
 from __future__ import annotations
 
