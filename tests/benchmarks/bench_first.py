@@ -60,8 +60,8 @@ def main() -> int:
         file = Path(folder) / "pipeline.yml"
         measure("init", ["--dsn", server.dsn(), "--out", str(file)])
         if options.option:
-            with file.open("a", encoding="utf-8") as more:
-                more.write("spark:\n" + "".join(f"  {line}\n" for line in options.option))
+            with file.open("a", encoding="utf-8") as pipeline_file:
+                pipeline_file.write("spark:\n" + "".join(f"  {line}\n" for line in options.option))
         first = [
             measure("run", [str(file), "--until-caught-up"]),
             measure("preview", [str(file), "customer", "--key", "C1050"]),
@@ -85,9 +85,9 @@ def main() -> int:
 
 def measure(command: str, arguments: Sequence[str], *, name: str | None = None) -> bool:
     """Measure one command under its own or another name; return whether its bar holds."""
-    shown = name or command
-    bar = _BARS.get(shown)
-    return spent_by([*_SMELT, command, *arguments], shown, bar) <= (math.inf if bar is None else bar)
+    title = name or command
+    bar = _BARS.get(title)
+    return spent_by([*_SMELT, command, *arguments], title, bar) <= (math.inf if bar is None else bar)
 
 
 def spent_by(line: Sequence[str], shown: str, bar: float | None = None) -> float:
@@ -97,16 +97,16 @@ def spent_by(line: Sequence[str], shown: str, bar: float | None = None) -> float
         RuntimeError: the command line failed.
     """
     spent: dict[int, float] = {}
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as text:
         start = time.monotonic()
-        process = subprocess.Popen(line, stdout=said, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(line, stdout=text, stderr=subprocess.STDOUT)
         while process.poll() is None:
             watch(process.pid, spent)
             time.sleep(_LOOK_SECONDS)
         wall = time.monotonic() - start
-        said.seek(0)
+        text.seek(0)
         if process.returncode:
-            raise RuntimeError(f"{shown} failed: {said.read()}")
+            raise RuntimeError(f"{shown} failed: {text.read()}")
     say(f"{shown:<16} {wall:>7.1f} {sum(spent.values()):>7.1f} {'' if bar is None else f'{bar:>4.0f}'}")
     return wall
 
@@ -115,14 +115,14 @@ def watch(pid: int, spent: dict[int, float]) -> None:
     """Record the CPU seconds of a process and of all its descendants by process id."""
     children: dict[int, list[int]] = {}
     seconds: dict[int, float] = {}
-    for one in processes():
-        children.setdefault(one.parent, []).append(one.pid)
-        seconds[one.pid] = one.seconds
-    left = [pid]
-    while left:
-        known = left.pop()
-        spent[known] = seconds.get(known, spent.get(known, 0.0))
-        left += children.get(known, [])
+    for process in processes():
+        children.setdefault(process.parent, []).append(process.pid)
+        seconds[process.pid] = process.seconds
+    waiting = [pid]
+    while waiting:
+        number = waiting.pop()
+        spent[number] = seconds.get(number, spent.get(number, 0.0))
+        waiting += children.get(number, [])
 
 
 if __name__ == "__main__":

@@ -73,36 +73,36 @@ class Probes(threading.Thread):
 
 def ask(sql: LakeSql) -> tuple[int, float, float]:
     """Return the newest probe in a query's result, the query's seconds, and the time of its result."""
-    begun = time.monotonic()
+    start = time.monotonic()
     rows = sql.query(PROBE).collect()
-    return int(rows[0]["n"] or 0), time.monotonic() - begun, time.time()
+    return int(rows[0]["n"] or 0), time.monotonic() - start, time.time()
 
 
 def ages(pipeline: Pipeline, probes: Probes, *, seconds: float, warm: float) -> dict[str, list[float]]:
     """Return ages of probes at the head, and seconds of queries at the head and at the newest cut."""
     spark = spark_session({"spark.driver.memory": "2g", "spark.master": "local[2]"})
-    found: dict[str, list[float]] = {"age": [], "fresh": [], "plain": []}
+    measured: dict[str, list[float]] = {"age": [], "fresh": [], "plain": []}
     try:
-        fresh, seen, begun = FreshSql(spark, pipeline), 0, time.monotonic()
+        fresh, last, start = FreshSql(spark, pipeline), 0, time.monotonic()
         plain = LakeSql(spark, pipeline)
-        while time.monotonic() < begun + warm + seconds:
+        while time.monotonic() < start + warm + seconds:
             pause = time.monotonic() + 1.0
-            newest, took, at = ask(fresh)
-            counts = time.monotonic() > begun + warm
+            newest, seconds_taken, at = ask(fresh)
+            counts = time.monotonic() > start + warm
             if counts:
-                found["fresh"].append(took)
-                found["age"] += [at - probes.committed[n] for n in range(seen + 1, newest + 1)]
-            seen = newest
-            if len(found["plain"]) * 5 < len(found["fresh"]):
+                measured["fresh"].append(seconds_taken)
+                measured["age"] += [at - probes.committed[n] for n in range(last + 1, newest + 1)]
+            last = newest
+            if len(measured["plain"]) * 5 < len(measured["fresh"]):
                 fresh.forget()
                 plain.move(cut_of(pipeline))
-                found["plain"].append(ask(plain)[1])
+                measured["plain"].append(ask(plain)[1])
                 plain.forget()
             time.sleep(max(0.0, pause - time.monotonic()))
         fresh.close()
     finally:
         stop_session(spark)
-    return found
+    return measured
 
 
 def ages_of_cuts(pipeline: Pipeline, layer: str, committed: Mapping[int, float]) -> list[float]:
@@ -125,7 +125,7 @@ def main() -> None:
     parser.add_argument("--warm", type=float, default=120)
     parser.add_argument("--every", default="20s")
     parser.add_argument("--rate", type=int, default=1000)
-    given = parser.parse_args()
+    options = parser.parse_args()
     say(machine())
     with (
         tempfile.TemporaryDirectory() as name,
@@ -141,7 +141,7 @@ def main() -> None:
         file.write_text(
             f"pipeline: bench\nsource: {{dsn: '{server.dsn()}', slot: bench, publication: bench}}\n"
             "lake: {path: ./lake}\nspark: {spark.driver.memory: 2g}\n"
-            f"silver: {{every: {given.every}}}\ngold: {{documents: ['documents/*.yml']}}\n"
+            f"silver: {{every: {options.every}}}\ngold: {{documents: ['documents/*.yml']}}\n"
         )
         pipeline = load_pipeline(file)
         with Command("run", file, folder=folder) as run:
@@ -151,29 +151,29 @@ def main() -> None:
                 time.sleep(0.2)
             script = folder / "load.pgbench"
             script.write_text(load_script())
-            duration = round(given.warm + given.seconds + 60)
+            duration = round(options.warm + options.seconds + 60)
             words = [str(server.bin / "pgbench"), "-n", "-f", str(script), "-c", "4"]
-            words += ["-R", str(given.rate), "-T", str(duration), server.dsn()]
+            words += ["-R", str(options.rate), "-T", str(duration), server.dsn()]
             load = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             probes = Probes(server.dsn())
             probes.start()
             try:
-                found = ages(pipeline, probes, seconds=given.seconds, warm=given.warm)
+                measured = ages(pipeline, probes, seconds=options.seconds, warm=options.warm)
             finally:
                 probes.stop()
                 load.terminate()
                 load.wait()
-            counted = dict(list(probes.committed.items())[int(given.warm) :])
+            measured_commits = dict(list(probes.committed.items())[int(options.warm) :])
             time.sleep(40)
-            cuts = {layer: ages_of_cuts(pipeline, layer, counted) for layer in ("silver", "gold")}
+            cuts = {layer: ages_of_cuts(pipeline, layer, measured_commits) for layer in ("silver", "gold")}
     say(f"{'from COMMIT to':28} {'p50 s':>8} {'p95 s':>8}")
-    for what, values in (("a query at the head", found["age"]), *cuts.items()):
+    for title, values in (("a query at the head", measured["age"]), *cuts.items()):
         p50, p95 = percentiles(values)
-        say(f"{what:28} {p50:8.2f} {p95:8.2f}")
-    p50, p95 = percentiles(found["age"])
-    met = "met" if p50 <= BARS[0] and p95 <= BARS[1] else "missed"
-    say(f"bar: p50 {BARS[0]:.0f} s, p95 {BARS[1]:.0f} s: {met}")
-    fresh, plain = statistics.median(found["fresh"]), statistics.median(found["plain"])
+        say(f"{title:28} {p50:8.2f} {p95:8.2f}")
+    p50, p95 = percentiles(measured["age"])
+    verdict = "met" if p50 <= BARS[0] and p95 <= BARS[1] else "missed"
+    say(f"bar: p50 {BARS[0]:.0f} s, p95 {BARS[1]:.0f} s: {verdict}")
+    fresh, plain = statistics.median(measured["fresh"]), statistics.median(measured["plain"])
     extra = f"at the head {fresh:.2f} s, at the cut {plain:.2f} s, extra {fresh - plain:.2f} s (bar 1 s)"
     say(f"a query: {extra}")
 

@@ -59,21 +59,21 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory() as temporary:
             folder = options.folder or Path(temporary)
-            held = True
+            passed = True
             if {"documents", "skew"} & set(options.parts):
                 rehearse(spark, folder / "rehearsal")
                 say(f"\n{'what':66} {'wall s':>7}")
             if "documents" in options.parts:
-                held = documents(spark, folder / "documents", options.rows, options.pairs)
+                passed = documents(spark, folder / "documents", options.rows, options.pairs)
             if "skew" in options.parts:
-                held = skew(spark, folder / "skew", options.children) and held
+                passed = skew(spark, folder / "skew", options.children) and passed
             if "small" in options.parts:
                 small_lake(spark, folder / "small")
             if "recursion" in options.parts:
                 recursions(spark, folder / "recursion")
     finally:
         stop_session(spark)
-    return 0 if held else 1
+    return 0 if passed else 1
 
 
 def rehearse(spark: SparkSession, folder: Path) -> None:
@@ -114,22 +114,22 @@ def documents(spark: SparkSession, folder: Path, rows: int, pairs: int) -> bool:
         for kind, action in turn(builds(work), number).items():
             walls[kind].append(timed(f"{kind}, full build of {rows:,} documents", action))
     full = walls["gold"]
-    held = True
+    passed = True
     for kind in COLLECTED:
         speeds = [hand / gold for hand, gold in zip(walls[kind], full, strict=True)]
         bar = _BARS["full"] if kind == next(iter(COLLECTED)) else None
-        held = ratio(f"speed of the full build beside {kind}", speeds, at_least=bar) and held
+        passed = ratio(f"speed of the full build beside {kind}", speeds, at_least=bar) and passed
     timed("smelt maintain, documents clustered by their key", partial(maintained, work))
     whole = statistics.median(full)
-    some, _ = windows(work, rows, rows // 100, pairs)
-    part = [wall / whole for wall in some]
-    held = ratio("1 % of the roots beside the full build", part, at_most=_BARS["percent"]) and held
+    one_percent, _ = windows(work, rows, rows // 100, pairs)
+    part = [wall / whole for wall in one_percent]
+    passed = ratio("1 % of the roots beside the full build", part, at_most=_BARS["percent"]) and passed
     few, floor = windows(work, rows, max(rows // 10_000, 1), pairs)
     part = [wall / whole for wall in few]
-    held = ratio("0.01 % of the roots beside the full build", part, at_most=_BARS["few"]) and held
+    passed = ratio("0.01 % of the roots beside the full build", part, at_most=_BARS["few"]) and passed
     beside = [wall / least for wall, least in zip(few, floor, strict=True)]
     ratio("0.01 % of the roots beside one MERGE by hand", beside)
-    return held
+    return passed
 
 
 def windows(work: GoldWork, rows: int, count: int, number: int) -> tuple[list[float], list[float]]:
@@ -137,11 +137,11 @@ def windows(work: GoldWork, rows: int, count: int, number: int) -> tuple[list[fl
     walls: dict[str, list[float]] = {"gold": [], "hand": []}
     for window in range(number):
         change(work, rows, count, seed=count + 7 * window)
-        made = ready(work, count)
+        rows_ready = ready(work, count)
         steps = {
             "gold": partial(timed, f"gold, {count:,} of {rows:,} roots changed", work.gold.cycle),
             "hand": partial(
-                timed, f"one MERGE by hand of {count:,} documents", partial(merge_by_hand, work, made)
+                timed, f"one MERGE by hand of {count:,} documents", partial(merge_by_hand, work, rows_ready)
             ),
         }
         for kind in ("gold", "hand") if window % 2 == 0 else ("hand", "gold"):
@@ -165,7 +165,7 @@ def skew(spark: SparkSession, folder: Path, children: int) -> bool:
     work.touch("SELECT 7L AS id", "touched")
     work.cut()
     timed("gold, … one of these children changed", work.gold.cycle)
-    held = True
+    all_passed = True
     for name in ("customer", "nested"):
         row = work.spark.sql(
             f"SELECT size(orders) AS size, exists(orders, o -> o.status = 'touched') AS touched "
@@ -174,8 +174,8 @@ def skew(spark: SparkSession, folder: Path, children: int) -> bool:
         run = work.control.runs("gold", name)[0]
         passed = row is not None and row["size"] >= children and row["touched"] and run.updates == 1
         say(f"  {name}, its documents right: {'holds' if passed else f'MISSED: {row}, {run}'}")
-        held = held and passed
-    return held
+        all_passed = all_passed and passed
+    return all_passed
 
 
 def shop(spark: SparkSession, folder: Path, rows: int) -> GoldWork:
@@ -190,8 +190,8 @@ def shop(spark: SparkSession, folder: Path, rows: int) -> GoldWork:
 
 def maintained(work: GoldWork) -> None:
     """Run `smelt maintain` and print its result for each table."""
-    for done in work.maintain():
-        say(f"  {maintenance_text(done)}")
+    for result in work.maintain():
+        say(f"  {maintenance_text(result)}")
 
 
 def change(work: GoldWork, rows: int, count: int, *, seed: int) -> None:

@@ -58,24 +58,24 @@ def main() -> int:
         return 0
     say(f"{machine()}; {options.rate} transactions/s\n")
     say(f"{'interval ms':>11} {'transactions':>13} {'commits':>8} {'p50 ms':>8} {'p99 ms':>8} {'max ms':>8}")
-    held = [measure(interval, options.rate, options.seconds) for interval in _INTERVALS]
-    return 0 if all(held) else 1
+    verdicts = [measure(interval, options.rate, options.seconds) for interval in _INTERVALS]
+    return 0 if all(verdicts) else 1
 
 
 def measure(interval: float, rate: int, seconds: int) -> bool:
     """Measure one run; return whether the bars hold."""
     with reading(interval) as reader:
-        begun, ended = reader.load(clients=4, rate=rate, seconds=seconds)
+        start, end = reader.load(clients=4, rate=rate, seconds=seconds)
         time.sleep(interval + 1.0)
         reader.stop()
-        delays, commits = reader.delays(begun, ended)
+        delays, commits = reader.delays(start, end)
     median, late, longest = (float(np.percentile(delays, at)) for at in (50, 99, 100))
-    held = median <= interval + _P50_BAR and late <= interval + _P99_BAR
+    passed = median <= interval + _P50_BAR and late <= interval + _P99_BAR
     say(
         f"{interval * 1e3:11.0f} {len(delays):13,} {commits:8,} {median * 1e3:8.0f} {late * 1e3:8.0f} "
-        f"{longest * 1e3:8.0f}  {'holds' if held else 'MISSED'}"
+        f"{longest * 1e3:8.0f}  {'holds' if passed else 'MISSED'}"
     )
-    return held
+    return passed
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class ReaderAtWork:
         """
         script = self._lake / "script.sql"
         script.write_text(_SCRIPT)
-        begun = time.time()
+        start = time.time()
         subprocess.run(
             [
                 *(str(self._programs / "pgbench"), "-n", "-f", str(script), "-c", str(clients), "-j", "1"),
@@ -111,7 +111,7 @@ class ReaderAtWork:
             check=True,
             capture_output=True,
         )
-        return begun, time.time()
+        return start, time.time()
 
     def stop(self) -> None:
         """Stop the reader after it has written every received change to bronze."""

@@ -62,11 +62,11 @@ def main() -> int:
     options = parser.parse_args()
     say(f"{machine()}\n")
     say(f"{'workload':12} {'client':16} {'wall s':>8} {'CPU s':>8} {'peak MiB':>9} {'ratio':>7}")
-    held = True
+    passed = True
     for workload in options.workloads:
         pairs = measure(workload, 1 if workload == "transaction" else options.repeats)
-        held = report(workload, pairs) and held
-    return 0 if held else 1
+        passed = report(workload, pairs) and passed
+    return 0 if passed else 1
 
 
 def measure(workload: str, repeats: int) -> list[tuple[Run, ReaderRun]]:
@@ -151,15 +151,17 @@ def run_reader(server: EmbeddedServer, end: int) -> ReaderRun:
     slot = copy_slot(server)
     with tempfile.TemporaryDirectory() as lake:
         settings = {"dsn": server.dsn(), "slot": slot, "lake": lake, "until": end}
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", "tests.benchmarks.reader_run", json.dumps(settings)],
             check=True,
             capture_output=True,
             text=True,
         )
-    said = json.loads(done.stdout.splitlines()[-1])
+    counters = json.loads(process.stdout.splitlines()[-1])
     drop_slot(server, slot)
-    return ReaderRun(said["wall"], said["cpu"], said["peak_mib"], said["start_up"], said["changes"])
+    return ReaderRun(
+        counters["wall"], counters["cpu"], counters["peak_mib"], counters["start_up"], counters["changes"]
+    )
 
 
 def copy_slot(server: EmbeddedServer) -> str:
@@ -192,14 +194,14 @@ def report(workload: str, pairs: list[tuple[Run, ReaderRun]]) -> bool:
     peak = max(ours.peak for _, ours in pairs)
     start_up = statistics.median(ours.start_up for _, ours in pairs)
     bar = _WALL_BARS.get(workload)
-    held = peak <= _MEMORY_BAR and (bar is None or ratio <= bar)
-    held = held and (workload != "bulk" or statistics.median(ours.cpu for _, ours in pairs) <= _CPU_BAR)
+    passed = peak <= _MEMORY_BAR and (bar is None or ratio <= bar)
+    passed = passed and (workload != "bulk" or statistics.median(ours.cpu for _, ours in pairs) <= _CPU_BAR)
     say(
         f"{workload:12} {pairs[0][1].changes:,} changes: median ratio {ratio:.2f} (bar {bar or 'none'}), "
         f"peak {peak:.0f} MiB (bar {_MEMORY_BAR:.0f}), start-up {start_up:.2f} s apart: "
-        f"{'holds' if held else 'MISSED'}\n"
+        f"{'holds' if passed else 'MISSED'}\n"
     )
-    return held
+    return passed
 
 
 if __name__ == "__main__":

@@ -83,7 +83,9 @@ def by_tables(folder: Path, counts: Sequence[int]) -> None:
         for window in range(4):
             for count in counts if window < _OF_MANY else counts[:-1]:
                 some = shapes[:count]
-                work.write(*(Changes(one, "update", ids[:20], status="paid", raised=window) for one in some))
+                work.write(
+                    *(Changes(shape, "update", ids[:20], status="paid", raised=window) for shape in some)
+                )
                 cost = line(f"20 updates on each of {count} tables", "silver", silver.fold(), "orders_0")
                 if window:
                     walls[count].append(cost.wall)
@@ -150,17 +152,19 @@ def beside_a_copy(folder: Path, rows: int) -> None:
         Returns:
             Seconds of the cycle, and whether its cut has the large table.
         """
-        work.write(*(Changes(one, "update", ids[:20], status="paid", raised=number) for one in small))
-        begun = time.monotonic()
+        work.write(
+            *(Changes(table_shape, "update", ids[:20], status="paid", raised=number) for table_shape in small)
+        )
+        started = time.monotonic()
         cut = silver.cycle(leaves=True)
-        return time.monotonic() - begun, cut is not None and large.table.name in cut.tables
+        return time.monotonic() - started, cut is not None and large.table.name in cut.tables
 
     alone = [cycle(number)[0] for number in range(12)][2:]
     work.take(large, np.arange(1, rows + 1))
-    first, beside, begun = cycle(12)[0], list[float](), time.monotonic()
+    first, beside, started = cycle(12)[0], list[float](), time.monotonic()
     while not beside or (silver.long_work.tables and not silver.long_work.has_ended):
         beside.append(cycle(13 + len(beside))[0])
-    lasted = time.monotonic() - begun
+    lasted = time.monotonic() - started
     last, is_in_cut = cycle(100)
     assert is_in_cut
     silver.close()
@@ -177,17 +181,17 @@ def at_rate(rate: int, seconds: int) -> None:
     """Measure the reader under a load, and the time until it catches up after the load ends."""
     with reading() as reader:
         spent = cpu_seconds(reader.process.pid)
-        begun, ended = reader.load(clients=8, rate=rate, seconds=seconds)
+        start, end = reader.load(clients=8, rate=rate, seconds=seconds)
         wait_for_confirmation(reader.dsn)
-        drained = time.time() - ended
+        drained = time.time() - end
         spent = cpu_seconds(reader.process.pid) - spent
         reader.stop()
         with psycopg.connect(reader.dsn) as connection:
             row = connection.execute("SELECT count(*) FROM events").fetchone()
-        delays, _ = reader.delays(begun, ended)
+        delays, _ = reader.delays(start, end)
     count = 0 if row is None else int(row[0])
     say(
-        f"{rate or 'all':>10} {count / (ended - begun):9,.0f} {1000 * spent / count:11.3f} "
+        f"{rate or 'all':>10} {count / (end - start):9,.0f} {1000 * spent / count:11.3f} "
         f"{np.percentile(delays, 50):7.2f} {np.percentile(delays, 99):7.2f} {drained:9.1f}"
     )
 
@@ -198,10 +202,10 @@ def wait_for_confirmation(dsn: str) -> None:
         row = connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()
         assert row is not None
         for _ in range(1200):
-            said = connection.execute(
+            confirmed = connection.execute(
                 "SELECT bool_and(confirmed_flush_lsn >= %s::pg_lsn) FROM pg_replication_slots", row
             ).fetchone()
-            if said is not None and said[0]:
+            if confirmed is not None and confirmed[0]:
                 return
             time.sleep(0.1)
     raise TimeoutError("the reader did not catch up within two minutes")
@@ -215,10 +219,10 @@ def cpu_seconds(pid: int) -> float:
 
 def slope(what: str, measured: Mapping[int, Sequence[float]], unit: str) -> None:
     """Print the medians and their least-squares line."""
-    medians = {size: statistics.median(found) for size, found in measured.items()}
+    medians = {size: statistics.median(values) for size, values in measured.items()}
     grows, fixed = np.polyfit(list(medians), list(medians.values()), 1)
-    said = ", ".join(f"{size:,}: {one:.2f}" for size, one in medians.items())
-    say(f"{what}: {said}; {fixed:.2f} and {grows:.3g} for each {unit}\n")
+    listed = ", ".join(f"{size:,}: {median:.2f}" for size, median in medians.items())
+    say(f"{what}: {listed}; {fixed:.2f} and {grows:.3g} for each {unit}\n")
 
 
 if __name__ == "__main__":

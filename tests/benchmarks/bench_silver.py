@@ -63,7 +63,7 @@ class Cost:
 
     def files(self, name: str | None = None) -> str:
         """Return how many files the newest commit removed, marked and added, and how many exist."""
-        table = next(one for one in self.tables if name in (None, one["name"]))
+        table = next(candidate for candidate in self.tables if name in (None, candidate["name"]))
         metrics = {key: int(value) for key, value in table["metrics"].items() if str(value).isdigit()}
         touched = metrics.get("numTargetFilesRemoved", 0)
         marked = metrics.get("numTargetDeletionVectorsAdded", 0)
@@ -107,8 +107,8 @@ def clients(folder: Path, *kinds: str) -> Iterator[list[Client]]:
     try:
         yield started
     finally:
-        for one in started:
-            one.close()
+        for client in started:
+            client.close()
 
 
 def main() -> int:
@@ -123,23 +123,23 @@ def main() -> int:
     say(
         f"{'what':42} {'client':9} {'wall s':>7} {'CPU s':>7} {'peak MiB':>9}  files removed+marked/added/all"
     )
-    held = True
+    passed = True
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         if {"first", "windows"} & set(options.parts):
-            held = (
+            passed = (
                 beside_templates(folder / "bulk", options.parts, quick=options.quick, pairs=options.pairs)
-                and held
+                and passed
             )
         if "large" in options.parts:
-            held = large(folder / "large", quick=options.quick) and held
+            passed = large(folder / "large", quick=options.quick) and passed
         if "size" in options.parts:
-            held = by_size(folder / "size", quick=options.quick) and held
+            passed = by_size(folder / "size", quick=options.quick) and passed
         if "tables" in options.parts:
-            held = by_tables(folder / "tables", quick=options.quick) and held
+            passed = by_tables(folder / "tables", quick=options.quick) and passed
         if "continuous" in options.parts:
-            held = continuous(folder / "continuous", quick=options.quick) and held
-    return 0 if held else 1
+            passed = continuous(folder / "continuous", quick=options.quick) and passed
+    return 0 if passed else 1
 
 
 _BESIDE: Final = ("silver", "template", "tuned")
@@ -147,7 +147,7 @@ _BESIDE: Final = ("silver", "template", "tuned")
 
 def beside_templates(folder: Path, parts: Sequence[str], *, quick: bool, pairs: int) -> bool:
     """Measure first folds of `bulk` in new JVMs, then windows of scattered updates in the last JVMs."""
-    held = True
+    passed = True
     speeds: dict[str, list[float]] = {kind: [] for kind in _BESIDE[1:]}
     for pair in range(pairs):
         last = pair == pairs - 1
@@ -157,29 +157,29 @@ def beside_templates(folder: Path, parts: Sequence[str], *, quick: bool, pairs: 
             if last and "first" in parts:
                 for kind, ratios in speeds.items():
                     bar = _BARS["first"] if kind == "template" else None
-                    held = ratio(f"first fold beside the {kind}", ratios, at_least=bar) and held
+                    passed = ratio(f"first fold beside the {kind}", ratios, at_least=bar) and passed
             if last and "windows" in parts:
-                held = windows(bulk, all_clients) and held
-    return held
+                passed = windows(bulk, all_clients) and passed
+    return passed
 
 
 def windows(bulk: Bulk, all_clients: Sequence[Client]) -> bool:
     """Measure windows of scattered updates."""
-    for one in all_clients:
-        one.fold(bulk.more)
+    for client in all_clients:
+        client.fold(bulk.more)
     speeds: dict[str, list[float]] = {kind: [] for kind in _BESIDE[1:]}
     for window in range(bulk.windows):
         taken(bulk.window_name, bulk.window(window), turn(all_clients, window), speeds)
-    held = True
+    passed = True
     for kind, ratios in speeds.items():
         bar = _BARS["windows"] if kind == "template" else None
-        held = ratio(f"windows of scattered updates beside the {kind}", ratios, at_least=bar) and held
-    return held
+        passed = ratio(f"windows of scattered updates beside the {kind}", ratios, at_least=bar) and passed
+    return passed
 
 
 def taken(name: str, batch: str, all_clients: Sequence[Client], speeds: dict[str, list[float]]) -> None:
     """Fold one batch with every client; append silver's speed against each template to `speeds`."""
-    costs = {one.kind: line(name, one.kind, one.fold(batch)) for one in all_clients}
+    costs = {client.kind: line(name, client.kind, client.fold(batch)) for client in all_clients}
     for kind, ratios in speeds.items():
         ratios.append(costs[kind].wall / costs["silver"].wall)
 
@@ -238,7 +238,7 @@ def large(folder: Path, *, quick: bool) -> bool:
         ids = np.arange(1, rows + 1)
         batch = work.write(
             *(Changes(shape, "insert", ids) for shape in shapes),
-            *(Changes(one, "update", ids[ids % 3 == 0], status="paid", raised=1) for one in shapes),
+            *(Changes(speed, "update", ids[ids % 3 == 0], status="paid", raised=1) for speed in shapes),
             *(Changes(shape, "delete", ids[ids % 10 == 0]) for shape in shapes),
         )
         count = 5 * (rows + rows // 3 + rows // 10)
@@ -255,11 +255,11 @@ def large(folder: Path, *, quick: bool) -> bool:
         "CPU": costs["template"].cpu / costs["logged"].cpu,
     }
     growth = [walls["logged"][1] / walls["logged"][0]]
-    held = ratio("ten times the changes, wall", growth, at_most=_BARS["growth"])
-    for what, one in beside.items():
-        name = f"ten times the changes beside the template, {what}"
-        held = ratio(name, [one], at_least=_BARS["large"]) and held
-    return held
+    passed = ratio("ten times the changes, wall", growth, at_most=_BARS["growth"])
+    for quantity, speed in beside.items():
+        name = f"ten times the changes beside the template, {quantity}"
+        passed = ratio(name, [speed], at_least=_BARS["large"]) and passed
+    return passed
 
 
 def spilled(folder: Path) -> str:
@@ -285,7 +285,7 @@ def by_size(folder: Path, *, quick: bool) -> bool:
     shapes = {name: orders(name, number) for number, name in enumerate(sizes, 2)}
     work = Work(folder, list(shapes.values()))
     rng = np.random.default_rng(2)
-    held = True
+    passed = True
     with clients(folder, "silver") as (silver,):
         for name, size in sizes.items():
             work.take(shapes[name], np.arange(1, size + 1))
@@ -308,8 +308,8 @@ def by_size(folder: Path, *, quick: bool) -> bool:
                 big.wall / little.wall for little, big in zip(costs["small"], costs["large"], strict=True)
             ]
             bar = _BARS["size"] if kind == "clustered" else None
-            held = ratio(f"large beside small, {kind} keys", ratios, at_most=bar) and held
-    return held
+            passed = ratio(f"large beside small, {kind} keys", ratios, at_most=bar) and passed
+    return passed
 
 
 def by_tables(folder: Path, *, quick: bool) -> bool:
@@ -325,7 +325,9 @@ def by_tables(folder: Path, *, quick: bool) -> bool:
         for window in range(windows + 2):
             walls = []
             for some in (shapes[:1], shapes):
-                work.write(*(Changes(one, "update", ids[:20], status="paid", raised=window) for one in some))
+                work.write(
+                    *(Changes(shape, "update", ids[:20], status="paid", raised=window) for shape in some)
+                )
                 name = f"20 updates on each of {len(some)} tables"
                 walls.append(line(name, "silver", silver.fold(), "orders_0").wall)
             if window > 1:
@@ -336,11 +338,11 @@ def by_tables(folder: Path, *, quick: bool) -> bool:
 def continuous(folder: Path, *, quick: bool) -> bool:
     """Measure with a live server at 1,000 transactions a second."""
     warm, seconds = (20.0, 20.0) if quick else (240.0, 60.0)  # the JVM compiles for minutes
-    found = ages(folder, warm=warm, seconds=seconds)
-    median, late = percentiles(found)
+    seconds_behind = ages(folder, warm=warm, seconds=seconds)
+    median, late = percentiles(seconds_behind)
     bar = _BARS["continuous"]
     say(
-        f"commit to silver, {len(found) / seconds:,.0f} transactions a second over five tables: p50 "
+        f"commit to silver, {len(seconds_behind) / seconds:,.0f} transactions a second over five tables: p50 "
         f"{median:.1f} s, p95 {late:.1f} s, bar p50 ≤ {bar}: {'holds' if median <= bar else 'MISSED'}\n"
     )
     return median <= bar

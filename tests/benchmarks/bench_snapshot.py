@@ -105,7 +105,7 @@ def main() -> int:
 
 def run_plain(server: EmbeddedServer) -> Run:
     """Measure the limit: receive every row, decode nothing."""
-    begun = time.monotonic()
+    start = time.monotonic()
     watched = Watched(
         [
             str(server.bin / "psql"), "-X", "-q", "-d", server.dsn(),
@@ -114,11 +114,11 @@ def run_plain(server: EmbeddedServer) -> Run:
         stdout=subprocess.PIPE,
     )  # fmt: skip
     assert watched.process.stdout is not None
-    said = watched.process.stdout.read()
-    run = watched.ended(begun)
-    taken = re.search(r"Time: ([0-9.]+) ms", said)
-    assert taken is not None, said
-    return Run(float(taken[1]) / 1000, run.cpu, run.peak)
+    printed = watched.process.stdout.read()
+    run = watched.ended(start)
+    timing = re.search(r"Time: ([0-9.]+) ms", printed)
+    assert timing is not None, printed
+    return Run(float(timing[1]) / 1000, run.cpu, run.peak)
 
 
 def compare_engines(server: EmbeddedServer, options: argparse.Namespace) -> None:
@@ -134,7 +134,7 @@ def compare_engines(server: EmbeddedServer, options: argparse.Namespace) -> None
 
 def run_snapshot(server: EmbeddedServer, workers: int, engine: str = "local") -> Run:
     """Measure a snapshot in a new process, into a fresh lake."""
-    done = subprocess.run(
+    process = subprocess.run(
         [
             sys.executable,
             "-m",
@@ -150,19 +150,19 @@ def run_snapshot(server: EmbeddedServer, workers: int, engine: str = "local") ->
         stdout=subprocess.PIPE,
         text=True,
     )
-    return Run(**json.loads(done.stdout.splitlines()[-1]))
+    return Run(**json.loads(process.stdout.splitlines()[-1]))
 
 
 def take_by_spark(dsn: str, workers: int) -> Run:
     """Copy the table by tasks of a running session."""
-    begun = time.monotonic()
+    start = time.monotonic()
     with (
         tempfile.TemporaryDirectory() as folder,
         spark_executors({}, workers=workers, log=Path(folder) / "spark.log") as executors,
         ThreadPoolExecutor(workers) as threads,
     ):
         list(threads.map(lambda _: executors.run(_loaded), range(2 * workers)))
-        sys.stderr.write(f"session and Python workers: {time.monotonic() - begun:.1f} s\n")
+        sys.stderr.write(f"session and Python workers: {time.monotonic() - start:.1f} s\n")
         return take(dsn, workers, lambda: nullcontext(executors))
 
 
@@ -183,9 +183,9 @@ def take(dsn: str, workers: int, executors: ExecutorsAtHand | None = None) -> Ru
         sink = DeltaSink(Lake(lake), "bench", identify(connection))
         landing = Landing(sink, ShapeLog(sink.relations(), sink.add_relations))
         settings = SnapshotSettings(workers=workers)
-        begun, cpu = time.monotonic(), time.process_time()
+        start, cpu = time.monotonic(), time.process_time()
         outcome = Snapshot(source, settings, landing, executors=executors).take(tables, threading.Event())
-        wall, cpu = time.monotonic() - begun, time.process_time() - cpu
+        wall, cpu = time.monotonic() - start, time.process_time() - cpu
         assert len(outcome.taken) == 1
     return Run(wall, cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 

@@ -57,11 +57,11 @@ def main() -> int:
         ratios, pid = [], java()
         for _ in range(options.repeats):
             plain = run_plain(server)
-            begun, cpu = time.monotonic(), cpu_seconds(pid)
+            start, cpu = time.monotonic(), cpu_seconds(pid)
             proof = prove(pipeline, lambda: nullcontext(spark), Output(), given=spark)
-            wall = time.monotonic() - begun
+            wall = time.monotonic() - start
             assert proof.holds
-            assert [one.source_rows for one in proof.compared] == [options.rows]
+            assert [table.source_rows for table in proof.compared] == [options.rows]
             say(f"{'psql copy':14} {plain.wall:8.2f} {plain.cpu:8.2f} {'':9} {1.0:7.2f}")
             spent = cpu_seconds(pid) - cpu
             say(f"{'verify':14} {wall:8.2f} {spent:8.2f} {proof.seconds:9.2f} {plain.wall / wall:7.2f}")

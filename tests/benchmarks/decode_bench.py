@@ -69,8 +69,8 @@ def bulk(scale: float = 1.0) -> list[bytes]:
 
 def oltp(transactions: int = 100_000) -> list[bytes]:
     """Return the messages of the oltp workload: half inserts, four tenths updates, one tenth deletes."""
-    row, gone = order(7, "paid"), ["7", *[None] * 9]
-    changes = [wire.insert(2, row), wire.update(2, row), wire.delete(2, gone)]
+    row, deleted = order(7, "paid"), ["7", *[None] * 9]
+    changes = [wire.insert(2, row), wire.update(2, row), wire.delete(2, deleted)]
     kinds = [0, 1, 0, 1, 0, 1, 0, 1, 0, 2]
     messages = [wire.begin(100), wire.plain_relation(2, "orders", ORDERS), wire.commit(100)]
     for i in range(transactions):
@@ -82,8 +82,8 @@ def oltp(transactions: int = 100_000) -> list[bytes]:
 def batches(messages: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
     """Split the messages into batches of about BATCH_BYTES."""
     start = size = 0
-    for i, one in enumerate(messages):
-        size += len(one)
+    for i, message in enumerate(messages):
+        size += len(message)
         if size >= BATCH_BYTES:
             yield messages[start : i + 1]
             start, size = i + 1, 0
@@ -98,7 +98,11 @@ def report(line: str) -> None:
 def measure(name: str, messages: list[bytes]) -> None:
     """Decode the messages once and print the cost."""
     total = sum(map(len, messages))
-    cells = sum(struct.unpack_from(">H", one, 31)[0] for one in messages if one[25:26] in (b"I", b"U", b"D"))
+    cells = sum(
+        struct.unpack_from(">H", message, 31)[0]
+        for message in messages
+        if message[25:26] in (b"I", b"U", b"D")
+    )
     gc.collect()
     decoder = StreamDecoder(lambda _relation, _lsn: None, lambda _table: True)
     ready = list(batches(messages))
@@ -118,9 +122,9 @@ def measure(name: str, messages: list[bytes]) -> None:
 def peak_memory(messages: list[bytes], size: int = 64_000_000) -> None:
     """Return the peak memory that a feed of `size` bytes adds, as a multiple of the batch."""
     batch, total = [], 0
-    for one in messages:
-        batch.append(one)
-        total += len(one)
+    for message in messages:
+        batch.append(message)
+        total += len(message)
         if total >= size:
             break
     decoder = StreamDecoder(lambda _relation, _lsn: None, lambda _table: True)

@@ -161,9 +161,9 @@ class GoldWork:
         names = ", ".join([column.name for column in table.columns] + list(table.own_columns))
         files = 1 if rows <= 10_000 else _FILES[name]
         self.spark.range(1, rows + 1, numPartitions=files).createOrReplaceTempView("numbers")
-        own = f"{self._lsn}L, timestamp'2026-01-01', NULL"
+        own_values = f"{self._lsn}L, timestamp'2026-01-01', NULL"
         self._write(
-            f"INSERT INTO {target} ({names}) SELECT {_ROWS[name].format(parent=parent)}, {own} "
+            f"INSERT INTO {target} ({names}) SELECT {_ROWS[name].format(parent=parent)}, {own_values} "
             "FROM (SELECT id AS n FROM numbers)"
         )
 
@@ -193,9 +193,9 @@ class GoldWork:
         self._lsn += 1
         versions = {}
         for table in self.catalog.values():
-            found = open_table(location(self.lake, "silver", table.name))
-            if found is not None:
-                versions[table.name] = found.version()
+            stored = open_table(location(self.lake, "silver", table.name))
+            if stored is not None:
+                versions[table.name] = stored.version()
         self.control.record_cut(Cut("silver", Lsn(self._lsn), datetime.now(UTC), versions))
 
     def shapes(self, settings: SilverSettings) -> dict[str, SilverTable]:
@@ -211,11 +211,11 @@ class GoldWork:
             self.spark, self.lake, self.control, retention=86400, documents=True, layers=layers,
             shapes=self.shapes(settings or SilverSettings()),
         )  # fmt: skip
-        done = list(work.all_tables())
+        results = list(work.all_tables())
         if work.failed:
             raise RuntimeError(work.failed)
         self.cut()
-        return done
+        return results
 
     def build_by_hand(self, kind: str) -> None:
         """Build the document with hand-written SQL into ``gold.by_hand``."""

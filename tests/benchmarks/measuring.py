@@ -70,14 +70,14 @@ class Watched:
             RuntimeError: the process failed.
         """
         assert self.process.stderr is not None
-        said = self.process.stderr.read()
+        errors = self.process.stderr.read()
         _, status, usage = os.wait4(self.process.pid, 0)
         wall = time.monotonic() - since
         self.process.returncode = os.waitstatus_to_exitcode(status)
         self._ended.set()
         self._watch.join()
         if status:
-            raise RuntimeError(f"{self._name} failed: {said}")
+            raise RuntimeError(f"{self._name} failed: {errors}")
         return Run(wall, usage.ru_utime + usage.ru_stime, self._peak)
 
     def _look(self) -> None:
@@ -94,12 +94,12 @@ def ratio(
 ) -> bool:
     """Print the median of ratios; return whether the bar holds."""
     median = statistics.median(ratios)
-    held = (at_least is None or median >= at_least) and (at_most is None or median <= at_most)
-    bar = f"; bar {'≥' if at_least else '≤'} {at_least or at_most}: {'holds' if held else 'MISSED'}"
+    passed = (at_least is None or median >= at_least) and (at_most is None or median <= at_most)
+    bar = f"; bar {'≥' if at_least else '≤'} {at_least or at_most}: {'holds' if passed else 'MISSED'}"
     verdict = "" if at_least is at_most is None else bar
-    spread = "" if len(ratios) == 1 else f" ({', '.join(f'{one:.2f}' for one in ratios)})"
+    spread = "" if len(ratios) == 1 else f" ({', '.join(f'{value:.2f}' for value in ratios)})"
     say(f"  {what}: median ratio {median:.2f}{spread}{verdict}")
-    return held
+    return passed
 
 
 def say(line: str) -> None:

@@ -16,7 +16,7 @@ from deltasmelt.pipelines.without_pandas import load_pyarrow
 
 def main() -> None:
     """Run the reader once."""
-    begun = time.monotonic()
+    start = time.monotonic()
     load_pyarrow()
     from pydantic import SecretStr  # noqa: PLC0415 - after pandas is hidden
 
@@ -41,14 +41,14 @@ def main() -> None:
         reached=reached,
     )
     reader.run(until=Lsn(settings["until"]))
-    said = reader.progress.read()
+    counters = reader.progress.read()
     figures = {
         "wall": time.monotonic() - started["wall"],
         "cpu": time.process_time() - started["cpu"],
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "start_up": started["wall"] - begun,
-        "changes": said["changes"],
-        "commits": said["commits"],
+        "start_up": started["wall"] - start,
+        "changes": counters["changes"],
+        "commits": counters["commits"],
     }
     print(json.dumps(figures))  # noqa: T201 - the result
 

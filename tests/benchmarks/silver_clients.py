@@ -172,17 +172,17 @@ CLIENTS: Final[dict[str, Callable[[str], Client]]] = {
 
 def java() -> int | None:
     """Return the process id of this process's JVM; None without a JVM."""
-    ours = (one.pid for one in processes() if (one.name, one.parent) == ("java", os.getpid()))
+    ours = (process.pid for process in processes() if (process.name, process.parent) == ("java", os.getpid()))
     return next(ours, None)
 
 
 def cpu_seconds(pid: int | None) -> float:
     """Return the user and system time of the JVM and of this process."""
-    own = time.process_time()
+    seconds = time.process_time()
     if pid is None:
-        return own
+        return seconds
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return own + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return seconds + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def peak_mib(pid: int | None) -> float:

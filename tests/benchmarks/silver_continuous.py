@@ -82,14 +82,14 @@ def ages(folder: Path, *, warm: float, seconds: float) -> list[float]:
                 ],
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
-            begun = time.time() + warm
+            start = time.time() + warm
             while load.poll() is None:
                 supervisor.wait(0.2)
             deadline = time.monotonic() + 60
             ended = time.time()
             while time.monotonic() < deadline and time.time() < ended + 15:
                 supervisor.wait(0.2)
-        return _ages(pipeline, begun, ended)
+        return _ages(pipeline, start, ended)
 
 
 def _ages(pipeline: Pipeline, begun: float, ended: float) -> list[float]:
@@ -104,13 +104,13 @@ def _ages(pipeline: Pipeline, begun: float, ended: float) -> list[float]:
         columns=["commit_lsn", "commit_ts", "op", "end_of_tx"]
     )
     rows = rows.filter(pc.and_(rows["end_of_tx"], pc.is_in(rows["op"], pa.array(["insert", "update"]))))
-    found = []
+    seconds_behind = []
     for lsn, moment in zip(rows["commit_lsn"].to_pylist(), rows["commit_ts"].to_pylist(), strict=True):
         committed = moment.timestamp()
         if begun <= committed <= ended:
             at = bisect_left(frontiers, lsn)
-            found.append(float("inf") if at == len(cuts) else cuts[at][1] - committed)
-    return found
+            seconds_behind.append(float("inf") if at == len(cuts) else cuts[at][1] - committed)
+    return seconds_behind
 
 
 def percentiles(values: list[float]) -> tuple[float, float]:

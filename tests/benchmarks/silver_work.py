@@ -66,7 +66,7 @@ def text(values: Any) -> pa.StringArray:
 
 def words(*parts: Any) -> pa.StringArray:
     return pc.binary_join_element_wise(
-        *(pa.scalar(one) if isinstance(one, str) else one for one in parts), ""
+        *(pa.scalar(part) if isinstance(part, str) else part for part in parts), ""
     )
 
 
@@ -167,7 +167,7 @@ class Changes:
         placed_at = pa.scalar(START, pa.timestamp("us", tz="UTC"))
         cells["placed_at"] = pa.array([placed_at.as_py()] * count, placed_at.type)
         cells["tags"] = pa.array(
-            [["a", f"b{one}"] for one in (self.ids % 10).tolist()], pa.list_(pa.string())
+            [["a", f"b{digit}"] for digit in (self.ids % 10).tolist()], pa.list_(pa.string())
         )
         if self.op == "delete":
             cells = {
@@ -195,14 +195,14 @@ class Work:
         """Write one transaction per kind of change, all in one window; return the folder of the batch."""
         self._batch += 1
         folder = "" if self._batches is None else str(self._batches / str(self._batch))
-        for one in changes:
-            self._lsn += _WAL_OF_A_TRANSACTION + 100 * len(one.ids)
-            last = one is changes[-1]
-            self._append(one.bronze(self._lsn), [] if not last else self._marks())
+        for change in changes:
+            self._lsn += _WAL_OF_A_TRANSACTION + 100 * len(change.ids)
+            last = change is changes[-1]
+            self._append(change.bronze(self._lsn), [] if not last else self._marks())
             if folder:
-                batch = f"{folder}/{one.shape.table.name}"
-                for ids in np.array_split(one.ids, -(-len(one.ids) // _CHUNK)):
-                    part = Changes(one.shape, one.op, ids, status=one.status, raised=one.raised)
+                batch = f"{folder}/{change.shape.table.name}"
+                for ids in np.array_split(change.ids, -(-len(change.ids) // _CHUNK)):
+                    part = Changes(change.shape, change.op, ids, status=change.status, raised=change.raised)
                     write_deltalake(f"{batch}/json", part.json(self._lsn), mode="append")
                     write_deltalake(f"{batch}/typed", part.typed(self._lsn), mode="append")
         return folder
