@@ -29,19 +29,19 @@ class Fold:
         self, now: Relation, versions: Sequence[Relation], changes: Sequence[dict[str, Any]]
     ) -> None:
         self._now = now
-        self._versions = [one for one in versions if one.relation_id == now.relation_id]
+        self._versions = [version for version in versions if version.relation_id == now.relation_id]
         self._changes = [row for row in changes if row["relation_id"] == now.relation_id]
         self._state: list[Cells] = []
 
     def rows(self) -> list[dict[str, str | None]]:
         """Return the rows under the current column names."""
-        taken = max(row["commit_lsn"] for row in self._changes if row["op"] == "snapshot_end")
+        snapshot_lsn = max(row["commit_lsn"] for row in self._changes if row["op"] == "snapshot_end")
         for row in self._changes:
-            if row["op"] == "snapshot" and row["commit_lsn"] == taken:
+            if row["op"] == "snapshot" and row["commit_lsn"] == snapshot_lsn:
                 self._state.append(self._cells(row, "new"))
-            elif row["commit_lsn"] > taken and row["op"] == "truncate":
+            elif row["commit_lsn"] > snapshot_lsn and row["op"] == "truncate":
                 self._state.clear()
-            elif row["commit_lsn"] > taken:
+            elif row["commit_lsn"] > snapshot_lsn:
                 self._apply(row)
         return [
             {column.name: row.get(_number(column.attnum)) for column in self._now.columns}
@@ -53,7 +53,9 @@ class Fold:
         if row["op"] in ("update", "delete"):
             identity = self._cells(row, "old" if row["old"] is not None else "new")
             key = [_number(shape.column(name).attnum) for name in shape.fold_key]
-            (before,) = [one for one in self._state if all(one[at] == identity[at] for at in key)]
+            (before,) = [
+                row_cells for row_cells in self._state if all(row_cells[at] == identity[at] for at in key)
+            ]
             self._state.remove(before)
         if row["op"] in ("insert", "update"):
             new = self._cells(row, "new")
@@ -63,7 +65,10 @@ class Fold:
 
     def _cells(self, row: dict[str, Any], tuple_name: str) -> Cells:
         columns = self._shape(row).columns
-        cells = {_number(one.attnum): text for one, text in zip(columns, row[tuple_name], strict=True)}
+        cells = {
+            _number(shape_column.attnum): text
+            for shape_column, text in zip(columns, row[tuple_name], strict=True)
+        }
         for version in self._versions:
             for column in version.columns:
                 if column.attnum is not None and column.missing is not None:
@@ -71,7 +76,9 @@ class Fold:
         return cells
 
     def _shape(self, row: dict[str, Any]) -> Relation:
-        return next(one for one in reversed(self._versions) if one.place < (row["commit_lsn"], row["lsn"]))
+        return next(
+            version for version in reversed(self._versions) if version.place < (row["commit_lsn"], row["lsn"])
+        )
 
 
 def _number(attnum: int | None) -> int:

@@ -193,20 +193,20 @@ class SourceAndLake:
         return Drained(Block.of(messages[: len(messages) // 2]))
 
     def _at_lake(self, case: Case, where: str, effect: Callable[[], Any]) -> Any:
-        said = failure(case.door, f"injected {case} at {where}")
+        error = failure(case.door, f"injected {case} at {where}")
         match case.kind:
             case "before":
-                raise said
+                raise error
             case "after":
                 effect()
-                raise said
+                raise error
             case "late":
                 time.sleep(LATE_SECONDS)
                 return effect()
             case "half":
                 effect()
                 self._halve(case.door, where)
-                raise said
+                raise error
         if case.door is Effect.REFRESH:
             return None
         if case.door is Effect.LIST_FILES:
@@ -217,12 +217,12 @@ class SourceAndLake:
     def _halve(self, door: Effect, where: str) -> None:
         path = local_folder(where)
         assert path is not None
-        found = [path]
+        files = [path]
         if door is Effect.CREATE_TABLE:
-            found = list(path.parent.glob(f"_{path.name}-*/_delta_log/*.json"))
+            files = list(path.parent.glob(f"_{path.name}-*/_delta_log/*.json"))
         if door is Effect.CHECKPOINT:
-            found = list(path.glob("*/_delta_log/*.checkpoint.parquet"))
-        for file in found:
+            files = list(path.glob("*/_delta_log/*.checkpoint.parquet"))
+        for file in files:
             with file.open("r+b") as opened:
                 opened.truncate(file.stat().st_size // 2)
 

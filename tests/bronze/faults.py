@@ -110,7 +110,7 @@ class Disk:
     def _flush(self, path: Path) -> None:
         inode = path.stat().st_ino
         if path.is_dir():
-            self._names[inode] = {each.name: each.stat().st_ino for each in path.iterdir()}
+            self._names[inode] = {entry.name: entry.stat().st_ino for entry in path.iterdir()}
         else:
             self._flushed[inode] = path.stat().st_size
 
@@ -134,14 +134,14 @@ class Disk:
 
     def _copy(self, folder: Path, target: Path, *, names_last: bool) -> None:
         durable = self._names.get(folder.stat().st_ino, {})
-        for each in folder.iterdir():
-            inode = each.stat().st_ino
-            if not names_last and durable.get(each.name) != inode:
+        for entry in folder.iterdir():
+            inode = entry.stat().st_ino
+            if not names_last and durable.get(entry.name) != inode:
                 continue
-            if each.is_dir():
-                (target / each.name).mkdir()
-                self._copy(each, target / each.name, names_last=names_last)
-            elif self._flushed.get(inode) == each.stat().st_size:
-                shutil.copyfile(each, target / each.name)
+            if entry.is_dir():
+                (target / entry.name).mkdir()
+                self._copy(entry, target / entry.name, names_last=names_last)
+            elif self._flushed.get(inode) == entry.stat().st_size:
+                shutil.copyfile(entry, target / entry.name)
             else:
-                (target / each.name).touch()
+                (target / entry.name).touch()

@@ -125,5 +125,7 @@ class FirstStart:
     def _copied(self, running: Running) -> bool:
         """Check whether the added table has its copy."""
         counters = running.reader.progress.read()
-        copied = any("late" in str(name) and each["done"] for name, each in counters["snapshots"].items())
+        copied = any(
+            "late" in str(name) and progress["done"] for name, progress in counters["snapshots"].items()
+        )
         return copied and counters["phase"] == "streaming"

@@ -75,7 +75,9 @@ def read_slot(dsn: str, slot: str) -> list[bytes]:
 
 def save(path: Path, messages: Sequence[bytes]) -> None:
     """Write a recording."""
-    path.write_bytes(zlib.compress(b"".join(len(one).to_bytes(4, "big") + one for one in messages), 9))
+    path.write_bytes(
+        zlib.compress(b"".join(len(message).to_bytes(4, "big") + message for message in messages), 9)
+    )
 
 
 def load(path: Path) -> list[bytes]:

@@ -160,20 +160,20 @@ def replay(
     """Return the rows of a table after bronze's changes; read the shapes unless the caller passes them."""
     rows = [row for row in changes if (row["table_schema"], row["table_name"]) == (table.schema, table.name)]
     shapes = read_relations(Lake(lake_path)) if shapes is None else shapes
-    key = next(each.key for each in reversed(shapes) if each.table == table)
+    key = next(shape.key for shape in reversed(shapes) if shape.table == table)
     ends = [row["commit_lsn"] for row in rows if row["op"] == "snapshot_end"]
     assert ends, f"no complete snapshot of {table}"
-    taken = max(ends)
+    snapshot_lsn = max(ends)
     state: dict[tuple[str | None, ...], Row] = {}
     for row in rows:
         new = _named(row, row["new"])
         if row["op"] == "snapshot":
-            if row["commit_lsn"] == taken:
+            if row["commit_lsn"] == snapshot_lsn:
                 assert new is not None
                 identity = tuple(new[column] for column in key)
                 assert identity not in state, "a row is in the snapshot twice"
                 state[identity] = new
-        elif row["commit_lsn"] > taken:
+        elif row["commit_lsn"] > snapshot_lsn:
             _apply(state, row, new, key)
     return list(state.values())
 

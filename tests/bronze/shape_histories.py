@@ -61,14 +61,14 @@ _OF_CHILD: Final = 100
 
 def stories() -> dict[str, list[list[str]]]:
     """Return the windows of each story by table name: the setup first, then the transactions."""
-    found = {}
+    windows = {}
     for story in _STORIES.read_text().split("=== ")[1:]:
         name, _, text = story.partition("\n")
-        found[name] = [
-            [one.replace("{t}", name) for one in window.split("\n\n") if one.strip()]
+        windows[name] = [
+            [statement.replace("{t}", name) for statement in window.split("\n\n") if statement.strip()]
             for window in text.split("--- step\n")
         ]
-    return found
+    return windows
 
 
 @dataclass
@@ -158,7 +158,7 @@ class History:
 
     def transactions(self) -> list[str]:
         """Return some transactions; often no write follows, so no message carries the newest shape."""
-        found = []
+        statements = []
         for _ in range(self.rng.randint(1, 3)):
             self.statements = []
             self.labels, self.added = self.labels + self.added, []
@@ -166,17 +166,17 @@ class History:
                 self._statement()
             if self.here != self.name:
                 self._to(self.name)
-            found.append(f"BEGIN; {'; '.join(self.statements)}; COMMIT")
+            statements.append(f"BEGIN; {'; '.join(self.statements)}; COMMIT")
             if "vacuum" in self.kinds and self.rng.random() < 0.1:
                 part = f"{self.name}_p0" if self.partitioned and self.rng.random() < 0.5 else self.name
-                found.append(f"VACUUM FULL {part}")
+                statements.append(f"VACUUM FULL {part}")
         self.statements = []
         self.labels, self.added = self.labels + self.added, []
         if "tables" in self.kinds and not self.partitioned and self.rng.random() < 0.1:
-            found += self._swap_tables()
+            statements += self._swap_tables()
         if self.rng.random() < 0.5:
             self._insert() if self._free() else self._update()
-        return [*found, *self.statements]
+        return [*statements, *self.statements]
 
     def _statement(self) -> None:
         shapes: dict[str, Callable[[], None]] = {
@@ -207,36 +207,41 @@ class History:
         free = self._free()
         if not free:
             return
-        one = self.rng.choice(free)
-        self.ids.add(one)
+        row_id = self.rng.choice(free)
+        self.ids.add(row_id)
         self.codes += 1
-        given = {name: self._value(type_) for name, type_ in self.columns.items() if self.rng.random() < 0.8}
-        given |= self._of_own_types()
-        names = ", ".join(["id", "code", *map(_quoted, given)])
-        values = ", ".join([str(one), str(self.codes), *given.values()])
+        cells = {name: self._value(type_) for name, type_ in self.columns.items() if self.rng.random() < 0.8}
+        cells |= self._of_own_types()
+        names = ", ".join(["id", "code", *map(_quoted, cells)])
+        values = ", ".join([str(row_id), str(self.codes), *cells.values()])
         self.statements.append(f"INSERT INTO {self.here} ({names}) VALUES ({values})")
 
     def _free(self) -> list[int]:
         """Return unused ids for which a partition exists."""
         lacks = self.partitioned and "third" in self.kinds and not self.third
-        return [one for one in _FREE_IDS if one not in self.ids and (one < _THIRD or not lacks)]
+        return [
+            free_id for free_id in _FREE_IDS if free_id not in self.ids and (free_id < _THIRD or not lacks)
+        ]
 
     def _of_own_types(self) -> dict[str, str]:
         """Return values for the columns of the history's own types."""
-        found = {}
+        values_of_types = {}
         if self.labels and self.rng.random() < 0.6:
-            one, other = (self.rng.choice(self.labels) for _ in range(2))
-            found = {"mood": f"'{one}'", "moods": f"ARRAY['{one}', '{other}']::{self.mood}[]"}
-            found["felt"] = f"'{other}'"
+            label, second_label = (self.rng.choice(self.labels) for _ in range(2))
+            values_of_types = {
+                "mood": f"'{label}'",
+                "moods": f"ARRAY['{label}', '{second_label}']::{self.mood}[]",
+            }
+            values_of_types["felt"] = f"'{second_label}'"
         if self.attributes and self.rng.random() < 0.6:
             values = ", ".join(str(self.rng.randint(0, 99)) for _ in self.attributes)
-            found["pair"] = f"ROW({values})::{self.name}_pair"
-        return found
+            values_of_types["pair"] = f"ROW({values})::{self.name}_pair"
+        return values_of_types
 
     def _update(self) -> None:
-        own = self._of_own_types() if self.ids and self.rng.random() < 0.5 else {}
-        if own:
-            sets = ", ".join(f"{name} = {value}" for name, value in own.items())
+        typed_values = self._of_own_types() if self.ids and self.rng.random() < 0.5 else {}
+        if typed_values:
+            sets = ", ".join(f"{name} = {value}" for name, value in typed_values.items())
             self.statements.append(f"UPDATE {self.here} SET {sets} WHERE {self._some_rows()}")
         if not self.ids or not self.columns:
             return
@@ -245,26 +250,26 @@ class History:
         self.statements.append(f"UPDATE {self.here} SET {sets} WHERE {self._some_rows()}")
 
     def _some_rows(self) -> str:
-        one = self.rng.choice(sorted(self.ids))
-        return self.rng.choice([f"id = {one}", f"id = {one}", "id % 2 = 0"])
+        row_id = self.rng.choice(sorted(self.ids))
+        return self.rng.choice([f"id = {row_id}", f"id = {row_id}", "id % 2 = 0"])
 
     def _delete(self) -> None:
         if self.ids:
-            one = self.rng.choice(sorted(self.ids))
-            self.ids.discard(one)
-            self.statements.append(f"DELETE FROM {self.here} WHERE id = {one}")
+            row_id = self.rng.choice(sorted(self.ids))
+            self.ids.discard(row_id)
+            self.statements.append(f"DELETE FROM {self.here} WHERE id = {row_id}")
 
     def _move(self) -> None:
         free = self._free()
         if not self.ids or not free:
             return
-        one, to = self.rng.choice(sorted(self.ids)), self.rng.choice(free)
+        row_id, to = self.rng.choice(sorted(self.ids)), self.rng.choice(free)
         self.codes += 1
         sets = [f"id = {to}", f"code = {self.codes}"]
         if self.rng.random() < 0.5:
-            to, sets = (one, sets[1:]) if self.rng.random() < 0.5 else (to, sets[:1])
-        self.ids = self.ids - {one} | {to}
-        self.statements.append(f"UPDATE {self.here} SET {', '.join(sets)} WHERE id = {one}")
+            to, sets = (row_id, sets[1:]) if self.rng.random() < 0.5 else (to, sets[:1])
+        self.ids = self.ids - {row_id} | {to}
+        self.statements.append(f"UPDATE {self.here} SET {', '.join(sets)} WHERE id = {row_id}")
 
     def _truncate(self) -> None:
         self.ids = set()
@@ -290,7 +295,9 @@ class History:
         self._alter(f"ALTER {_quoted(name)} SET STORAGE EXTERNAL")
 
     def _add(self, name: str | None = None) -> None:
-        free = [one for one in _NAMES if one not in {known.lower() for known in self.columns}]
+        free = [
+            free_name for free_name in _NAMES if free_name not in {column.lower() for column in self.columns}
+        ]
         if name is None and not free:
             return
         name, type_ = name or self.rng.choice(free), self.rng.choice(_TYPES)
@@ -304,7 +311,9 @@ class History:
 
     def _add_volatile(self) -> None:
         """Add a column with a different default per row: PostgreSQL rewrites the table and logs nothing."""
-        free = [one for one in _NAMES if one not in {known.lower() for known in self.columns}]
+        free = [
+            free_name for free_name in _NAMES if free_name not in {column.lower() for column in self.columns}
+        ]
         if free:
             name = self.rng.choice(free)
             self.columns[name] = "int"
@@ -328,7 +337,9 @@ class History:
             self._add(name)
 
     def _rename(self) -> None:
-        free = [one for one in _NAMES if one not in {known.lower() for known in self.columns}]
+        free = [
+            free_name for free_name in _NAMES if free_name not in {column.lower() for column in self.columns}
+        ]
         if self.columns and free:
             name, to = self.rng.choice(sorted(self.columns)), self.rng.choice(free)
             self.columns[to] = self.columns.pop(name)
@@ -343,11 +354,11 @@ class History:
 
     def _swap(self) -> None:
         if len(self.columns) > 1:
-            one, other = self.rng.sample(sorted(self.columns), 2)
-            self.columns[one], self.columns[other] = self.columns[other], self.columns[one]
-            self._alter(f"RENAME {_quoted(one)} TO x")
-            self._alter(f"RENAME {_quoted(other)} TO {_quoted(one)}")
-            self._alter(f"RENAME x TO {_quoted(other)}")
+            first, second = self.rng.sample(sorted(self.columns), 2)
+            self.columns[first], self.columns[second] = self.columns[second], self.columns[first]
+            self._alter(f"RENAME {_quoted(first)} TO x")
+            self._alter(f"RENAME {_quoted(second)} TO {_quoted(first)}")
+            self._alter(f"RENAME x TO {_quoted(second)}")
 
     def _retype(self) -> None:
         """Change a column's type: PostgreSQL rewrites the table without a log entry."""
@@ -372,36 +383,36 @@ class History:
     def _labels(self) -> None:
         """Swap two labels, add a label, or rename a label permanently or temporarily."""
         alter = f"ALTER TYPE {self.mood}"
-        one, other = self.rng.sample(self.labels, 2)
+        label, second_label = self.rng.sample(self.labels, 2)
         self.codes += 1
         new = f"l{self.codes}"
         match self.rng.choice(["trade", "rename", "add", "while"]):
             case "trade":
-                names = ((one, "x"), (other, one), ("x", other))
+                names = ((label, "x"), (second_label, label), ("x", second_label))
                 self.statements += [f"{alter} RENAME VALUE '{old}' TO '{name}'" for old, name in names]
             case "rename":
-                self.labels[self.labels.index(one)] = new
-                self.statements.append(f"{alter} RENAME VALUE '{one}' TO '{new}'")
+                self.labels[self.labels.index(label)] = new
+                self.statements.append(f"{alter} RENAME VALUE '{label}' TO '{new}'")
             case "add":
                 self.added.append(new)
-                where = self.rng.choice(["BEFORE", "AFTER"])
-                self.statements.append(f"{alter} ADD VALUE '{new}' {where} '{one}'")
+                position = self.rng.choice(["BEFORE", "AFTER"])
+                self.statements.append(f"{alter} ADD VALUE '{new}' {position} '{label}'")
             case _:
-                self.statements.append(f"{alter} RENAME VALUE '{one}' TO '{new}'")
-                self.labels[self.labels.index(one)] = new
+                self.statements.append(f"{alter} RENAME VALUE '{label}' TO '{new}'")
+                self.labels[self.labels.index(label)] = new
                 self._update()
-                self.labels[self.labels.index(new)] = one
-                self.statements.append(f"{alter} RENAME VALUE '{new}' TO '{one}'")
+                self.labels[self.labels.index(new)] = label
+                self.statements.append(f"{alter} RENAME VALUE '{new}' TO '{label}'")
 
     def _attributes(self) -> None:
         """Add an attribute, drop an attribute, or drop an attribute and add it again."""
         alter = f"ALTER TYPE {self.name}_pair"
         if len(self.attributes) > 1 and self.rng.random() < 0.6:
-            gone = self.attributes.pop(self.rng.randrange(len(self.attributes)))
-            self.statements.append(f"{alter} DROP ATTRIBUTE {gone}")
+            attribute = self.attributes.pop(self.rng.randrange(len(self.attributes)))
+            self.statements.append(f"{alter} DROP ATTRIBUTE {attribute}")
             if self.rng.random() < 0.5:
-                self.attributes.append(gone)
-                self.statements.append(f"{alter} ADD ATTRIBUTE {gone} int")
+                self.attributes.append(attribute)
+                self.statements.append(f"{alter} ADD ATTRIBUTE {attribute} int")
         else:
             self.codes += 1
             self.attributes.append(f"z{self.codes}")
@@ -440,13 +451,13 @@ class History:
     def _places(self) -> list[tuple[str, str, str, str]]:
         """Return the partitions, each with its parent table and its bounds."""
         top = str(_THIRD) if "third" in self.kinds else "MAXVALUE"
-        found = [("p1", self.here, "5", top)]
+        places = [("p1", self.here, "5", top)]
         if self.third:
-            found.append(("p2", self.here, str(_THIRD), "MAXVALUE"))
+            places.append(("p2", self.here, str(_THIRD), "MAXVALUE"))
         if self.deep:
             below = f"{self.name}_p0"
-            found += [("p0a", below, "MINVALUE", "3"), ("p0b", below, "3", "5")]
-        return [(f"{self.name}_{part}", of, low, high) for part, of, low, high in found]
+            places += [("p0a", below, "MINVALUE", "3"), ("p0b", below, "3", "5")]
+        return [(f"{self.name}_{part}", of, low, high) for part, of, low, high in places]
 
     def _make_third(self) -> None:
         """Create and fill the partition; then perhaps empty and refill or drop it, or create it unlogged."""
@@ -461,7 +472,7 @@ class History:
         for _ in range(3):
             self._insert()
         if how == "emptied":
-            self.ids = {one for one in self.ids if one < _THIRD}
+            self.ids = {row_id for row_id in self.ids if row_id < _THIRD}
             self.statements.append(f"TRUNCATE {part}")
             self._insert()
         elif how == "unlogged":
@@ -471,7 +482,7 @@ class History:
 
     def _remove_third(self) -> None:
         self.third = False
-        self.ids = {one for one in self.ids if one < _THIRD}
+        self.ids = {row_id for row_id in self.ids if row_id < _THIRD}
         self.statements.append(f"DROP TABLE {self.name}_p2")
 
     def _unpublished(self) -> None:

@@ -241,6 +241,6 @@ def assert_every_file_is_named(lake: str) -> None:
     table = DeltaTable(f"{lake}/bronze/changes")
     named = {Path(uri).name for uri in table.file_uris()}
     joined = set(table.vacuum(0, dry_run=True, enforce_retention_duration=False))
-    there = {path.name for path in Path(lake, "bronze/changes").glob("*.parquet")}
-    assert named <= there <= named | joined
+    stored = {path.name for path in Path(lake, "bronze/changes").glob("*.parquet")}
+    assert named <= stored <= named | joined
     assert not list(Path(lake).glob("*/_*")), "a table that was given up in the making is left"

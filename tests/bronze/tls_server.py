@@ -18,15 +18,17 @@ _FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/
 def installation_with_tls() -> Path | None:
     """Return the folder of the newest installed server from 14 on with TLS; None without such a server."""
     candidates = {path for pattern in _FOLDERS for path in Path("/").glob(pattern.lstrip("/"))}
-    if found := shutil.which("postgres"):
-        candidates.add(Path(found).resolve().parent)
+    if program := shutil.which("postgres"):
+        candidates.add(Path(program).resolve().parent)
     suited: list[tuple[int, Path]] = []
     for folder in candidates:
         if not (folder / "postgres").exists() or not (folder / "initdb").exists():
             continue
-        said = subprocess.run([folder / "postgres", "--version"], check=False, capture_output=True, text=True)
+        process = subprocess.run(
+            [folder / "postgres", "--version"], check=False, capture_output=True, text=True
+        )
         libraries = subprocess.run(["ldd", folder / "postgres"], check=False, capture_output=True, text=True)
-        version = int("".join(filter(str.isdigit, said.stdout.partition(")")[2].partition(".")[0])) or 0)
+        version = int("".join(filter(str.isdigit, process.stdout.partition(")")[2].partition(".")[0])) or 0)
         if version >= 14 and "libssl" in libraries.stdout:
             suited.append((version, folder.parent))
     return max(suited)[1] if suited else None

@@ -89,7 +89,7 @@ def delete(relation_id: int, old: Sequence[str | None], tag: str = "K", lsn: int
 
 def truncate(relation_ids: Sequence[int], options: int = 0, lsn: int = 1) -> bytes:
     body = struct.pack(">IB", len(relation_ids), options) + b"".join(
-        struct.pack(">I", one) for one in relation_ids
+        struct.pack(">I", relation_id) for relation_id in relation_ids
     )
     return xlog(b"T" + body, lsn)
 

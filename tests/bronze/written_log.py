@@ -98,9 +98,9 @@ class Server:
         begin = max(start, self.confirmed)
         sent = [
             Batch([Block.of(part)], sum(map(len, part)))
-            for each in self.log
-            if each.end > begin
-            for part in each.parts
+            for entry in self.log
+            if entry.end > begin
+            for part in entry.parts
         ]
         end = Lsn(max(begin, self.log[-1].end + 10 if self.log else 0))
         return [*sent, Batch([], keepalive=Keepalive(end, MOMENT))]
@@ -201,7 +201,7 @@ def copy(landing: Landing) -> None:
 def expected(log: Sequence[Transaction]) -> list[tuple[Any, ...]]:
     """Return the expected rows of `bronze.changes` for a log and for the copied table."""
     decoder = StreamDecoder(no_catalog, selected)
-    rows = [row for each in log for part in each.parts for row in decoder.feed(part).changes.to_pylist()]
+    rows = [row for entry in log for part in entry.parts for row in decoder.feed(part).changes.to_pylist()]
     snapshot = SnapshotRows(COPIED_SHAPE, SNAPSHOT, MOMENT)
     copied = [
         snapshot.rows(pa.array(["1", "2"]), 0),
@@ -213,5 +213,7 @@ def expected(log: Sequence[Transaction]) -> list[tuple[Any, ...]]:
 
 def plain(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """Return rows without their arrival time, in a fixed order."""
-    kept = [tuple((name, str(value)) for name, value in row.items() if name != "ingested_at") for row in rows]
-    return sorted(kept)
+    compared = [
+        tuple((name, str(value)) for name, value in row.items() if name != "ingested_at") for row in rows
+    ]
+    return sorted(compared)
