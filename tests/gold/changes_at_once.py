@@ -56,8 +56,8 @@ def person(shop: Shop, *numbers: int, **values: Any) -> None:
 
 def order(shop: Shop, number: int, customer: int | None, *, lines: int = 1, **values: Any) -> None:
     """Put an order with its lines, by default paid."""
-    given = {"status": "paid", "total": money("2.25"), "placed_at": moment(1), **values}
-    shop.put("orders", id=number, customer_id=customer, **given)
+    order_values = {"status": "paid", "total": money("2.25"), "placed_at": moment(1), **values}
+    shop.put("orders", id=number, customer_id=customer, **order_values)
     for line in range(1, lines + 1):
         shop.put("order_items", order_id=number, line=line, product_id=line, sku=f"S{line}", qty=line)
 
@@ -128,9 +128,9 @@ def _swap_before(shop: Shop) -> None:
 
 
 def _swap(shop: Shop) -> None:
-    one, other = shop.remove("addresses", 501), shop.remove("addresses", 502)
-    shop.put("addresses", **{**one, "id": 502})
-    shop.put("addresses", **{**other, "id": 501})
+    first, second = shop.remove("addresses", 501), shop.remove("addresses", 502)
+    shop.put("addresses", **{**first, "id": 502})
+    shop.put("addresses", **{**second, "id": 501})
 
 
 def _roots_before(shop: Shop) -> None:
@@ -351,5 +351,5 @@ def play(world: World) -> Joint:
         cut = world.shop.commit()
     world.cycle(cut)
     after = {name: world.table(name) for name in world.names}
-    wanted = {doc.name: world.reference(doc).documents() for doc in world.documents}
-    return Joint(cut.commit_lsn, world.runs(), before, after, wanted)
+    expected = {doc.name: world.reference(doc).documents() for doc in world.documents}
+    return Joint(cut.commit_lsn, world.runs(), before, after, expected)

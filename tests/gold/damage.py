@@ -85,12 +85,12 @@ def damaged_and_rebuilt(world: World, folder: Path) -> Damage:
     tables = {name: DeltaTable(world.lake.uri("gold", name)).version() for name in world.names}
     # `smelt verify` reads the version in the newest cut.
     world.control.record_cut(replace(cut, tables=tables, recorded_at=None))
-    found = {name: verified(world, name, most=10) for name in world.names}
+    verdicts = {name: verified(world, name, most=10) for name in world.names}
     world.control.record_cut(replace(cut, recorded_at=None))
-    with redirect_stdout(StringIO()) as said:
+    with redirect_stdout(StringIO()) as printed:
         run_rebuild(pipeline_of(world, folder), "gold", None, Output())
     cut_after = world.control.latest_cut("gold")
     assert cut_after is not None
     after = {name: world.table(name) for name in world.names}
     world.gold = world.start_gold(world.documents)
-    return Damage(cut, before, found, said.getvalue(), cut_after, world.runs(), after)
+    return Damage(cut, before, verdicts, printed.getvalue(), cut_after, world.runs(), after)

@@ -43,19 +43,19 @@ class Reference:
         self._rows = rows
         self._keys = keys
         self._snippets = snippets
-        self._tables = {id(row): table for table, found in rows.items() for row in found.values()}
+        self._tables = {id(row): table for table, table_rows in rows.items() for row in table_rows.values()}
         self.several: set[tuple[Any, ...]] = set()
         self.cut: set[tuple[Any, ...]] = set()
         self._root: tuple[Any, ...] = ()
 
     def documents(self) -> dict[tuple[Any, ...], Row]:
         """Return every document by its root's key."""
-        found = {}
+        built = {}
         for key, row in self._rows[self._definition.root].items():
             if self._passes(self._definition.where, row):
                 self._root = key
-                found[key] = self._object(self._definition.fields, row)
-        return found
+                built[key] = self._object(self._definition.fields, row)
+        return built
 
     def _passes(self, snippet: str | None, row: Row) -> bool:
         return snippet is None or bool(self._snippets[snippet](row))
@@ -68,9 +68,9 @@ class Reference:
                 continue
             ((name, spec),) = entry.items()
             if isinstance(spec, OneField) and spec.flatten:
-                found = self._one(spec, row)
-                found = nothing_of(spec.fields) if found is None else found
-                result.update({spec.prefix + inner: value for inner, value in found.items()})
+                nested = self._one(spec, row)
+                nested = nothing_of(spec.fields) if nested is None else nested
+                result.update({spec.prefix + inner: value for inner, value in nested.items()})
             else:
                 result[name] = self._value(spec, row)
         return result
@@ -92,16 +92,16 @@ class Reference:
         if spec.recurse is not None:
             return self._level(spec, spec.many, row, self._matches(spec, spec.many, row), 1)
         pairs = self._matches(spec, spec.many, row)[: spec.limit]
-        found: list[Any] = []
+        elements: list[Any] = []
         for far, way in pairs:
             if spec.values is not None:
-                found.append(far[spec.values])
+                elements.append(far[spec.values])
                 continue
             element = self._object(spec.fields or [], far)
             for step, link in zip(spec.join_path, way, strict=True):
                 element |= self._object(step.fields or [], link)
-            found.append(element)
-        return self._gathered(spec, [far for far, _ in pairs], found)
+            elements.append(element)
+        return self._gathered(spec, [far for far, _ in pairs], elements)
 
     def _gathered(self, spec: ManyField, rows: Sequence[Row], found: list[Any]) -> Any:
         if spec.key_by is not None:
@@ -126,22 +126,22 @@ class Reference:
         rows = [far for far, _ in pairs if self._key(table, far) not in way]
         if len(rows) < len(pairs):
             self.cut.add(self._root)
-        found = []
+        elements = []
         for far in rows[:1] if isinstance(spec, OneField) else rows[: spec.limit]:
             element = self._object(spec.fields, far)
             if depth < spec.recurse.max_depth:
-                again = self._matches(spec, table, far, spec.recurse.on)
-                element[name] = self._level(spec, table, far, again, depth + 1, *way, self._key(table, far))
-            found.append(element)
+                below = self._matches(spec, table, far, spec.recurse.on)
+                element[name] = self._level(spec, table, far, below, depth + 1, *way, self._key(table, far))
+            elements.append(element)
         if isinstance(spec, OneField):
             if len(rows) > 1:
                 self.several.add(self._root)
-            return found[0] if found else None
-        return self._gathered(spec, rows, found)
+            return elements[0] if elements else None
+        return self._gathered(spec, rows, elements)
 
     def _name_of(self, spec: Any) -> str:
         """Return the field's own name, under which a recursion continues."""
-        return next(name for name, other in _specs(self._definition.fields) if other is spec)
+        return next(name for name, candidate in _specs(self._definition.fields) if candidate is spec)
 
     def _key(self, table: str, row: Row) -> tuple[Any, ...]:
         return tuple(row[column] for column in self._keys[table])
@@ -185,9 +185,9 @@ class Reference:
 
     def _joined(self, table: str, on: Mapping[str, str], row: Row) -> list[Row]:
         return [
-            other
-            for other in self._rows[table].values()
-            if all(row[theirs] is not None and other[mine] == row[theirs] for mine, theirs in on.items())
+            candidate
+            for candidate in self._rows[table].values()
+            if all(row[theirs] is not None and candidate[mine] == row[theirs] for mine, theirs in on.items())
         ]
 
     def _aggregate(self, spec: AggregateField, row: Row) -> Any:  # noqa: PLR0911 - one per kind

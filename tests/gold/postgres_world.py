@@ -183,8 +183,8 @@ def values_of(dsn: str) -> Mapping[str, Sequence[str]]:
 
 def _has_letters(dsn: str) -> bool:
     with psycopg.connect(dsn) as connection:
-        found = connection.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'citext'").fetchone()
-    return found is not None
+        row = connection.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'citext'").fetchone()
+    return row is not None
 
 
 def every_type(
@@ -196,10 +196,14 @@ def every_type(
     shapes: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {}
     for number in range(tables):
         key = ("k",) if source.random() < 0.7 else ("k", "l")
-        held = {name: source.choice(KEYS) for name in key} | {"j1": "int4", "j2": "int8", "r": "int4"}
+        columns_by_name = {name: source.choice(KEYS) for name in key} | {
+            "j1": "int4",
+            "j2": "int8",
+            "r": "int4",
+        }
         share = kinds[number::tables] + source.sample(kinds, max(0, columns - len(kinds) // tables))
-        held |= {f"v{place}": kind for place, kind in enumerate(share)}
-        shapes[f"{'public' if number else 'other'}.t{number}"] = (held, key)
+        columns_by_name |= {f"v{place}": kind for place, kind in enumerate(share)}
+        shapes[f"{'public' if number else 'other'}.t{number}"] = (columns_by_name, key)
     return shapes
 
 
@@ -240,8 +244,8 @@ class PostgresWorld:
                 connection.execute(_LETTERS.encode())
             else:
                 connection.execute(_VECTOR.encode())
-                for name, (sign, more) in _SIGNS.items():
-                    connection.execute(_CITEXT.format(name=name, sign=sign, more=more).encode())
+                for name, (sign, suffix) in _SIGNS.items():
+                    connection.execute(_CITEXT.format(name=name, sign=sign, more=suffix).encode())
                 connection.execute(_CITEXT_ORDER.encode())
             connection.execute("CREATE SCHEMA other")
             for name, shape in shapes.items():
@@ -249,9 +253,9 @@ class PostgresWorld:
                 _fill(connection, name, shape, self.values, source, rows=rows)
             connection.execute("ANALYZE")
         with connect(self.settings) as pinned:
-            found = [table.relation for table in select_tables(pinned, self.settings)]
-        assert len(found) == len(shapes)
-        self.catalog = {one.table: silver_table(one, SilverSettings()) for one in found}
+            relations = [table.relation for table in select_tables(pinned, self.settings)]
+        assert len(relations) == len(shapes)
+        self.catalog = {relation.table: silver_table(relation, SilverSettings()) for relation in relations}
         self.views: dict[TableName, str] = {}
 
     def load(self, spark: SparkSession, folder: Path) -> None:
@@ -274,37 +278,37 @@ class PostgresWorld:
 
     def accepted(self, texts: Iterable[str], tally: Tally) -> list[tuple[str, Tree]]:
         """Return the documents that gold accepts, and count the reasons against all others."""
-        found = []
+        trees = []
         for definition in texts:
             tree, problems = resolve(document(definition), self.catalog)
             if tree is None:
                 tally.refused.update({problem.message for problem in problems})
             else:
-                found.append((definition, tree))
-        return found
+                trees.append((definition, tree))
+        return trees
 
     def answered(self, texts: Iterable[str], tally: Tally) -> list[tuple[Tree, list[str]]]:
         """Return the documents that both sides can build, each with the server's answers."""
-        asked = []
+        pairs = []
         with connect(self.settings) as connection:
             for definition, tree in self.accepted(texts, tally):
-                found = comparable(tree)
-                tally.left_out.update(found.left_out)
-                if found.tree is None:
+                comparable_part = comparable(tree)
+                tally.left_out.update(comparable_part.left_out)
+                if comparable_part.tree is None:
                     continue
-                query = documents(found.tree, self._roots(found.tree))
+                query = documents(comparable_part.tree, self._roots(comparable_part.tree))
                 try:
                     rows = connection.execute(query.encode()).fetchall()
                 except psycopg.Error as error:
                     tally.unanswered[definition] = str(error).splitlines()[0]
                     continue
-                asked.append((found.tree, [row[0] for row in rows]))
-        return asked
+                pairs.append((comparable_part.tree, [row[0] for row in rows]))
+        return pairs
 
     def compare(self, spark: SparkSession, texts: Sequence[str], tally: Tally, *, restricted: bool) -> None:
         """Compute documents by both sides, all of them in one statement of Spark."""
-        definitions = {json.loads(one)["document"]: one for one in texts}
-        asked = []
+        definitions = {json.loads(definition)["document"]: definition for definition in texts}
+        pairs = []
         for tree, answers in self.answered(texts, tally):
             try:
                 schema_of(spark, tree)
@@ -313,18 +317,26 @@ class PostgresWorld:
             except DefiniteError as error:
                 tally.refused[f"{error.message}; {error.remedy}"] += 1
             else:
-                asked.append((tree, answers))
-        tally.compared += len(asked)
+                pairs.append((tree, answers))
+        tally.compared += len(pairs)
         view = self.views.__getitem__
-        wrong = wrong_documents(spark, asked, view, restricted=restricted, converter=self.converter)
-        of = {tree.name: (tree, answers) for tree, answers in asked}
+        wrong = wrong_documents(spark, pairs, view, restricted=restricted, converter=self.converter)
+        of = {tree.name: (tree, answers) for tree, answers in pairs}
         lost = {
             name: lost_roots(spark, *of[name], view) if lost_values(spark, of[name][0], view) else set()
-            for name in {one.document for one in wrong}
+            for name in {difference.document for difference in wrong}
         }
-        excused = [one for one in wrong if one.key in lost[one.document] or _joins_lost(of[one.document][0])]
+        excused = [
+            difference
+            for difference in wrong
+            if difference.key in lost[difference.document] or _joins_lost(of[difference.document][0])
+        ]
         tally.lost += len(excused)
-        tally.wrong += [(one, definitions[one.document]) for one in wrong if one not in excused]
+        tally.wrong += [
+            (difference, definitions[difference.document])
+            for difference in wrong
+            if difference not in excused
+        ]
 
     def compare_conditions(
         self, spark: SparkSession, texts: Mapping[str, Iterable[str]], tally: Tally
@@ -333,14 +345,16 @@ class PostgresWorld:
         with connect(self.settings) as connection:
             for name, listed in texts.items():
                 table = self.catalog[TableName.parse(name)]
-                asked = self._both_read(spark, table, listed, tally)
-                sql = "".join(f", {one.sql('t')} AS c{place}" for place, (one, _) in enumerate(asked))
+                conditions = self._both_read(spark, table, listed, tally)
+                sql = "".join(
+                    f", {parsed.sql('t')} AS c{place}" for place, (parsed, _) in enumerate(conditions)
+                )
                 rows = spark.sql(
                     f"SELECT r, {UNREPRESENTABLE} AS lost{sql} FROM {self.views[table.table]} AS t"
                 )
-                found = {row["r"]: row for row in rows.collect()}
-                for place, (expression, there) in enumerate(asked):
-                    query = f"SELECT r, {there} FROM {table.table.quoted} AS t"
+                by_row = {row["r"]: row for row in rows.collect()}
+                for place, (expression, postgres_sql) in enumerate(conditions):
+                    query = f"SELECT r, {postgres_sql} FROM {table.table.quoted} AS t"
                     try:
                         answers = connection.execute(query.encode()).fetchall()
                     except psycopg.Error as error:
@@ -348,32 +362,32 @@ class PostgresWorld:
                         continue
                     tally.conditions += 1
                     for key, answer in answers:
-                        lost = expression.columns & (found[key]["lost"] or {}).keys()
-                        if not lost and found[key][f"c{place}"] != answer:
-                            said = f"row {key} of {name}: {found[key][f'c{place}']}, PostgreSQL: {answer}"
-                            tally.wrong.append((said, str(expression)))
+                        lost = expression.columns & (by_row[key]["lost"] or {}).keys()
+                        if not lost and by_row[key][f"c{place}"] != answer:
+                            fault = f"row {key} of {name}: {by_row[key][f'c{place}']}, PostgreSQL: {answer}"
+                            tally.wrong.append((fault, str(expression)))
 
     def _both_read(
         self, spark: SparkSession, table: SilverTable, texts: Iterable[str], tally: Tally
     ) -> list[tuple[Expression, str]]:
         """Return the conditions that gold accepts and the reference translates, each with its translation."""
-        known, read = Comparisons().known(Scope("", table)), []
-        for one in texts:
+        scope_columns, read = Comparisons().known(Scope("", table)), []
+        for condition_text in texts:
             try:
-                expression = parse_expression(one, known, str(table.table))
-                there = condition(expression, table, "t")
+                expression = parse_expression(condition_text, scope_columns, str(table.table))
+                postgres_sql = condition(expression, table, "t")
             except UntranslatableError as error:
                 tally.left_out[str(error)] += 1
             except ValueError as error:
                 tally.refused[str(error)] += 1
             else:
                 if not any(name.startswith(PREFIX) for name in expression.columns):
-                    read.append((expression, there))
-        meetings = [(place, one) for place, (each, _) in enumerate(read) for one in each.meetings]
-        said = objections(spark, self.views[table.table], [one for _, one in meetings])
-        tally.refused.update("; ".join(one) for one in said.values())
-        refused = {meetings[place][0] for place in said}
-        return [each for place, each in enumerate(read) if place not in refused]
+                    read.append((expression, postgres_sql))
+        meetings = [(place, meeting) for place, (pair, _) in enumerate(read) for meeting in pair.meetings]
+        refusals = objections(spark, self.views[table.table], [meeting for _, meeting in meetings])
+        tally.refused.update("; ".join(objection) for objection in refusals.values())
+        refused = {meetings[place][0] for place in refusals}
+        return [pair for place, pair in enumerate(read) if place not in refused]
 
     def _roots(self, tree: Tree) -> str:
         return f"(SELECT {root_columns(tree)} FROM {rows_at_source(tree.root.table)})"
@@ -387,7 +401,7 @@ def _joins_lost(tree: Tree) -> bool:
     for node in tree.nodes():
         before = node.parent
         for link in node.links:
-            pairs += [end for one, other in link.on for end in ((link.scope, one), (before, other))]
+            pairs += [end for left, right in link.on for end in ((link.scope, left), (before, right))]
             before = link.scope
         if isinstance(node, One | Many) and node.recursion is not None:
             pairs += [(node.scope, name) for pair in node.recursion.on for name in pair]

@@ -117,15 +117,15 @@ class Writer:
             fields.append({self._name(): {"object": self._fields(table, 0)}})
         if self._expressions is not None:
             fields.append({self._name(): {"sql": self._expressions[table].any()}})
-        wanted = (self._source.randint(1, 3) if top else self._source.randint(0, 2)) if depth else 0
-        return fields + [{self._name(): self._join(table, depth - 1)} for _ in range(wanted)]
+        count = (self._source.randint(1, 3) if top else self._source.randint(0, 2)) if depth else 0
+        return fields + [{self._name(): self._join(table, depth - 1)} for _ in range(count)]
 
     def _on(self, table: str, other: str) -> dict[str, str]:
         """Return column pairs of two tables; mostly one pair, at times the key of the second table."""
-        wanted = 2 if self._source.random() < 0.2 else 1
-        mine = self._source.sample(self._of(table, *INTEGERS), wanted)
+        count = 2 if self._source.random() < 0.2 else 1
+        mine = self._source.sample(self._of(table, *INTEGERS), count)
         key = [name for name in self._shapes[other][1] if self._source.random() < 0.6]
-        theirs = key + self._source.sample(self._of(other, *INTEGERS), wanted)
+        theirs = key + self._source.sample(self._of(other, *INTEGERS), count)
         return dict(zip(mine, theirs, strict=False))
 
     def _where(self, table: str) -> str:
@@ -264,11 +264,11 @@ class EveryType(Writer):
 
     def _on(self, table: str, other: str) -> dict[str, str]:
         """Return a pair of columns of one type, or of two comparable types; mostly of plain whole numbers."""
-        wanted = self._source.random()
-        if wanted < 0.5:
+        chance = self._source.random()
+        if chance < 0.5:
             return {self._source.choice(("j1", "j2")): self._source.choice(("j1", "j2"))}
         mine, theirs = self._shapes[table][0], self._shapes[other][0]
-        pairs = [(a, b) for a, one in mine.items() for b, two in theirs.items() if self._alike(one, two)]
+        pairs = [(a, b) for a, kind in mine.items() for b, two in theirs.items() if self._alike(kind, two)]
         if self._source.random() < 0.8:
             pairs = [(a, b) for a, b in pairs if a not in {"j1", "j2"} and b not in {"j1", "j2"}] or pairs
         return dict([self._source.choice(pairs)])
@@ -280,21 +280,24 @@ class EveryType(Writer):
         if self._source.random() < 0.5:
             return self._computed(table)
         name, kind = self._source.choice(list(self._shapes[table][0].items()))
-        texts = [one.replace("'", "''") for one in self._values[kind] if not _LOST.search(one)]
+        texts = [value.replace("'", "''") for value in self._values[kind] if not _LOST.search(value)]
         whole = kind.endswith(("range", "[]")) or kind in {"pair", "vector", "json", "point", "bytea"}
         if self._source.random() < 0.3 or not texts or whole:
             return f"{name} is {self._source.choice(('', 'not '))}null"
-        one, other = self._source.choice(texts), self._source.choice(texts)
+        first, second = self._source.choice(texts), self._source.choice(texts)
         if kind == "bool":
             return f"{name} or j1 = 1"
         if kind in self.NUMBERS and kind != "money":
-            one, other = self._source.choice(("1", "2", "9", "10")), self._source.choice(("1.5", "3", "10"))
+            first, second = (
+                self._source.choice(("1", "2", "9", "10")),
+                self._source.choice(("1.5", "3", "10")),
+            )
         else:
-            one, other = f"'{one}'", f"'{other}'"
+            first, second = f"'{first}'", f"'{second}'"
         form = self._source.choice(
             ("= {0}", "<> {0}", "< {0}", ">= {0}", "in ({0}, {1})", "between {0} and {1}")
         )
-        return f"{name} {form.format(one, other)}"
+        return f"{name} {form.format(first, second)}"
 
     def _names_of_elements(self, table: str) -> list[str]:
         return self._of(table)
@@ -304,13 +307,13 @@ class EveryType(Writer):
         exact = self._of(table, "numeric", "numeric(8,2)", "numeric(50,2)", "positive")
         if exact and self._source.random() < 0.4:
             name = self._source.choice(exact)
-            values = [Decimal(one) for one in self._values[self._shapes[table][0][name]]]
+            values = [Decimal(number) for number in self._values[self._shapes[table][0][name]]]
             value, how = self._source.choice(values), self._source.choice("+-*%")
-            other = self._source.choice(("3", "0.1", "7.25", "100"))
+            operand = self._source.choice(("3", "0.1", "7.25", "100"))
             with localcontext(prec=200):
-                there = _OPERATIONS[how](value, Decimal(other))
+                result = _OPERATIONS[how](value, Decimal(operand))
             sign = self._source.choice(("=", ">", "<=", "in"))
-            return f"{name} {how} {other} {sign} {f'(1, {there:f})' if sign == 'in' else f'{there:f}'}"
+            return f"{name} {how} {operand} {sign} {f'(1, {result:f})' if sign == 'in' else f'{result:f}'}"
         text = self._source.choice(_FORMS)
         return _HOLE.sub(lambda hole: self._operand(table, hole[1]), text)
 

@@ -57,8 +57,8 @@ class Expressions:
     def of(self, kind: str, depth: int) -> str:
         """Return an expression of a kind, with operands `depth` levels deep."""
         if kind in {"word", "instant"}:
-            wanted = {"word": "text", "instant": "moment"}[kind]
-            return self._column(self.source.choice(self._known(wanted)))
+            kind_of_column = {"word": "text", "instant": "moment"}[kind]
+            return self._column(self.source.choice(self._known(kind_of_column)))
         if depth == 0 or self.source.random() < 0.25:
             return self._leaf(kind)
         template = self.source.choice(_TEMPLATES[kind])
@@ -71,9 +71,9 @@ class Expressions:
         return text
 
     def _leaf(self, kind: str) -> str:
-        known = self._known(kind)
-        if known and self.source.random() < 0.8:
-            return self._column(self.source.choice(known))
+        names = self._known(kind)
+        if names and self.source.random() < 0.8:
+            return self._column(self.source.choice(names))
         if kind == "struct":
             return f"struct({self._leaf('text')} as mail, {self._leaf('number')} AS `to`)"
         return self.source.choice(_LITERALS[kind])

@@ -190,11 +190,11 @@ class Shop:
         name = full_name(table)
         columns, key = self.shapes[name]
         identity = tuple(values[column] for column in key)
-        known = self.rows[name].get(identity)
+        before = self.rows[name].get(identity)
         assert values.keys() <= columns.keys(), values.keys() - columns.keys()
-        row = {**(known or dict.fromkeys(columns)), **values}
+        row = {**(before or dict.fromkeys(columns)), **values}
         self.rows[name][identity] = row
-        self._say(name, "insert" if known is None else "update", new=row)
+        self._say(name, "insert" if before is None else "update", new=row)
 
     def remove(self, table: str, *key: Any) -> Row:
         """Delete a row and return the row."""
@@ -229,7 +229,7 @@ class Shop:
         if new is not None:
             cells["new"] = [text_of(new[column.name]) for column in shape.columns]
         if old is not None:
-            key = [text_of(old[one.name]) if one.in_identity else None for one in shape.columns]
+            key = [text_of(old[column.name]) if column.in_identity else None for column in shape.columns]
             cells |= {"old": key, "old_is_key": True}
         self._changes.append(change(shape, op, **cells))
 
@@ -296,15 +296,17 @@ class Shop:
         for identity, row in self.rows[name].items():
             self.rows[name][identity] = {new: row[old] for new, old in origins.items()} | filled
         texts = {new: text for new, value in filled.items() if (text := text_of(value)) is not None}
-        known = {column.name: column.missing for column in self._relations[name].columns}
-        texts |= {new: text for new, old in origins.items() if (text := known[old]) is not None}
+        missing = {column.name: column.missing for column in self._relations[name].columns}
+        texts |= {new: text for new, old in origins.items() if (text := missing[old]) is not None}
         shape = relation(name, *self.shapes[name], attnums=attnums, from_lsn=self.lsn + 10, added=texts)
         self._relations[name] = shape
         self._new_shapes.append(shape)
 
     def _last_attnum(self, name: str) -> int:
-        known = [one for one in [*read_relations(self._lake), *self._new_shapes] if str(one.table) == name]
-        return max(column.attnum or 0 for shape in known for column in shape.columns)
+        shapes = [
+            shape for shape in [*read_relations(self._lake), *self._new_shapes] if str(shape.table) == name
+        ]
+        return max(column.attnum or 0 for shape in shapes for column in shape.columns)
 
     # -- bronze and silver
     # ------------------------------------------------------------------------------------
@@ -313,7 +315,7 @@ class Shop:
         """End a transaction."""
         self.lsn += 10
         uncopied = {self._relations[name].relation_id for name in self._uncopied}
-        self._bronze.add(self.lsn, [one for one in self._changes if one["relation_id"] not in uncopied])
+        self._bronze.add(self.lsn, [row for row in self._changes if row["relation_id"] not in uncopied])
         self._changes = []
 
     def resnapshot(self, table: str) -> None:
@@ -324,7 +326,7 @@ class Shop:
     def lose(self, table: str) -> None:
         """Drop the table's changes since the last transaction, and mark the gap in bronze."""
         shape = self._relations[full_name(table)]
-        self._changes = [one for one in self._changes if one["relation_id"] != shape.relation_id]
+        self._changes = [row for row in self._changes if row["relation_id"] != shape.relation_id]
         self.transaction()
         self._bronze.gap(shape, self.lsn)
 
@@ -357,9 +359,9 @@ class Shop:
         cut = self.fold()
         assert cut is not None
         assert cut.commit_lsn == self.lsn
-        wanted = {TableName.parse(name).silver_name for name in self.shapes if name not in without}
-        wanted |= {f"{TableName.parse(name).silver_name}{HISTORY_SUFFIX}" for name in self.settings.history}
-        assert set(cut.tables) == wanted, self._control.open_errors()
+        expected = {TableName.parse(name).silver_name for name in self.shapes if name not in without}
+        expected |= {f"{TableName.parse(name).silver_name}{HISTORY_SUFFIX}" for name in self.settings.history}
+        assert set(cut.tables) == expected, self._control.open_errors()
         return cut
 
     @property
@@ -376,17 +378,17 @@ class Shop:
         """
         cut = self._control.latest_cut("silver")
         assert cut is not None
-        names = {f"{one['table_schema']}.{one['table_name']}" for one in self._changes}
-        self._bronze.add(self.lsn, [{**one, "seq": 10**6 + at} for at, one in enumerate(self._changes)])
+        names = {f"{row['table_schema']}.{row['table_name']}" for row in self._changes}
+        self._bronze.add(self.lsn, [{**row, "seq": 10**6 + at} for at, row in enumerate(self._changes)])
         self._changes = []
         self._bronze.commit(self.lsn)
         relations, catalog = read_relations(self._lake), self.catalog()
         tables = dict(cut.tables)
         for table in (catalog[TableName.parse(name)] for name in names):
-            made = rebuild(
+            version = rebuild(
                 self._spark, self._lake, self.settings, table, relations=relations, end=cut.commit_lsn
             )
-            tables[table.name] = made
+            tables[table.name] = version
         cut = replace(cut, tables=tables, recorded_at=datetime.now(UTC))
         self._control.record_cut(cut)
         return cut

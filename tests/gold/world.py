@@ -114,11 +114,11 @@ class World:
     def copied(self, path: Path) -> World:
         """Return a world over a copy of the lake, where gold continues alone."""
         shutil.copytree(str(self.lake.path), path)
-        other = copy(self)
-        other.lake = Lake(path=str(path))
-        other.control = ControlTables(other.lake)
-        other.gold = other.start_gold(other.documents)
-        return other
+        twin = copy(self)
+        twin.lake = Lake(path=str(path))
+        twin.control = ControlTables(twin.lake)
+        twin.gold = twin.start_gold(twin.documents)
+        return twin
 
     def catalog(self) -> dict[TableName, SilverTable]:
         return self.shop.catalog()
@@ -126,7 +126,7 @@ class World:
     def start_gold(self, documents: Sequence[Document], control: ControlTables | None = None) -> Gold:
         """Start gold like a new process."""
         control = control or self.control
-        record_definitions(control, [one.name for one in documents])
+        record_definitions(control, [doc.name for doc in documents])
         self.started.append(Gold(self.spark, self.lake, documents, self.catalog, control))
         return self.started[-1]
 
@@ -146,16 +146,16 @@ class World:
         return self._by_key(name, [row.asDict(recursive=True) for row in rows])
 
     def _by_key(self, name: str, rows: Iterable[dict[str, Any]]) -> Documents:
-        found: Documents = {}
+        documents: Documents = {}
         (doc,) = (doc for doc in self.documents if doc.name == name)
         tree, _ = resolve(doc, self.catalog())
         assert tree is not None
         for row in rows:
-            held = row if tree.key_fields else row["_key"]
-            key = tuple(held[field] for field in tree.key_fields or tree.key)
-            assert key not in found, "a document stands twice"
-            found[key] = row
-        return found
+            key_row = row if tree.key_fields else row["_key"]
+            key = tuple(key_row[field] for field in tree.key_fields or tree.key)
+            assert key not in documents, "a document stands twice"
+            documents[key] = row
+        return documents
 
     def reference(self, doc: Document) -> Reference:
         """Return the reference of the documents in plain Python."""
@@ -164,16 +164,18 @@ class World:
 
     def runs(self) -> dict[str, Run]:
         """Return the newest run of each document; for runs of this process even a run without work."""
-        found: dict[str, Run] = {}
-        here = [run for gold in self.started for run in gold.runs]
-        for run in sorted([*here, *self.control.runs("gold")], key=lambda run: run.started_at, reverse=True):
-            found.setdefault(run.name, run)
-        return found
+        newest: dict[str, Run] = {}
+        own_runs = [run for gold in self.started for run in gold.runs]
+        for run in sorted(
+            [*own_runs, *self.control.runs("gold")], key=lambda run: run.started_at, reverse=True
+        ):
+            newest.setdefault(run.name, run)
+        return newest
 
     def check(self, names: Iterable[str] | None = None) -> None:
         """Compare every gold table, or the tables of some documents, with the reference."""
-        wanted = self.names if names is None else list(names)
-        for doc in (doc for doc in self.documents if doc.name in wanted):
+        checked = self.names if names is None else list(names)
+        for doc in (doc for doc in self.documents if doc.name in checked):
             assert contents(self.table(doc.name)) == plain(self.reference(doc).documents()), doc.name
 
     def first(self) -> None:
@@ -267,5 +269,5 @@ def value(kind: str, source: random.Random, *, most: int, keep: bool) -> Any:  #
         return source.choice([0.1, 0.2, 0.7, 1e15])
     if kind == "bool":
         return source.random() < 0.5
-    found = moment(source.randint(0, 5))
-    return found.date() if kind == "date" else found
+    at = moment(source.randint(0, 5))
+    return at.date() if kind == "date" else at
