@@ -50,7 +50,7 @@ def _own_logging() -> Iterator[None]:
         try:
             yield
         finally:
-            for handler in [one for one in root.handlers if one not in handlers]:
+            for handler in [added for added in root.handlers if added not in handlers]:
                 root.removeHandler(handler)
                 handler.close()
             for name, level in levels.items():

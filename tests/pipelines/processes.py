@@ -46,11 +46,11 @@ class Command:
     ) -> None:
         self.mark = uuid.uuid4().hex
         self.said = folder / f"said-{self.mark}.txt"
-        with self.said.open("wb") as said:
+        with self.said.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, *python, *map(str, arguments)],
-                stdout=said,
-                stderr=said,
+                stdout=log,
+                stderr=log,
                 stdin=subprocess.DEVNULL,
                 cwd=folder,
                 env={
@@ -85,7 +85,7 @@ class Command:
 
     def family(self, word: str = "") -> list[int]:
         """Return the ids of the command's running descendants whose command line contains `word`."""
-        found = []
+        pids = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != self.process.pid:
                 try:
@@ -95,8 +95,8 @@ class Command:
                 except OSError:  # it ended while we looked
                     continue
                 if mine and not zombie and word in line:
-                    found.append(int(entry.name))
-        return found
+                    pids.append(int(entry.name))
+        return pids
 
 
 def in_turn(
@@ -109,28 +109,28 @@ def in_turn(
     python = ("-c", _IN_TURN)
     with Command(json.dumps(commands), folder=folder, python=python, variables=variables) as process:
         assert process.wait(seconds) == 0, process.text()
-        said, found = process.text(), []
+        output, results = process.text(), []
     for name, *_ in commands:
-        text, end, said = said.partition(f"{name} ended with ")
+        text, end, output = output.partition(f"{name} ended with ")
         assert end, text
-        code, _, said = said.partition("\n")
-        found.append((int(code), text))
-    return found
+        code, _, output = output.partition("\n")
+        results.append((int(code), text))
+    return results
 
 
 def task_seconds(pid: int) -> float:
     """Return the user seconds of the tasks that a JVM's Spark ran."""
     spent = thread_seconds(pid)
-    return max((one for name, one in spent.items() if name.startswith("Executor")), default=0)
+    return max((seconds for name, seconds in spent.items() if name.startswith("Executor")), default=0)
 
 
 def thread_seconds(pid: int) -> dict[str, float]:
     """Return the user seconds of a process's threads, summed by the (shortened) names of the threads."""
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     for task in Path(f"/proc/{pid}/task").glob("*/stat"):
         try:
             name, _, fields = task.read_text().partition("(")[2].rpartition(")")
         except OSError:  # it ended while we looked
             continue
-        found[name] = found.get(name, 0.0) + int(fields.split()[11]) / os.sysconf("SC_CLK_TCK")
-    return found
+        seconds[name] = seconds.get(name, 0.0) + int(fields.split()[11]) / os.sysconf("SC_CLK_TCK")
+    return seconds

@@ -244,11 +244,11 @@ def build_lake(folder: Path, dsn: str, connection: Connection[TupleRow] | None =
 
 
 def _oids(connection: Connection[TupleRow]) -> dict[str, int]:
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT relname::text, oid::bigint FROM pg_class WHERE relnamespace = 'public'::regnamespace "
         "UNION ALL SELECT 'type ' || typname, oid::bigint FROM pg_type WHERE typname = 'tier'"
     )
-    return {str(name): int(str(oid)) for name, oid in found}
+    return {str(name): int(str(oid)) for name, oid in rows}
 
 
 def shop_relations(oids: dict[str, int]) -> list[Relation]:
@@ -258,11 +258,13 @@ def shop_relations(oids: dict[str, int]) -> list[Relation]:
     tier = PgType("enum", "tier", "public", oids.get("type tier", 9), labels=("free", "plus"))
 
     def relation(name: str, key: tuple[str, ...], *columns: tuple[str, PgType, bool]) -> Relation:
-        made = tuple(
+        table_columns = tuple(
             Column(column, attnum, type_, type_.name, not_null, column in key)
             for attnum, (column, type_, not_null) in enumerate(columns, 1)
         )
-        return Relation(oids.get(name, hash(name) % 9999), TableName("public", name), made, key, "d", Lsn(1))
+        return Relation(
+            oids.get(name, hash(name) % 9999), TableName("public", name), table_columns, key, "d", Lsn(1)
+        )
 
     return [
         relation("countries", ("code",), ("code", char, True), ("name", text, True)),

@@ -64,25 +64,30 @@ def smelt(folder: Path, *arguments: str | Path) -> str:
 @contextmanager
 def job(options: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[Callable[..., str]]:
     """Start a process for commands; yield a function that runs a command and returns its output."""
-    given = map(json.dumps, ("s3://lake/shop", dict(options), dict(settings)))
-    pipe, both = subprocess.PIPE, subprocess.STDOUT
+    arguments_json = map(json.dumps, ("s3://lake/shop", dict(options), dict(settings)))
+    pipe, output = subprocess.PIPE, subprocess.STDOUT
     with subprocess.Popen(
-        [sys.executable, "-c", _JOB, *given], stdin=pipe, stdout=pipe, stderr=both, cwd=ROOT, text=True
+        [sys.executable, "-c", _JOB, *arguments_json],
+        stdin=pipe,
+        stdout=pipe,
+        stderr=output,
+        cwd=ROOT,
+        text=True,
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        told, heard = process.stdin, process.stdout
+        requests, heard = process.stdin, process.stdout
 
         def run(*arguments: str | Path) -> str:
-            told.write(json.dumps([str(one) for one in arguments]) + "\n")
-            told.flush()
-            said = ""
+            requests.write(json.dumps([str(argument) for argument in arguments]) + "\n")
+            requests.flush()
+            text = ""
             for line in heard:
                 if line.endswith(" is how it ended\n"):
-                    assert line.startswith("0 "), said
-                    return said
-                said += line
-            raise AssertionError(said)
+                    assert line.startswith("0 "), text
+                    return text
+                text += line
+            raise AssertionError(text)
 
         try:
             yield run

@@ -41,22 +41,22 @@ def _array(array: PgType, element: PgType, text: str) -> list[Any]:
         raise ValueError(text)  # bounds of its own, or several dimensions
     if text == "{}":
         return []
-    found, at = [], 1
+    values, at = [], 1
     while at < len(text):
         cell, quoted, at = _cell(text, at, array.delimiter + "}", doubled=False)
-        found.append(None if cell == "NULL" and not quoted else value_of(element, cell))
+        values.append(None if cell == "NULL" and not quoted else value_of(element, cell))
         at += 1
-    return found
+    return values
 
 
 def _record(text: str) -> list[str | None]:
-    found: list[str | None] = []
+    fields: list[str | None] = []
     at = 1
     while at < len(text):
         cell, quoted, at = _cell(text, at, ",)", doubled=True)
-        found.append(cell if cell or quoted else None)
+        fields.append(cell if cell or quoted else None)
         at += 1
-    return found
+    return fields
 
 
 def _range(_: PgType, bound: PgType, text: str) -> dict[str, Any]:
@@ -80,22 +80,22 @@ def _cell(text: str, at: int, ends: str, *, doubled: bool) -> tuple[str, bool, i
         ends: characters that end a cell outside of quotes.
         doubled: whether two quotes within quotes mean a quote, in addition to the backslash.
     """
-    found: list[str] = []
+    letters: list[str] = []
     inside = quoted = False
     while inside or text[at] not in ends:
         letter = text[at]
         if letter == "\\":
             at += 1
-            found.append(text[at])
+            letters.append(text[at])
         elif letter == '"' and inside and doubled and text[at + 1] == '"':
             at += 1
-            found.append('"')
+            letters.append('"')
         elif letter == '"':
             inside, quoted = not inside, True
         else:
-            found.append(letter)
+            letters.append(letter)
         at += 1
-    return "".join(found), quoted, at
+    return "".join(letters), quoted, at
 
 
 def _numeric(typmod: int, text: str) -> Decimal:

@@ -24,8 +24,11 @@ def load(path: Path) -> Any:
 
 def files_of(folder: Path) -> list[Path]:
     """Return the bundle's own file, then its included files."""
-    own = folder / "databricks.yml"
-    return [own, *(path for pattern in load(own)["include"] for path in sorted(folder.glob(pattern)))]
+    bundle_file = folder / "databricks.yml"
+    return [
+        bundle_file,
+        *(path for pattern in load(bundle_file)["include"] for path in sorted(folder.glob(pattern))),
+    ]
 
 
 def merged(one: Any, other: Any) -> Any:
@@ -51,8 +54,8 @@ def targets_of(folder: Path) -> list[str]:
 def as_written(folder: Path, name: str) -> dict[str, Any]:
     """Return the resources of one target, with unresolved references."""
     bundle = whole(folder)
-    found: dict[str, Any] = merged(bundle["resources"], bundle["targets"][name].get("resources", {}))
-    return found
+    resources: dict[str, Any] = merged(bundle["resources"], bundle["targets"][name].get("resources", {}))
+    return resources
 
 
 def for_target(folder: Path, name: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -67,37 +70,39 @@ def for_target(folder: Path, name: str, given: Mapping[str, Any] | None = None) 
     """
     bundle = whole(folder)
     target = dict(bundle.pop("targets")[name])
-    values = {key: each["default"] for key, each in bundle["variables"].items() if "default" in each}
+    values = {
+        key: variable["default"] for key, variable in bundle["variables"].items() if "default" in variable
+    }
     values |= target.pop("variables", {}) | dict(given or {})
-    found: dict[str, Any] = merged(
+    settings: dict[str, Any] = merged(
         {key: value for key, value in bundle.items() if key != "variables"}, target
     )
-    known = {
+    scope = {
         "bundle": {**bundle["bundle"], "target": name},
         "workspace": {"current_user": {"userName": "somebody@example.com"}, "file_path": "/Workspace/files"},
-        "resources": found["resources"],
+        "resources": settings["resources"],
         "var": values,
     }
-    return {key: _resolved(value, known) for key, value in found.items()}
+    return {key: _resolved(value, scope) for key, value in settings.items()}
 
 
 def texts(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Return every text with its path."""
     if isinstance(value, dict):
-        for key, each in value.items():
-            yield from texts(each, (*path, key))
+        for key, item in value.items():
+            yield from texts(item, (*path, key))
     elif isinstance(value, list):
-        for index, each in enumerate(value):
-            yield from texts(each, (*path, index))
+        for index, item in enumerate(value):
+            yield from texts(item, (*path, index))
     elif isinstance(value, str):
         yield path, value
 
 
 def _resolved(value: Any, known: Mapping[str, Any]) -> Any:
     if isinstance(value, dict):
-        return {key: _resolved(each, known) for key, each in value.items()}
+        return {key: _resolved(item, known) for key, item in value.items()}
     if isinstance(value, list):
-        return [_resolved(each, known) for each in value]
+        return [_resolved(item, known) for item in value]
     if not isinstance(value, str):
         return value
     if (alone := _REFERENCE.fullmatch(value)) is not None:
@@ -106,9 +111,9 @@ def _resolved(value: Any, known: Mapping[str, Any]) -> Any:
 
 
 def _at(reference: str, known: Mapping[str, Any]) -> Any:
-    found: Any = known
+    value: Any = known
     for step in reference.split("."):
-        if step not in found:
+        if step not in value:
             raise LookupError(f"${{{reference}}}")
-        found = found[step]
-    return found
+        value = value[step]
+    return value

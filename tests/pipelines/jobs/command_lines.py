@@ -20,8 +20,8 @@ PROBE = ["python", "-P", "-m", probe.__name__]
 def parsed(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
     """Parse the words after `smelt` into command and parameters; raise if they do not parse."""
     group: Any = typer.main.get_command(app)
-    command, *rest = words
-    context = group.commands[command].make_context(command, list(rest))
+    command, *arguments = words
+    context = group.commands[command].make_context(command, list(arguments))
     assert not context.args
     return command, context.params
 

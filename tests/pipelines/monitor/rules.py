@@ -33,8 +33,8 @@ def rules() -> list[dict[str, Any]]:
     """Return all rules of the file."""
     (group,) = YAML(typ="safe").load(RULES.read_text(encoding="utf-8"))["groups"]
     assert set(group) == {"name", "rules"}
-    found: list[dict[str, Any]] = group["rules"]
-    return found
+    parsed: list[dict[str, Any]] = group["rules"]
+    return parsed
 
 
 def exported(
@@ -55,9 +55,9 @@ def require_firing(texts: Sequence[str], expected: set[str], *, minutes: int = 2
     Without `promtool` (Debian's package `prometheus`), only evaluate rules of the plainest form.
     """
     if shutil.which("promtool") is None:
-        held = _held(texts[-1])
-        assert held <= expected
-        assert held or not expected or len(texts) > 1
+        firing = _held(texts[-1])
+        assert firing <= expected
+        assert firing or not expected or len(texts) > 1
         return
     series: dict[str, list[float]] = {}
     for number, text in enumerate(['up{job="deltasmelt"} 1\n' + text for text in texts]):
@@ -91,14 +91,14 @@ def require_firing(texts: Sequence[str], expected: set[str], *, minutes: int = 2
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rules_test.yml"
         file.write_text(json.dumps(tests), encoding="utf-8")
-        done = subprocess.run(
+        process = subprocess.run(
             ["promtool", "test", "rules", file], check=False, capture_output=True, text=True
         )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 def _held(text: str) -> set[str]:
-    found = set()
+    names = set()
     for rule in rules():
         plain = _PLAIN.fullmatch(rule["expr"])
         if plain is None:
@@ -108,5 +108,5 @@ def _held(text: str) -> set[str]:
             for sample in family.samples:
                 meant = sample.name == name and (label is None or sample.labels[label] == value)
                 if meant and _COMPARED[compared](sample.value, float(limit)):
-                    found.add(rule["alert"])
-    return found
+                    names.add(rule["alert"])
+    return names

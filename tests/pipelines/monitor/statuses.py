@@ -19,9 +19,15 @@ SECRET = "hunter2hunter2hunter2"
 
 
 def table(name: str, state: str = "streaming", error: str | None = None) -> TableStatus:
-    known = state == "streaming"
+    streaming = state == "streaming"
     return TableStatus(
-        name, state, HEAD if known else None, 4 if known else None, 12 if known else None, 0.5, error
+        name,
+        state,
+        HEAD if streaming else None,
+        4 if streaming else None,
+        12 if streaming else None,
+        0.5,
+        error,
     )
 
 

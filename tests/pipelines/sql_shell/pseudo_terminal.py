@@ -80,19 +80,23 @@ class Terminal:
 
     def children(self, program: str) -> list[int]:
         """Return the ids of the command's child processes of a program."""
-        return [one.pid for one in processes() if (one.name, one.parent) == (program, self.process.pid)]
+        return [
+            process.pid
+            for process in processes()
+            if (process.name, process.parent) == (program, self.process.pid)
+        ]
 
     def _put(self, text: str) -> None:
         os.write(self._ours, (text if text < " " else f"{text}\r").encode())
 
     def _shown(self, is_there: Callable[[str], bool], expected: str, seconds: float) -> str:
-        shown, deadline = "", time.monotonic() + seconds
+        screen, deadline = "", time.monotonic() + seconds
         while True:
-            assert time.monotonic() < deadline, f"{expected!r} did not come; shown is:\n{shown}"
-            more = self._read(0.3)
-            if not more and is_there(shown):
-                return shown
-            shown += more
+            assert time.monotonic() < deadline, f"{expected!r} did not come; shown is:\n{screen}"
+            chunk = self._read(0.3)
+            if not chunk and is_there(screen):
+                return screen
+            screen += chunk
 
     def ended(self, seconds: float = 60) -> int:
         """Wait for the end of the process; return its exit code."""

@@ -37,7 +37,7 @@ def make_small_lake(folder: Path) -> Path:
     for number, lsn in enumerate((FIRST, SECOND)):
         moment = datetime(2026, 1, 1, 12 + number, tzinfo=UTC)
         ids = pa.array(range(1, (number + 1) * ROWS + 1), pa.int32())
-        total = pa.array([f"{one.as_py()}.50" for one in ids]).cast(pa.decimal128(10, 2))
+        total = pa.array([f"{order_id.as_py()}.50" for order_id in ids]).cast(pa.decimal128(10, 2))
         orders = pa.table({"id": ids, "total": total, "note, odd": pa.array(['say "a"\nb'] * len(ids))})
         write_deltalake(lake.uri("silver", "orders"), orders, mode="overwrite")
         write_deltalake(lake.uri("gold", "customer"), pa.table({"id": ids}), mode="overwrite")

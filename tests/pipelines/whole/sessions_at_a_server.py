@@ -68,18 +68,18 @@ def asked(session: SparkSession) -> str:
 @contextmanager
 def other_client(session: SparkSession, remote: str) -> Iterator[Any]:
     """Open the server's session from a second client."""
-    found: Any = session
-    other: Any = RemoteSession.builder.remote(f"{remote}/;session_id={found.session_id}").create()
+    own: Any = session
+    second: Any = RemoteSession.builder.remote(f"{remote}/;session_id={own.session_id}").create()
     try:
-        yield other
+        yield second
     finally:
-        Connect(other).close()
+        Connect(second).close()
 
 
 def ended_elsewhere(session: SparkSession, remote: str) -> None:
     """End a session on the server without notice to its client."""
-    with other_client(session, remote) as other:
-        other.client.release_session()
+    with other_client(session, remote) as second:
+        second.client.release_session()
 
 
 def ours(remote: str) -> dict[str, Any]:
@@ -93,12 +93,12 @@ def ours(remote: str) -> dict[str, Any]:
     closed.client.close()
     tables = [said_of(lambda one=one: of_a_table(one)) for one in (beside, closed)]  # type: ignore[misc]
     lost = []
-    for one in (beside, closed):
+    for child in (beside, closed):
         try:
-            one.sql("SELECT 1").collect()
+            child.sql("SELECT 1").collect()
         except Exception as error:  # noqa: BLE001 - it is looked at
-            told = death(error, {}, Path())
-            lost.append(told and told.code)
+            death_error = death(error, {}, Path())
+            lost.append(death_error and death_error.code)
     half = half_made(session, remote)
     stop_session(session)
     return {"idle": idle, "lost": lost, "tables": tables, "half": half}
@@ -112,56 +112,56 @@ def of_a_table(session: SparkSession) -> None:
 
 def half_made(session: SparkSession, remote: str) -> str:
     """Interrupt a clone before it receives its settings; return the server's later answer about the clone."""
-    made: list[SparkSession] = []
+    clones: list[SparkSession] = []
 
     def interrupted(clone: SparkSession, _: object = None) -> None:
-        made.append(clone)
+        clones.append(clone)
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connect, "lean", interrupted)
         with pytest.raises(KeyboardInterrupt):
             access_of(session).child()
-    with other_client(made[0], remote) as other:
-        return asked(other)
+    with other_client(clones[0], remote) as second:
+        return asked(second)
 
 
 def given(file: Path, remote: str) -> dict[str, Any]:
     """Observe deltasmelt's work in a borrowed session."""
     builder: Any = PySpark.builder
     theirs: SparkSession = builder.remote(remote).getOrCreate()
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     pipeline = load_pipeline(file)
     with spark_for(pipeline, Unheard()) as session:
         beside = access_of(session).child()
-        found["beside"] = asked(beside)
-    with other_client(beside, remote) as other:
-        found["after"] = asked(other)
-    said: list[str] = []
-    begun = time.monotonic()
+        results["beside"] = asked(beside)
+    with other_client(beside, remote) as second:
+        results["after"] = asked(second)
+    messages: list[str] = []
+    start = time.monotonic()
     try:
         with spark_for(pipeline, Unheard()) as session:
             clone = access_of(session).child()
-            runs = threading.Thread(target=lambda: said.append(said_of(clone.sql(_LONG).collect)))
+            runs = threading.Thread(target=lambda: messages.append(said_of(clone.sql(_LONG).collect)))
             runs.start()
             time.sleep(2)
             signal.raise_signal(signal.SIGINT)
     except KeyboardInterrupt:
         runs.join(30)
-        found["interrupted"] = [said, time.monotonic() - begun < 25]
+        results["interrupted"] = [messages, time.monotonic() - start < 25]
     before = theirs.sql("SHOW VIEWS").count()
     with deltasmelt.open(file) as lake:
-        found["rows"] = [one_of(lake.sql(_ORDERS, as_of=moment)) for moment in (None, None, FIRST)]
-        found["views"] = theirs.sql("SHOW VIEWS").count() - before
+        results["rows"] = [one_of(lake.sql(_ORDERS, as_of=moment)) for moment in (None, None, FIRST)]
+        results["views"] = theirs.sql("SHOW VIEWS").count() - before
         lake.preview("customer", 1)
-    found["views after"] = theirs.sql("SHOW VIEWS").count() - before
-    found |= in_a_catalog(file)
+    results["views after"] = theirs.sql("SHOW VIEWS").count() - before
+    results |= in_a_catalog(file)
     ended_elsewhere(theirs, remote)
     with deltasmelt.open(file) as lake:
-        found["ended"] = [said_of(lambda: lake.sql(_ORDERS)), said_of(lambda: lake.table("silver.orders"))]
+        results["ended"] = [said_of(lambda: lake.sql(_ORDERS)), said_of(lambda: lake.table("silver.orders"))]
     Connect(theirs).close()
     theirs.stop()
-    return found
+    return results
 
 
 def in_a_catalog(file: Path) -> dict[str, Any]:
@@ -170,8 +170,8 @@ def in_a_catalog(file: Path) -> dict[str, Any]:
     named.write_text(file.read_text().replace("lake: {path: ./lake}", "lake: {catalog: spark_catalog}"))
     before = len(connect._clones)
     with deltasmelt.open(named) as lake:
-        found = {"catalog": [said_of(lake.at), len(connect._clones) - before]}
-    return {**found, "catalog after": len(connect._clones) - before}
+        results = {"catalog": [said_of(lake.at), len(connect._clones) - before]}
+    return {**results, "catalog after": len(connect._clones) - before}
 
 
 def held(file: Path, remote: str) -> dict[str, Any]:
@@ -181,8 +181,8 @@ def held(file: Path, remote: str) -> dict[str, Any]:
         time.sleep(2 * IDLE_SECONDS)
         idle = said_of(lambda: one_of(now.sql(_ORDERS)))
         ended_elsewhere(now.table("silver.orders").sparkSession, remote)
-        said = [said_of(lambda: now.sql(_ORDERS)), said_of(lambda: one_of(lake.sql(_ORDERS)))]
-    return {"idle": idle, "ended": said}
+        messages = [said_of(lambda: now.sql(_ORDERS)), said_of(lambda: one_of(lake.sql(_ORDERS)))]
+    return {"idle": idle, "ended": messages}
 
 
 def main(folder: Path, remote: str) -> None:
@@ -193,10 +193,10 @@ def main(folder: Path, remote: str) -> None:
         remote: address of the server, as in `SPARK_REMOTE`.
     """
     file = make_small_lake(folder)
-    found = {"given": given(file, remote)}
+    results = {"given": given(file, remote)}
     os.environ["SPARK_REMOTE"] = remote
-    found |= {"ours": ours(remote), "held": held(file, remote)}
-    (folder / "seen.json").write_text(json.dumps(found))
+    results |= {"ours": ours(remote), "held": held(file, remote)}
+    (folder / "seen.json").write_text(json.dumps(results))
 
 
 if __name__ == "__main__":
