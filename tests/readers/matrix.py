@@ -34,8 +34,8 @@ def by_polars(path: str, since: int | None = None) -> pa.Table:
 def by_duckdb(path: str, since: int | None = None) -> pa.Table:
     """Read with DuckDB's extension, which DuckDB downloads at the first use."""
     duckdb.sql("INSTALL delta; LOAD delta; SET TimeZone = 'UTC'")
-    where = "" if since is None else f" WHERE at > make_timestamptz({since})"
-    return pa.table(duckdb.sql(f"SELECT * FROM delta_scan('{path}'){where}").to_arrow_table())
+    condition = "" if since is None else f" WHERE at > make_timestamptz({since})"
+    return pa.table(duckdb.sql(f"SELECT * FROM delta_scan('{path}'){condition}").to_arrow_table())
 
 
 READERS: dict[str, tuple[str, Callable[..., pa.Table]]] = {
@@ -54,15 +54,15 @@ def outcome(reader: Callable[..., pa.Table], made: dict[str, Any]) -> str:
         return table.drop_columns([name for name in made["left_out"] if name in table.column_names])
 
     try:
-        found = compared(without, made["path"], made["rows"], made["moments"])
+        differences = compared(without, made["path"], made["rows"], made["moments"])
     except duckdb.IOException as error:
         return "not tried" if "download" in str(error) else "refused"
     except Exception as error:  # noqa: BLE001 - each reader has its own
         sys.stderr.write(f"{made['path']}: {type(error).__name__}: {str(error)[:300]}" + "\n")
         return "refused"
-    for one in found:
-        sys.stderr.write(f"{made['path']}: {reader.__name__}: {one[:300]}" + "\n")
-    return "yes" if not found else f"WRONG: {len(found)} differences"
+    for difference in differences:
+        sys.stderr.write(f"{made['path']}: {reader.__name__}: {difference[:300]}" + "\n")
+    return "yes" if not differences else f"WRONG: {len(differences)} differences"
 
 
 def main() -> int:
@@ -72,10 +72,10 @@ def main() -> int:
     sys.stdout.write(f"| table | rows | {' | '.join(heads)} |" + "\n")
     sys.stdout.write("| --- | --- |" + " --- |" * len(heads) + "\n")
     wrong = False
-    for name, made in expected.items():
-        cells = [outcome(reader, made) for _, reader in READERS.values()]
+    for name, table in expected.items():
+        cells = [outcome(reader, table) for _, reader in READERS.values()]
         wrong |= any(cell.startswith("WRONG") for cell in cells)
-        sys.stdout.write(f"| {name} | {len(made['rows'])} | {' | '.join(cells)} |" + "\n")
+        sys.stdout.write(f"| {name} | {len(table['rows'])} | {' | '.join(cells)} |" + "\n")
     return int(wrong)
 
 

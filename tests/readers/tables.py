@@ -91,7 +91,7 @@ def _made(spark: SparkSession, lake: Lake, name: str, case: Case) -> dict[str, o
     rows = f"SELECT CAST(id AS INT), concat('n', id){third}, {OWN} FROM range(0, 1000, 1, 1)"
     spark.sql(f"INSERT INTO {target} {rows}")
     if case.then is not None:
-        actual = [DeltaColumn(one.name, one.attnum, one.spark_type) for one in table.columns]
+        actual = [DeltaColumn(column.name, column.attnum, column.spark_type) for column in table.columns]
         for statement in steps(target, _shape(name, case.then), actual, SETTINGS, emptied=False):
             spark.sql(statement)
     if case.deleted is not None:
@@ -105,9 +105,13 @@ def _expected(spark: SparkSession, lake: Lake, layer: Layer, name: str) -> dict[
     Arrow has no type for a variant, so the matrix compares the table's remaining columns.
     """
     frame = spark.sql(f"SELECT * FROM {lake.sql(layer, name)}")
-    left_out = [one.name for one in frame.schema if one.dataType.simpleString() == "variant"]
+    left_out = [field.name for field in frame.schema if field.dataType.simpleString() == "variant"]
     rows = plain_rows(pa.table(frame.drop(*left_out).toArrow()))
-    asked = [microseconds(one) - 1 for one in MOMENTS] if "at" in frame.columns and name not in CASES else []
+    asked = (
+        [microseconds(moment) - 1 for moment in MOMENTS]
+        if "at" in frame.columns and name not in CASES
+        else []
+    )
     return {"path": lake.uri(layer, name), "rows": rows, "moments": asked, "left_out": left_out}
 
 

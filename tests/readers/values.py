@@ -48,12 +48,12 @@ def plain(values: Any) -> list[Any]:
 
 def _nested(values: Any) -> list[Any]:
     if pa.types.is_struct(values.type):
-        names, there = [field.name for field in values.type], values.is_valid().to_pylist()
+        names, validity = [field.name for field in values.type], values.is_valid().to_pylist()
         fields = zip(*(plain(inner) for inner in values.flatten()), strict=True)
         rows = [dict(zip(names, row, strict=True)) for row in fields]
-        return [row if valid else None for row, valid in zip(rows, there, strict=True)]
+        return [row if valid else None for row, valid in zip(rows, validity, strict=True)]
     inner = _pairs if pa.types.is_map(values.type) else plain
-    return [None if one.values is None else inner(one.values) for one in values]
+    return [None if offsets.values is None else inner(offsets.values) for offsets in values]
 
 
 def _pairs(entries: Any) -> list[Any]:
@@ -64,18 +64,21 @@ def _pairs(entries: Any) -> list[Any]:
 def _flat(values: Any) -> list[Any]:
     kind = values.type
     if pa.types.is_timestamp(kind):
-        return [None if one is None else _moment(one, kind) for one in values.cast(pa.int64()).to_pylist()]
+        return [
+            None if number is None else _moment(number, kind)
+            for number in values.cast(pa.int64()).to_pylist()
+        ]
     if pa.types.is_date(kind):
         days = values.cast(pa.date32()).cast(pa.int32()).to_pylist()
-        return [None if one is None else f"day {one}" for one in days]
-    return [_scalar(one) for one in values.to_pylist()]
+        return [None if day is None else f"day {day}" for day in days]
+    return [_scalar(item) for item in values.to_pylist()]
 
 
 def _moment(number: int, kind: pa.DataType) -> str:
     times, parts = _PER_MICROSECOND[kind.unit]
-    whole, rest = divmod(number * times, parts)
+    whole, remainder = divmod(number * times, parts)
     zone = "local" if kind.tz is None else "UTC" if kind.tz in {"UTC", "Etc/UTC", "+00:00"} else kind.tz
-    return f"{whole}{f' and {rest} ns' if rest else ''} us {zone}"
+    return f"{whole}{f' and {remainder} ns' if remainder else ''} us {zone}"
 
 
 def _scalar(value: Any) -> Any:
@@ -105,8 +108,8 @@ def by_datafusion(path: str, since: int | None = None) -> pa.Table:
         since: return only rows whose column ``at`` is later, in microseconds; None: all rows.
     """
     query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(path))
-    where = "" if since is None else f" WHERE at > to_timestamp_micros({since})"
-    return pa.table(query.execute(f"SELECT * FROM t{where}").read_all())
+    condition = "" if since is None else f" WHERE at > to_timestamp_micros({since})"
+    return pa.table(query.execute(f"SELECT * FROM t{condition}").read_all())
 
 
 def by_arrow(path: str, since: int | None = None) -> pa.Table:
@@ -128,16 +131,16 @@ def _at(since: int) -> pa.Scalar:
 
 def microseconds(text: str) -> int:
     """Return the microseconds from 1970 to an ISO 8601 timestamp in UTC."""
-    gone = datetime.fromisoformat(text).replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
-    return (gone.days * 86_400 + gone.seconds) * 1_000_000 + gone.microseconds
+    since_1970 = datetime.fromisoformat(text).replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since_1970.days * 86_400 + since_1970.seconds) * 1_000_000 + since_1970.microseconds
 
 
 def compared(reader: Callable[..., pa.Table], path: str, expected: Rows, moments: Sequence[int]) -> list[str]:
     """Return a reader's differences for all rows, then for the rows after each timestamp."""
-    found = differences(plain_rows(reader(path)), expected)
+    problems = differences(plain_rows(reader(path)), expected)
     for since in moments:
         later = [row["id"] for row in expected if row["at"] is not None and int(row["at"].split()[0]) > since]
         ids = sorted(plain(reader(path, since)["id"]))
         if ids != later:
-            found.append(f"at > {since}: {len(ids)} of {len(later)} rows")
-    return found
+            problems.append(f"at > {since}: {len(ids)} of {len(later)} rows")
+    return problems

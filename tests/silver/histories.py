@@ -112,7 +112,7 @@ class BronzeWriter:
 
     def add(self, lsn: int, rows: Iterable[dict[str, Any]]) -> None:
         """Add a transaction (or a snapshot's rows)."""
-        made = [
+        new_rows = [
             {
                 "commit_lsn": lsn, "seq": seq, "lsn": seq + 1, "xid": lsn, "commit_ts": time_of(lsn),
                 "columns": None, "new": None, "old": None, "old_is_key": None, "unchanged": None,
@@ -120,9 +120,9 @@ class BronzeWriter:
             }
             for seq, row in enumerate(rows)
         ]  # fmt: skip
-        if made:
-            made[-1]["end_of_tx"] = True
-        self._rows += made
+        if new_rows:
+            new_rows[-1]["end_of_tx"] = True
+        self._rows += new_rows
 
     def snapshot(self, shape: Relation, lsn: int, rows: Iterable[Sequence[str | None]]) -> None:
         """Add a complete snapshot."""
@@ -153,8 +153,8 @@ class BronzeWriter:
 def _write(uri: str, rows: pa.Table, marks: list[Transaction]) -> None:
     from deltalake import CommitProperties, write_deltalake  # noqa: PLC0415 - a lake in a catalog needs none
 
-    said = CommitProperties(app_transactions=marks)
-    write_deltalake(uri, rows, mode="append", commit_properties=said)
+    properties = CommitProperties(app_transactions=marks)
+    write_deltalake(uri, rows, mode="append", commit_properties=properties)
 
 
 def change(shape: Relation, op: str, **cells: Any) -> dict[str, Any]:
@@ -263,8 +263,8 @@ class RandomTable:
         self.rng.choice(statements)(space)
 
     def _insert(self, space: int) -> None:
-        used = {row.values["id"] for row in self.rows[space]}
-        free = [str(number) for number in range(1, 9) if str(number) not in used]
+        used_ids = {row.values["id"] for row in self.rows[space]}
+        free = [str(number) for number in range(1, 9) if str(number) not in used_ids]
         if free:
             self._arrive(space, self.rng.choice(free))
 
@@ -276,8 +276,8 @@ class RandomTable:
         self._leave(space, self.rng.choice(self.rows[space]))
 
     def _move(self, space: int) -> None:
-        used = {row.values["id"] for row in self.rows[space]}
-        free = [str(number) for number in range(1, 9) if str(number) not in used]
+        used_ids = {row.values["id"] for row in self.rows[space]}
+        free = [str(number) for number in range(1, 9) if str(number) not in used_ids]
         if free:
             row = self.rng.choice(self.rows[space])
             self._set(
@@ -315,12 +315,12 @@ class RandomTable:
 
         These are several statements under a deferred constraint. An old key alone would not identify the row.
         """
-        row, other = self.rng.sample(self.rows[space], k=2)
-        self._set(row, {"id": other.values["id"]})
+        row, second = self.rng.sample(self.rows[space], k=2)
+        self._set(row, {"id": second.values["id"]})
         if self.rng.random() < 0.5:
             self._set(row, self._some_values())
-        used = {one.values["id"] for one in self.rows[space]}
-        free = [str(number) for number in range(1, 9) if str(number) not in used]
+        used_ids = {other_row.values["id"] for other_row in self.rows[space]}
+        free = [str(number) for number in range(1, 9) if str(number) not in used_ids]
         if free and self.rng.random() < 0.5:
             self._set(row, {"id": self.rng.choice(free)})
         else:
@@ -411,7 +411,7 @@ class RandomTable:
 
     def expected(self) -> list[tuple[Any, ...]]:
         """Return rows as read by `selected`, sorted."""
-        found = []
+        expected_rows = []
         for rows in self.rows.values():
             for row in rows:
                 values = row.values
@@ -420,8 +420,8 @@ class RandomTable:
                 place = (int(values["space"] or 0), key, int(values["code"] or 0))
                 texts = (values["note"], values["big"], values["huge"])
                 price = (None, "NaN") if lost else (values["price"], None)
-                found.append((*place, *texts, *price))
-        return sorted(found, key=repr)
+                expected_rows.append((*place, *texts, *price))
+        return sorted(expected_rows, key=repr)
 
     @property
     def selected(self) -> str:

@@ -50,16 +50,16 @@ def kill() -> None:
 def ending(point: str, stop: Callable[[], None]) -> Iterator[None]:
     """Call `stop` at a point: ``before MERGE 2``, ``during INSERT 1``, ``after CUT 1``."""
     when, kind, number = point.split()
-    seen = 0
+    statement_count = 0
     lock = threading.Lock()
 
     def wrapped(original: Any, *, always: bool) -> Any:
         def call(self: Any, *args: Any, **named: Any) -> Any:
-            nonlocal seen
+            nonlocal statement_count
             with lock:
                 hit = always or args[0].lstrip().startswith(kind)
-                seen += hit
-                hit = hit and seen == int(number)
+                statement_count += hit
+                hit = hit and statement_count == int(number)
             if hit and when == "before":
                 stop()
             if hit and when == "during":

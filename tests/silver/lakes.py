@@ -46,11 +46,13 @@ def check_ahead(spark: SparkSession, head: Head, cut: Cut, lake: Lake) -> None:
             field.name for field in DeltaTable(lake.uri("silver", name), version=version).schema().fields
         }
         assert set(spark.table(view).columns) == named, name
-        seen, held = (
+        ahead, folded_rows = (
             Counter(repr(sorted(row.items())) for row in rows)
             for rows in (rows_by_spark(spark, view), rows_at(spark, lake, name, version))
         )
-        assert seen == held, f"{name} at {head.lsn}: {list((seen - held) + (held - seen))[:4]}"
+        assert ahead == folded_rows, (
+            f"{name} at {head.lsn}: {list((ahead - folded_rows) + (folded_rows - ahead))[:4]}"
+        )
 
 
 class Lakes:
@@ -76,22 +78,22 @@ class Lakes:
         Path(f"{path}/kept").mkdir()
         Path(f"{path}/kept/bronze").symlink_to(f"{path}/plain/bronze")
         self.controls = [ControlTables(self.plain), ControlTables(self.kept)]
-        both = SilverSettings(deletes="soft", history=[str(shape.table) for shape in shapes])
-        folded = ((self.plain, SilverSettings(), plain), (self.kept, both, kept))
+        full_settings = SilverSettings(deletes="soft", history=[str(shape.table) for shape in shapes])
+        folded = ((self.plain, SilverSettings(), plain), (self.kept, full_settings, kept))
         self.silvers = [
-            Silver(spark, lake, settings, control) if wanted else None
-            for (lake, settings, wanted), control in zip(folded, self.controls, strict=True)
+            Silver(spark, lake, settings, control) if chosen else None
+            for (lake, settings, chosen), control in zip(folded, self.controls, strict=True)
         ]
 
         self.fresh = [
-            FreshTables(spark, lake, settings, control) if looked and wanted else None
-            for (lake, settings, wanted), control in zip(folded, self.controls, strict=True)
+            FreshTables(spark, lake, settings, control) if looked and chosen else None
+            for (lake, settings, chosen), control in zip(folded, self.controls, strict=True)
         ]
 
     def cycle(self, lsn: int, *, look: bool = True) -> None:
         """Carry both lakes to an LSN with every table; with `look`, read the log's head before."""
-        wanted = [self.names, self.names | {f"{name}__history" for name in self.names}]
-        lakes = zip(self.silvers, self.fresh, self.controls, wanted, strict=True)
+        expected = [self.names, self.names | {f"{name}__history" for name in self.names}]
+        lakes = zip(self.silvers, self.fresh, self.controls, expected, strict=True)
         for silver, fresh, control, tables in lakes:
             if silver is None:
                 continue
@@ -114,5 +116,5 @@ class Lakes:
 
     def as_of(self, name: str, lsn: int, columns: str) -> list[tuple[Any, ...]]:
         """Return the versions valid as of an LSN, sorted."""
-        where = f"_valid_from_lsn <= {lsn} AND (_valid_to_lsn IS NULL OR {lsn} < _valid_to_lsn)"
-        return self.read(self.kept, f"{name}__history", columns, where)
+        condition = f"_valid_from_lsn <= {lsn} AND (_valid_to_lsn IS NULL OR {lsn} < _valid_to_lsn)"
+        return self.read(self.kept, f"{name}__history", columns, condition)

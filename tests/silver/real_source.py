@@ -76,20 +76,22 @@ class RealSource:
 
     def errors(self) -> dict[str, str]:
         """Return open errors by the name of their table."""
-        found = self.control.open_errors()
-        return {error.name.removeprefix("public."): f"{error.code}: {error.message}" for error in found}
+        open_errors = self.control.open_errors()
+        return {error.name.removeprefix("public."): f"{error.code}: {error.message}" for error in open_errors}
 
     def differences(self, tables: Iterable[str | TableName]) -> dict[str, str]:
         """Return, by silver table, the differences from the source; also for current versions of histories.
 
         Table names without a schema belong to the schema public.
         """
-        named_tables = [one if isinstance(one, TableName) else TableName("public", one) for one in tables]
-        sources = {one.silver_name: one for one in sorted(named_tables)}
-        columns = {name: self._columns(one) for name, one in sources.items()}
+        named_tables = [
+            table if isinstance(table, TableName) else TableName("public", table) for table in tables
+        ]
+        sources = {table.silver_name: table for table in sorted(named_tables)}
+        columns = {name: self._columns(table) for name, table in sources.items()}
         named = set() if self.cut is None else set(self.cut.tables)
         errors = self.errors()
-        found = {
+        different = {
             name: f"the cut does not name it ({errors.get(name, 'no error')})"
             for name in columns.keys() - named
         }
@@ -97,10 +99,12 @@ class RealSource:
         views |= {f"{name}__history": "_valid_to_lsn IS NULL" for name in self.history if name in named}
         for view, rows in self._silver_rows(views, columns).items():
             name = view.removesuffix("__history")
-            wanted = self._source_rows(sources[name], columns[name])
-            if rows != wanted:
-                found[name] = f"{view} of {columns[name]}: silver {_short(rows)}, source {_short(wanted)}"
-        return found
+            source_rows = self._source_rows(sources[name], columns[name])
+            if rows != source_rows:
+                different[name] = (
+                    f"{view} of {columns[name]}: silver {_short(rows)}, source {_short(source_rows)}"
+                )
+        return different
 
     def close(self) -> None:
         """End silver's threads and the connection."""
@@ -116,29 +120,31 @@ class RealSource:
         return [row[0] for row in rows]
 
     def _source_rows(self, table: TableName, columns: Sequence[str]) -> Rows:
-        cells = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(one)) for one in columns)
+        cells = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(column)) for column in columns)
         query = sql.SQL("SELECT {} FROM {}").format(cells, sql.Identifier(table.schema, table.name))
         return sorted((tuple(row) for row in self.connection.execute(query)), key=repr)
 
     def _silver_rows(self, views: dict[str, str], columns: dict[str, list[str]]) -> dict[str, Rows]:
         """Return rows by view, a silver table with a condition; a text replaces a missing column."""
-        found: dict[str, Rows] = {view: [] for view in views}
+        rows_of_views: dict[str, Rows] = {view: [] for view in views}
         for start in range(0, len(views), _AT_ONCE):
             parts = []
-            for view, where in list(views.items())[start : start + _AT_ONCE]:
+            for view, condition in list(views.items())[start : start + _AT_ONCE]:
                 address = self.lake.sql("silver", view)
-                there = set(self.spark.table(address).columns)
+                stored = set(self.spark.table(address).columns)
                 cells = [
-                    f"CAST({quote(name)} AS STRING)" if name in there else literal(f"no column {name}")
+                    f"CAST({quote(name)} AS STRING)" if name in stored else literal(f"no column {name}")
                     for name in columns[view.removesuffix("__history")]
                 ]
                 parts.append(
                     f"SELECT {literal(view)} AS name, array({', '.join(cells)}) AS cells,"
-                    f" CAST(_unrepresentable AS STRING) AS lost FROM {address} WHERE {where}"
+                    f" CAST(_unrepresentable AS STRING) AS lost FROM {address} WHERE {condition}"
                 )
             for row in rows_of(self.spark, "\nUNION ALL ".join(parts)):
-                found[row["name"]].append((*row["cells"], *([] if row["lost"] is None else [row["lost"]])))
-        return {view: sorted(rows, key=repr) for view, rows in found.items()}
+                rows_of_views[row["name"]].append(
+                    (*row["cells"], *([] if row["lost"] is None else [row["lost"]]))
+                )
+        return {view: sorted(rows, key=repr) for view, rows in rows_of_views.items()}
 
 
 def _short(rows: Rows) -> list[tuple[str | None, ...]]:

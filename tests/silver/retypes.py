@@ -87,7 +87,7 @@ def sql_name(kind: str) -> str:
 
 def pairs(connection: Connection[Any], every: Sequence[Kind]) -> dict[str, list[str]]:
     """Return, by type, the other types to which the server alters a column without USING."""
-    found: dict[str, list[str]] = {}
+    castable: dict[str, list[str]] = {}
     for before in every:
         connection.execute(f"CREATE TEMP TABLE altered (c {before.name})".encode())
         for after in every:
@@ -96,35 +96,35 @@ def pairs(connection: Connection[Any], every: Sequence[Kind]) -> dict[str, list[
             try:
                 with connection.transaction():
                     connection.execute(f"ALTER TABLE altered ALTER c TYPE {after.name}".encode())
-                    found.setdefault(before.name, []).append(after.name)
+                    castable.setdefault(before.name, []).append(after.name)
                     raise psycopg.Rollback
             except psycopg.Error:
                 continue
         connection.execute("DROP TABLE altered")
-    return found
+    return castable
 
 
 def lasting(connection: Connection[Any], before: str, afters: Sequence[str]) -> dict[str, list[str]]:
     """Return, by new type, up to three values of the old type with which the server alters the column."""
-    found: dict[str, list[str]] = {after: [] for after in afters}
+    lossless: dict[str, list[str]] = {after: [] for after in afters}
     for text in VALUES:
-        made = (
+        statements = (
             f"CREATE TEMP TABLE tried (c {before}); INSERT INTO tried VALUES ({sql.quote(text)})",
             *(f"ALTER TABLE tried ALTER c TYPE {after}" for after in afters),
         )
         try:
-            connection.execute(made[0].encode())
+            connection.execute(statements[0].encode())
         except psycopg.Error:
             continue
-        for after, altered in zip(afters, made[1:], strict=True):
-            if len(found[after]) == _MOST_VALUES:
+        for after, altered in zip(afters, statements[1:], strict=True):
+            if len(lossless[after]) == _MOST_VALUES:
                 continue
             try:
                 with connection.transaction():
                     connection.execute(altered.encode())
-                    found[after].append(text)
+                    lossless[after].append(text)
                     raise psycopg.Rollback
             except psycopg.Error:
                 continue
         connection.execute("DROP TABLE tried")
-    return found
+    return lossless

@@ -60,9 +60,9 @@ def _named(value: Any, type_: str | dict[str, Any]) -> Any:
         return value.replace(tzinfo=None) if type_ == "timestamp" else value
     if type_["type"] == "struct":
         return {
-            one["name"]: _named(value.get(one["metadata"].get(_PHYSICAL, one["name"])), one["type"])
-            for one in type_["fields"]
+            field["name"]: _named(value.get(field["metadata"].get(_PHYSICAL, field["name"])), field["type"])
+            for field in type_["fields"]
         }
     if type_["type"] == "array":
-        return [_named(one, type_["elementType"]) for one in value]
-    return {_named(key, type_["keyType"]): _named(one, type_["valueType"]) for key, one in value}
+        return [_named(item, type_["elementType"]) for item in value]
+    return {_named(key, type_["keyType"]): _named(item, type_["valueType"]) for key, item in value}

@@ -70,21 +70,21 @@ def _until_open(port: int) -> None:
 
 def executors() -> list[int]:
     """Return the ids of this machine's executor processes."""
-    found = []
+    pids = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:  # it ended while we looked
             continue
         if EXECUTOR in words and any("127.0.0.1" in word for word in words):
-            found.append(int(entry.name))
-    return found
+            pids.append(int(entry.name))
+    return pids
 
 
 def stages_begun(folder: Path, word: str) -> int:
     """Return how many stages began so far for statements with this word in description or plan."""
-    begun: set[int] = set()
-    wanted: set[str] = set()
+    stages: set[int] = set()
+    executions: set[str] = set()
     for file in folder.rglob("events_*"):
         for line in file.read_text(errors="replace").splitlines():
             try:
@@ -93,14 +93,14 @@ def stages_begun(folder: Path, word: str) -> int:
                 continue
             kind = event["Event"].rpartition(".")[2]
             if kind == "SparkListenerSQLExecutionStart":
-                said = f"{event.get('description')} {event.get('physicalPlanDescription')}"
-                if word in said:
-                    wanted.add(str(event["executionId"]))
+                plan_text = f"{event.get('description')} {event.get('physicalPlanDescription')}"
+                if word in plan_text:
+                    executions.add(str(event["executionId"]))
             if kind == "SparkListenerJobStart":
                 execution = event.get("Properties", {}).get("spark.sql.execution.id")
-                if execution in wanted:
-                    begun |= set(event["Stage IDs"])
-    return len(begun)
+                if execution in executions:
+                    stages |= set(event["Stage IDs"])
+    return len(stages)
 
 
 @dataclass

@@ -13,12 +13,15 @@ MANY: Final = 200
 
 def sections() -> dict[str, tuple[str, list[str]]]:
     """Return each section by name: the schema, then the transactions."""
-    found = {}
+    parsed = {}
     for section in _TEXT.read_text().split("=== ")[1:]:
         name, _, text = section.partition("\n")
         schema, *steps = text.split("--- step\n")
-        found[name] = schema, [one for step in steps for one in step.split("\n\n") if one.strip()]
-    return found
+        parsed[name] = (
+            schema,
+            [statement for step in steps for statement in step.split("\n\n") if statement.strip()],
+        )
+    return parsed
 
 
 def wide() -> tuple[str, list[str]]:
@@ -43,7 +46,7 @@ _KINDS: Final = ("int2", "bool", "text", "int4")
 
 def many(tables: int = MANY) -> tuple[str, list[str]]:
     """Return many tables, created at once, and changes of all tables; some are dropped or recreated."""
-    made = [_made(f"many_{number}") for number in range(tables)]
+    statements = [_made(f"many_{number}") for number in range(tables)]
     changes = []
     for number in range(tables):
         name = f"many_{number}"
@@ -73,7 +76,7 @@ def many(tables: int = MANY) -> tuple[str, list[str]]:
         elif kind == 6:
             changes += [f"ALTER TABLE {name} RENAME a TO z; ALTER TABLE {name} RENAME b TO a",
                         f"UPDATE {name} SET a = 50"]  # fmt: skip
-    return "; ".join(made), changes
+    return "; ".join(statements), changes
 
 
 def _made(name: str) -> str:

@@ -59,7 +59,7 @@ class Case:
 
 def cases(calls: int, number: int, seed: int) -> list[Case]:
     """Return a random sample of all cases, or all cases if fewer, in the order of their calls."""
-    every = [Case(*one) for one in itertools.product(range(calls), KINDS, (False, True))]
+    every = [Case(*parameters) for parameters in itertools.product(range(calls), KINDS, (False, True))]
     chosen = every if number >= len(every) else random.Random(seed).sample(every, number)
     return sorted(chosen, key=lambda case: case.call)
 
@@ -90,12 +90,12 @@ class Doors:
 
     def _wrapped(self, original: Callable[..., Any], name: str) -> Callable[..., Any]:
         def call(one: Any, *args: Any, **named: Any) -> Any:
-            said = " ".join(str(args[0]).split())[:60] if name == "sql" else name
+            label = " ".join(str(args[0]).split())[:60] if name == "sql" else name
             with self._lock:
                 failing = self.case is not None and len(self.names) == self.case.call
-                self.names.append(said)
+                self.names.append(label)
             if failing and self.case is not None:
-                self.hit = said
+                self.hit = label
                 if self.case.kind == "before":
                     raise FaultError("the store did not answer")
                 original(one, *args, **named)
