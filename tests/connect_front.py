@@ -98,10 +98,10 @@ class Front(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def _look(self, method: str, request: bytes, context: Any) -> None:
         """Abort the call if serverless compute refuses the request."""
-        found = _refusal(method, request)
-        if found is not None:
-            self.refused.append(found)
-            condition, subject = found
+        refusal = _refusal(method, request)
+        if refusal is not None:
+            self.refused.append(refusal)
+            condition, subject = refusal
             info = ErrorInfo(reason="org.apache.spark.sql.AnalysisException", domain="org.apache.spark")
             info.metadata["errorClass"] = condition
             info.metadata["sqlState"] = "0A000"
@@ -140,9 +140,9 @@ def _refusal(method: str, request: bytes) -> tuple[str, str] | None:
 def _refused_setting(operation: Any) -> tuple[str, str] | None:
     kind = operation.WhichOneof("op_type")
     changed = [pair.key for pair in operation.set.pairs] + list(operation.unset.keys)
-    asked = list(operation.get.keys) + [pair.key for pair in operation.get_with_default.pairs]
+    keys = list(operation.get.keys) + [pair.key for pair in operation.get_with_default.pairs]
     wrong = [key for key in changed if key not in _SETTABLE]
-    wrong += [key for key in asked if key.startswith(_UNTOLD)]
+    wrong += [key for key in keys if key.startswith(_UNTOLD)]
     return (_GUARDED, f"{kind} {wrong[0]}") if wrong else None
 
 

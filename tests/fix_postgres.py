@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def server_dsn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return an administrator's DSN on the run's server: SMELT_TEST_DSN, else the embedded PostgreSQL 16."""
-    given = os.environ.get("SMELT_TEST_DSN")
-    if given:
-        yield given
+    dsn = os.environ.get("SMELT_TEST_DSN")
+    if dsn:
+        yield dsn
         return
     with EmbeddedServer() as server:
         yield server.dsn()

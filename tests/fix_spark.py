@@ -65,14 +65,14 @@ def signed(spark: SparkSession) -> AbstractContextManager[None]:
 def _without_zones(frame: DataFrame) -> DataFrame:
     plain = _ZONED.sub('"timestamp_ntz"', frame.schema.json())
     naive = StructType.fromJson(json.loads(plain))
-    return frame.select(*(col(quote(one.name)).cast(one.dataType).alias(one.name) for one in naive))
+    return frame.select(*(col(quote(field.name)).cast(field.dataType).alias(field.name) for field in naive))
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Start the session that the product itself would start, on two cores."""
-    given = {"spark.driver.memory": "3g", "spark.master": "local[2]", **_CODE, **SECRET}
-    session = spark_session(given)
+    configuration = {"spark.driver.memory": "3g", "spark.master": "local[2]", **_CODE, **SECRET}
+    session = spark_session(configuration)
     yield session
     stop_session(session)
 

@@ -59,9 +59,9 @@ _CHECKSUMS: Final[Mapping[tuple[int, str], str]] = {
 @contextmanager
 def installation(major: int) -> Iterator[Path]:
     """Return the folder (with ``bin/``) of a major version, 14 to 17; remove the folder after the block."""
-    given = os.environ.get(f"SMELT_POSTGRES_{major}")
-    if given:
-        yield Path(given)
+    configured = os.environ.get(f"SMELT_POSTGRES_{major}")
+    if configured:
+        yield Path(configured)
         return
     kind = _PLATFORMS.get((platform.system(), platform.machine()), platform.machine())
     if (major, kind) not in _CHECKSUMS:
@@ -70,7 +70,7 @@ def installation(major: int) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix=f"smelt-postgresql-{major}-") as name:
         Path(name).chmod(0o755)
         with zipfile.ZipFile(_jar(major, kind)) as jar:
-            [archive] = [one for one in jar.namelist() if one.endswith(".txz")]
+            [archive] = [member for member in jar.namelist() if member.endswith(".txz")]
             with tarfile.open(fileobj=io.BytesIO(jar.read(archive)), mode="r:xz") as files:
                 files.extractall(name, filter="tar")
         yield Path(name)
@@ -79,18 +79,18 @@ def installation(major: int) -> Iterator[Path]:
 def _jar(major: int, kind: str) -> Path:
     artifact = f"embedded-postgres-binaries-{kind}"
     name = f"{artifact}-{_RELEASES[major]}.jar"
-    kept = cache_root() / "servers" / name
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with (kept.parent / ".lock").open("w") as lock:
+    cached = cache_root() / "servers" / name
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    with (cached.parent / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not kept.exists():
+        if not cached.exists():
             address = f"{_MAVEN}/{artifact}/{_RELEASES[major]}/{name}"
             with urllib.request.urlopen(address, timeout=_SECONDS) as answer:  # noqa: S310 - https, above
                 data = answer.read()
-            draft = kept.with_suffix(".draft")
+            draft = cached.with_suffix(".draft")
             draft.write_bytes(data)
-            draft.rename(kept)
-    if hashlib.sha256(kept.read_bytes()).hexdigest() != _CHECKSUMS[major, kind]:
-        kept.unlink()
+            draft.rename(cached)
+    if hashlib.sha256(cached.read_bytes()).hexdigest() != _CHECKSUMS[major, kind]:
+        cached.unlink()
         pytest.fail(f"{name} is not what it was when its checksum was taken; nothing of it was run")
-    return kept
+    return cached

@@ -31,10 +31,10 @@ def processes() -> Iterator[Process]:
     """Return all running processes; skip a process that ends during the read."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            number, _, rest = stat.read_text().partition(" (")
+            number, _, stat_fields = stat.read_text().partition(" (")
         except OSError:
             continue
-        name, _, fields = rest.rpartition(") ")
+        name, _, fields = stat_fields.rpartition(") ")
         numbers = fields.split()
         ticks = int(numbers[11]) + int(numbers[12])
         yield Process(int(number), name, int(numbers[1]), ticks / os.sysconf("SC_CLK_TCK"))

@@ -64,23 +64,23 @@ class Row:
     @property
     def name(self) -> str:
         """Return the name of the row and of its folder."""
-        said = self.what or ", ".join(f"{name} {version}" for name, version in self.versions.items())
-        return f"Python {self.python}, {said or 'as locked'}"
+        title = self.what or ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        return f"Python {self.python}, {title or 'as locked'}"
 
 
 def rows() -> list[Row]:
     """Return every environment of the matrix."""
     arrow = {"pyarrow": floors()["pyarrow"]}
-    found = [Row(python, versions) for python in ("3.11", "3.12", "3.13") for versions in (arrow, {})]
-    found += [Row(python, {"pyspark": "4.2.0"}) for python in ("3.11", "3.13")]
-    return [*found, Row("3.11", floors(), "the lowest of everything")]
+    environments = [Row(python, versions) for python in ("3.11", "3.12", "3.13") for versions in (arrow, {})]
+    environments += [Row(python, {"pyspark": "4.2.0"}) for python in ("3.11", "3.13")]
+    return [*environments, Row("3.11", floors(), "the lowest of everything")]
 
 
 def floors() -> dict[str, str]:
     """Return the lowest allowed version of each dependency of the reader."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    matches = [_FLOOR.match(one) for one in project["dependencies"]]
-    return {one["name"]: one["version"] for one in matches if one is not None}
+    matches = [_FLOOR.match(requirement) for requirement in project["dependencies"]]
+    return {match["name"]: match["version"] for match in matches if match is not None}
 
 
 def main() -> int:
@@ -89,16 +89,16 @@ def main() -> int:
     parser.add_argument("--lowest", action="store_true", help="the reader alone, on the lowest versions")
     parser.add_argument("--imports", action="store_true", help="import every module, in this environment")
     parser.add_argument("--only", default="", help="rows whose name holds this")
-    given = parser.parse_args()
-    if given.imports:
+    options = parser.parse_args()
+    if options.imports:
         return _imports()
-    if given.lowest:
+    if options.lowest:
         return _lowest()
-    results = [(row, _tried(row)) for row in rows() if given.only in row.name]
+    results = [(row, _tried(row)) for row in rows() if options.only in row.name]
     _say("\n| environment | `make check` | Spark |\n| --- | --- | --- |")
     for row, (checked, flowed) in results:
         _say(f"| {row.name} | {checked} | {flowed} |")
-    return int(any("failed" in said for _, both in results for said in both))
+    return int(any("failed" in outcome for _, outcomes in results for outcome in outcomes))
 
 
 def _tried(row: Row) -> tuple[str, str]:
@@ -118,7 +118,9 @@ def _environment(row: Row) -> Path | None:
     lock = re.sub(r"( \\)?\n +--hash=\S+", "", (ROOT / "requirements.lock").read_text(encoding="utf-8"))
     tied = [name for of, name in _TIED.items() if of in row.versions]
     (folder / "lock.txt").write_text(re.sub(rf"(?m)^({'|'.join(tied)})==.*" if tied else r"\Z.", "", lock))
-    (folder / "versions.txt").write_text("".join(f"{one}=={of}\n" for one, of in row.versions.items()))
+    (folder / "versions.txt").write_text(
+        "".join(f"{package}=={of}\n" for package, of in row.versions.items())
+    )
     python = folder / "bin" / "python"
     files = ("-r", folder / "lock.txt", "--override", folder / "versions.txt")
     if not _uv("pip", "install", "--python", python, *files):
@@ -129,19 +131,19 @@ def _environment(row: Row) -> Path | None:
 def _lowest() -> int:
     """Test the reader on the lowest versions: imports, then the decoder."""
     folder = FOLDER / "lowest"
-    python, made = folder / "bin" / "python", folder / ".made-for"
-    wanted = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    if not made.is_file() or made.read_text(encoding="utf-8") != wanted:
+    python, marker = folder / "bin" / "python", folder / ".made-for"
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    if not marker.is_file() or marker.read_text(encoding="utf-8") != project:
         _say("Making the environment of the lowest versions in .venv-matrix (once)")
         into = ("pip", "install", "--compile-bytecode", "--python", python)
-        done = (
+        complete = (
             _uv("venv", "--clear", "--python", sys.executable, folder)
             and _uv(*into, "--resolution", "lowest-direct", "-r", ROOT / "pyproject.toml")
             and _uv(*into, *_locked("pytest", "pytest-timeout", "hypothesis"))
         )
-        if not done:
+        if not complete:
             return 1
-        made.write_text(wanted, encoding="utf-8")
+        marker.write_text(project, encoding="utf-8")
     if _run(python, "-m", "tests.matrix", "--imports"):
         return 1
     words = ("-q", "-p", "no:cacheprovider", "--noconftest", "-o", "addopts=", *DECODER)
@@ -151,7 +153,7 @@ def _lowest() -> int:
 def _locked(*names: str) -> list[str]:
     """Return requirements with the locked versions."""
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
-    return [found[0] for name in names if (found := re.search(rf"^{name}==[\w.]+", lock, re.MULTILINE))]
+    return [entry[0] for name in names if (entry := re.search(rf"^{name}==[\w.]+", lock, re.MULTILINE))]
 
 
 def _imports() -> int:
@@ -165,16 +167,16 @@ def _imports() -> int:
                 wrong.append(f"{name}: {error}")
         except ImportError as error:
             wrong.append(f"{name}: {error}")
-    here = ", ".join(_versions(Path(sys.executable)))
-    _say("\n".join(wrong) or f"every module can be imported with {here}")
+    installed = ", ".join(_versions(Path(sys.executable)))
+    _say("\n".join(wrong) or f"every module can be imported with {installed}")
     return int(bool(wrong))
 
 
 def _modules() -> Iterator[str]:
     yield "deltasmelt"
-    for found in pkgutil.walk_packages([str(ROOT / "deltasmelt")], "deltasmelt."):
-        if not found.name.endswith("__main__"):
-            yield found.name
+    for module in pkgutil.walk_packages([str(ROOT / "deltasmelt")], "deltasmelt."):
+        if not module.name.endswith("__main__"):
+            yield module.name
 
 
 def _versions(python: Path) -> list[str]:
@@ -187,13 +189,13 @@ def _versions(python: Path) -> list[str]:
         "for name in sys.argv[1:]:\n"
         "    if name in found: print(name, found[name])"
     )
-    done = subprocess.run([python, "-c", code, *names], check=True, capture_output=True, text=True)
-    return done.stdout.splitlines()
+    process = subprocess.run([python, "-c", code, *names], check=True, capture_output=True, text=True)
+    return process.stdout.splitlines()
 
 
 def _pytest(python: Path, *words: str) -> str:
     """Run pytest and return its counts of passed and failed tests."""
-    begun = time.monotonic()
+    start = time.monotonic()
     log = python.parents[1] / "pytest.log"
     command = [str(python), "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *words]
     with log.open("a", encoding="utf-8") as out:
@@ -201,11 +203,11 @@ def _pytest(python: Path, *words: str) -> str:
         out.flush()
         subprocess.run(command, check=False, cwd=ROOT, env=_variables(), stdout=out, stderr=subprocess.STDOUT)
     last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1]
-    counted = re.findall(r"(\d+) (passed|failed|errors?)", last)
-    said = ", ".join(f"{count} {what}" for count, what in counted) or "failed: no test was run"
-    said = said.replace("error", "failed with error")
-    _say(f"  {said} in {time.monotonic() - begun:.0f} s: {log}")
-    return said
+    counts = re.findall(r"(\d+) (passed|failed|errors?)", last)
+    summary = ", ".join(f"{count} {noun}" for count, noun in counts) or "failed: no test was run"
+    summary = summary.replace("error", "failed with error")
+    _say(f"  {summary} in {time.monotonic() - start:.0f} s: {log}")
+    return summary
 
 
 def _uv(*words: str | Path) -> bool:

@@ -82,21 +82,21 @@ class Front:
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path, method, body = environ["PATH_INFO"], environ["REQUEST_METHOD"], _body(environ)
         if path.startswith(_CONTROL):
-            told = json.dumps(self._control(path.removeprefix(_CONTROL), body)).encode()
-            start_response("200 OK", [("Content-Length", str(len(told)))])
-            return [told]
+            reply = json.dumps(self._control(path.removeprefix(_CONTROL), body)).encode()
+            start_response("200 OK", [("Content-Length", str(len(reply)))])
+            return [reply]
         time.sleep(self.faults.latency)
-        said, chunks = _refusal("503 Slow Down", _BUSY)
+        head, chunks = _refusal("503 Slow Down", _BUSY)
         if self.faults.gone:
-            said, chunks = _refusal("404 Not Found", _GONE)
+            head, chunks = _refusal("404 Not Found", _GONE)
         elif re.fullmatch(self.faults.denied or "", method):
-            said, chunks = _refusal(
+            head, chunks = _refusal(
                 "403 Forbidden", _DENIED.format(environ.get("HTTP_AUTHORIZATION")).encode()
             )
         elif _conditions(environ, self.faults.unserved) or re.search(
             self.faults.unlisted or "(?!)", environ["QUERY_STRING"]
         ):
-            said, chunks = _refusal("501 Not Implemented", _UNSERVED)
+            head, chunks = _refusal("501 Not Implemented", _UNSERVED)
         elif time.monotonic() >= self._until:
             for condition in _conditions(environ, self.faults.ignored):
                 del environ[condition]
@@ -105,11 +105,11 @@ class Front:
             with self._one:
                 answer = _answer(self.app, {**environ, "wsgi.input": io.BytesIO(body)})
             if not self._meets("lose", method, path):
-                said, chunks = answer
+                head, chunks = answer
         condition = environ.get("HTTP_IF_NONE_MATCH") or environ.get("HTTP_IF_MATCH") or ""
-        status = int(said[0].split()[0])
+        status = int(head[0].split()[0])
         self.requests.append(Request(method, path, environ["QUERY_STRING"], condition, status))
-        start_response(*said)
+        start_response(*head)
         return [] if method == "HEAD" else chunks
 
     def _control(self, what: str, body: bytes) -> list[Any]:
@@ -151,13 +151,13 @@ def _body(environ: WSGIEnvironment) -> bytes:
 
 
 def _answer(app: WSGIApplication, environ: WSGIEnvironment) -> tuple[list[Any], list[bytes]]:
-    said: list[Any] = []
+    head: list[Any] = []
 
     def start(status: str, headers: list[tuple[str, str]], _: object = None, /) -> Callable[[bytes], object]:
-        said.extend((status, headers))
+        head.extend((status, headers))
         return lambda _: None
 
-    return said, list(app(environ, start))
+    return head, list(app(environ, start))
 
 
 def options_of(url: str) -> dict[str, str]:
@@ -168,9 +168,9 @@ def options_of(url: str) -> dict[str, str]:
 
 def lake_text(path: str, options: Mapping[str, str], *, lease: int | None = None) -> str:
     """Return the section of a pipeline file for a lake in a store; `lease` in seconds."""
-    held = "" if lease is None else f"  lease: {lease}s\n"
-    said = "".join(f"    {name}: '{value}'\n" for name, value in options.items())
-    return f"lake:\n  path: {path}\n{held}  options:\n{said}"
+    lease_line = "" if lease is None else f"  lease: {lease}s\n"
+    option_lines = "".join(f"    {name}: '{value}'\n" for name, value in options.items())
+    return f"lake:\n  path: {path}\n{lease_line}  options:\n{option_lines}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +189,12 @@ class ObjectStore:
 
     def requests(self, method: str = "", prefix: str = "/") -> list[Request]:
         """Return the requests since `forget`, of one method or of all; paths begin with ``/bucket/``."""
-        found = [Request(*one) for one in self.say("requests")]
-        return [one for one in found if method in ("", one.method) and one.path.startswith(prefix)]
+        entries = [Request(*entry) for entry in self.say("requests")]
+        return [
+            request
+            for request in entries
+            if method in ("", request.method) and request.path.startswith(prefix)
+        ]
 
     def forget(self) -> None:
         self.say("forget")

@@ -45,11 +45,11 @@ class FileByFile:
     def _expect(self, ids: Iterable[str]) -> None:
         if self._tests:
             return
-        found: defaultdict[str, set[str]] = defaultdict(set)
-        for each in ids:
-            found[_file(each)].add(each)
-        self._tests = dict(found)
-        self._left = {file: set(tests) for file, tests in found.items()}
+        tests_of_files: defaultdict[str, set[str]] = defaultdict(set)
+        for test_id in ids:
+            tests_of_files[_file(test_id)].add(test_id)
+        self._tests = dict(tests_of_files)
+        self._left = {file: set(tests) for file, tests in tests_of_files.items()}
 
     @property
     def _speaks(self) -> bool:
@@ -68,9 +68,9 @@ class FileByFile:
         if report.when != "teardown":
             return
         self._done += 1
-        left = self._left.get(file, set())
-        left.discard(report.nodeid.split("@")[0])
-        if not left and self._speaks:
+        remaining = self._left.get(file, set())
+        remaining.discard(report.nodeid.split("@")[0])
+        if not remaining and self._speaks:
             self._say(file)
 
     def _say(self, file: str) -> None:

@@ -120,10 +120,10 @@ def in_order(items: list[pytest.Item], *, from_both_ends: bool) -> list[pytest.I
         from_both_ends: whether a process begins at the end of the queue. If not, the longest files come first
             in both groups.
     """
-    here = Path(__file__).parent
-    front = {here / name: place for place, name in enumerate(LONGEST_FIRST)}
-    back = {here / name: len(LONG_WITHOUT_SPARK) - place for place, name in enumerate(LONG_WITHOUT_SPARK)}
-    alone = {here / name for name in LONG_ALONE}
+    folder = Path(__file__).parent
+    front = {folder / name: place for place, name in enumerate(LONGEST_FIRST)}
+    back = {folder / name: len(LONG_WITHOUT_SPARK) - place for place, name in enumerate(LONG_WITHOUT_SPARK)}
+    alone = {folder / name for name in LONG_ALONE}
 
     def place(item: pytest.Item) -> tuple[bool, int]:
         if needs_spark(item.path):

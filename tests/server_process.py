@@ -67,5 +67,5 @@ class ServerProcess:
         self.process.wait()
 
     def _answers(self) -> bool:
-        with closing(socket.socket()) as one:
-            return one.connect_ex(("127.0.0.1", self.port)) == 0
+        with closing(socket.socket()) as connection:
+            return connection.connect_ex(("127.0.0.1", self.port)) == 0

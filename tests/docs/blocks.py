@@ -48,16 +48,16 @@ def blocks(path: Path) -> list[Block]:
     """Return the fenced and indented blocks of a page in order."""
     text = path.read_text(encoding="utf-8")
     page = str(path.relative_to(ROOT))
-    found = [
+    parsed = [
         Block(page, _line(text, match.start(3)), match[2], _without_indent(match[3], match[1]))
         for match in _FENCE.finditer(text)
     ]
-    rest = unfenced(text)
-    found += [
-        Block(page, _line(rest, match.start()), "", _without_indent(match[0], "    "))
-        for match in _INDENTED.finditer(rest)
+    unfenced_text = unfenced(text)
+    parsed += [
+        Block(page, _line(unfenced_text, match.start()), "", _without_indent(match[0], "    "))
+        for match in _INDENTED.finditer(unfenced_text)
     ]
-    return sorted(found, key=lambda block: block.line)
+    return sorted(parsed, key=lambda block: block.line)
 
 
 def unfenced(text: str) -> str:

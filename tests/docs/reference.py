@@ -78,7 +78,7 @@ def _command(name: str, command: Any) -> Iterator[str]:
     rows = [row for kind in command.rows(context).values() for row in kind if row[0] != "--help"]
     if rows:
         lines = ["| argument or option | meaning |", "| --- | --- |"]
-        lines += [f"| `{_cell(left)}` | {_cell(right)} |" for left, right in rows]
+        lines += [f"| `{_cell(option)}` | {_cell(right)} |" for option, right in rows]
         yield "\n".join(lines)
     yield "```sh\n" + "\n".join(EXAMPLES[name]) + "\n```"
 
@@ -107,7 +107,7 @@ def keys(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, str, st
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             yield from keys(kind, f"{above}{name}.")
             continue
-        checks = [getattr(each, "func", None) for each in field.metadata]
+        checks = [getattr(annotation, "func", None) for annotation in field.metadata]
         default = None if field.is_required() else field.get_default(call_default_factory=True)
         yield (
             above + name,
@@ -122,12 +122,12 @@ def _words(kind: Any, checks: list[Any], limits: list[Any]) -> str:
             return word
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        checks = [*checks, *(getattr(each, "func", None) for each in kind.__metadata__)]
+        checks = [*checks, *(getattr(annotation, "func", None) for annotation in kind.__metadata__)]
         return _words(inner[0], checks, limits)
     if origin in {Union, types.UnionType}:  # `X | None`
-        return _words(next(each for each in inner if each is not type(None)), checks, limits)
+        return _words(next(member for member in inner if member is not type(None)), checks, limits)
     if origin is Literal:
-        return " ".join(f"`{each}`" for each in inner)
+        return " ".join(f"`{choice}`" for choice in inner)
     words: dict[Any, str] = {
         bool: "`true` `false`",
         int: "integer",
@@ -138,7 +138,7 @@ def _words(kind: Any, checks: list[Any], limits: list[Any]) -> str:
     }
     names = (("ge", "at least"), ("le", "at most"))
     bounds = [
-        f"{text} {getattr(each, name)}" for each in limits for name, text in names if hasattr(each, name)
+        f"{text} {getattr(bound, name)}" for bound in limits for name, text in names if hasattr(bound, name)
     ]
     if origin is not None:
         bounds = []
@@ -169,7 +169,8 @@ def columns_table(name: str, rows: str) -> str:
     meanings = dict(re.findall(r"^\| `(\w+)` \|.*\| ([^|]*) \|$", rows, re.MULTILINE))
     lines = ["| column | type | meaning |", "| --- | --- | --- |"]
     lines += [
-        f"| `{each.name}` | `{_sql_type(each.type)}` | {meanings[each.name]} |" for each in SCHEMAS[name]
+        f"| `{column.name}` | `{_sql_type(column.type)}` | {meanings[column.name]} |"
+        for column in SCHEMAS[name]
     ]
     return "\n".join(lines) + "\n"
 
