@@ -1,9 +1,9 @@
 """PostgreSQL of versions that no package dependency contains: 14, 15, 17 and an old 16, from Maven Central.
 
 Each version is a jar of about 14 MB with an archive of the binaries (project embedded-postgres-binaries). A
-test downloads the jar once, compares its checksum with the table below, and caches the jar beside Delta's
-jars. Each run unpacks the archive into a folder that the server's account can read. An installed server
-replaces the jar: ``SMELT_POSTGRES_14=/usr/lib/postgresql/14`` (15, 16, 17) names its folder.
+test downloads the jar once, compares the jar's checksum with the table below, and caches the jar next to
+Delta's jars. Each run unpacks the archive into a folder that the server's account can read. An installed
+server replaces the jar: ``SMELT_POSTGRES_14=/usr/lib/postgresql/14`` (15, 16, 17) names its folder.
 """
 
 from __future__ import annotations

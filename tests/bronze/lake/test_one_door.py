@@ -38,7 +38,7 @@ def asked(path: Path) -> set[str]:
 
 
 def test_no_module_outside_the_lake_asks_of_which_kind_a_place_is() -> None:
-    """Callers ask the place what they want to know of it, and each kind of place answers."""
+    """Callers use the methods of a place, and each kind of place implements them."""
     rooms = ("bronze", "silver", "gold", "pipelines", "deltasmelt")
     modules = (path for room in rooms for path in (ROOT / room).rglob("*.py"))
     found = {str(path.relative_to(ROOT)): asked(path) for path in modules}

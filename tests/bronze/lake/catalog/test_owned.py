@@ -1,4 +1,4 @@
-"""A catalog table without deltasmelt's property belongs to somebody else and is refused."""
+"""A catalog table without deltasmelt's property belongs to a foreign owner and is refused."""
 
 from __future__ import annotations
 
