@@ -33,7 +33,7 @@ from deltasmelt.gold.builder.memory import Room
 from deltasmelt.gold.tree.check import resolved
 from deltasmelt.silver.run.table_log import SilverLog
 from deltasmelt.silver.spark.access import access_of, beside
-from deltasmelt.silver.spark.errors import Patience, outage
+from deltasmelt.silver.spark.errors import Patience, answers
 from deltasmelt.silver.spark.lazy_session import lazily
 from deltasmelt.silver.spark.tuning import GUARDED
 
@@ -117,7 +117,7 @@ class Gold:
         }
         self._workshop: tuple[dict[str, DocumentBuild], Machine] | None = None
         self._failed: dict[str, Cut] = {}
-        self._patience: Patience[str] = Patience()
+        self._patience: Patience[str] = Patience(lake)
         self._seen: Cut | None = None
         self.runs: list[Run] = []
 
@@ -317,27 +317,24 @@ class Gold:
             Exception: Spark itself no longer answers.
         """
         from deltasmelt.gold.builder.failures import document_error, unknown_error  # noqa: PLC0415 - they load Spark
-        from deltasmelt.silver.run.failed_tables import answers, unreachable  # noqa: PLC0415
 
+        name = build.document.name
         for again in (True, False):
             try:
                 return attempt()
             except SmeltError as error:
                 if error.code != COMMIT_LOST or not again:
                     raise
-                _LOGGER.warning("%s will be built again: %s", build.document.name, error)
+                _LOGGER.warning("%s will be built again: %s", name, error)
             except Exception as error:
-                own = document_error(build.document.name, error)
-                if own is None and not answers(self._spark, after=error):
+                if (own := document_error(name, error)) is not None:
+                    raise own from error
+                if not answers(self._spark, after=error):
                     raise
-                if (
-                    own is None
-                    and (said := outage(error)) is not None
-                    and self._patience.waits(build.document.name)
-                ):
-                    raise unreachable(self._lake, said) from error
-                if own is not None or not again:
-                    raise own or unknown_error(build.document.name, error) from error
+                if (waits := self._patience.waits(name, error)) is not None:
+                    raise waits from error
+                if not again:
+                    raise unknown_error(name, error) from error
         raise AssertionError  # the second attempt returned or raised
 
     def _build(self, build: DocumentBuild, tree: Tree, turn: _Turn) -> Run:

@@ -43,7 +43,7 @@ from deltasmelt.bronze.store.comments import CommentsWatch, commented
 from deltasmelt.bronze.store.contract import CHANGES, require_format
 from deltasmelt.bronze.store.position import position_of
 from deltasmelt.bronze.store.relations import RelationsWatch
-from deltasmelt.silver.errors import failure, table_error
+from deltasmelt.silver.errors import definite, failure
 from deltasmelt.silver.plan.history_steps import halves, plan_versions
 from deltasmelt.silver.plan.steps import plan
 from deltasmelt.silver.run.bronze_window import Source
@@ -373,13 +373,8 @@ class Silver:
             try:
                 version = self._runner.run(self._sessions.own(), step, changes=activity.changes)
             except Exception as error:
-                failed = table_error(work.table.table, str(error))
-                failed = error if isinstance(error, TableError) else failed
-                if (
-                    failed is None
-                    and step.optional
-                    and self._troubles.may_do_without(work.table.table, error)
-                ):
+                failed = definite(work.table.table, error)
+                if failed is None and step.optional and self._troubles.may_do_without(work.table.table, error):
                     failed = failure(work.table.table, error)
                 if not step.optional or failed is None:
                     raise

@@ -98,8 +98,11 @@ def marker(code: str, *details: str) -> str:
     return f"raise_error(concat({parts}))"
 
 
-def table_error(table: TableName, message: str) -> TableError | None:
-    """Return the error carried by a failed statement's message; None without an error."""
+def definite(table: TableName, error: Exception) -> TableError | None:
+    """Return the table's own error that ended its statement; None where no rule knows the failure."""
+    if isinstance(error, TableError):
+        return error
+    message = str(error)
     match = _MARKER.search(message)
     if match is None:
         return name_refused(table, f"silver.{table.silver_name}") if _NAME_REFUSED.search(message) else None
@@ -125,12 +128,10 @@ def name_refused(table: TableName, name: str, why: str = "") -> TableError:
 
 
 def failure(table: TableName, error: Exception) -> TableError:
-    """Return the table's error for a failed statement that no rule covers."""
-    if isinstance(error, TableError):
-        return error
-    if isinstance(error, SmeltError):
+    """Return what ended a table's statement as the table's error, also where no rule knows the failure."""
+    if isinstance(error, SmeltError) and not isinstance(error, TableError):
         return TableError(table, error.message, code=error.code, remedy=error.remedy)
-    return TableError(
+    return definite(table, error) or TableError(
         table,
         f"the table could not be updated: {cause(error)}",
         code="table-failed",

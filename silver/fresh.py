@@ -38,7 +38,7 @@ from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.gaps import is_whole
 from deltasmelt.bronze.store.position import position_of
 from deltasmelt.bronze.store.relations import RelationsWatch
-from deltasmelt.silver.errors import table_error
+from deltasmelt.silver.errors import definite
 from deltasmelt.silver.fold import merge
 from deltasmelt.silver.fold.upsert import cells, changed_rows, rows_after
 from deltasmelt.silver.plan.history_steps import halves, plan_versions
@@ -389,8 +389,7 @@ def _each(steps: Sequence[Step], carry: Callable[[Step], object]) -> None:
         try:
             carry(step := remaining.pop())
         except Exception as error:
-            of_table = isinstance(error, TableError) or table_error(step.table.table, str(error)) is not None
-            if not (step.optional and of_table):
+            if not step.optional or definite(step.table.table, error) is None:
                 raise
             remaining += reversed(halves(step))
 

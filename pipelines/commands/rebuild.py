@@ -38,11 +38,11 @@ from deltasmelt.pipelines.commands.context import (
 from deltasmelt.pipelines.runtime.clustering import clustered
 from deltasmelt.pipelines.runtime.locks import lake_lock, writing
 from deltasmelt.pipelines.terminal.failures import TABLES_STOPPED, Failure, error_text
-from deltasmelt.silver.errors import CODES, failure, table_error
-from deltasmelt.silver.run.failed_tables import answers
+from deltasmelt.silver.errors import CODES, failure
 from deltasmelt.silver.run.table_log import SilverLog
 from deltasmelt.silver.run.worklist import refused, same_names, there
 from deltasmelt.silver.schema.catalog import histories, silver_catalog
+from deltasmelt.silver.spark.errors import answers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,7 +183,7 @@ def _derive(
         if not answers(spark):
             raise
         _LOGGER.warning("%s could not be rebuilt", table.table, exc_info=error)
-        raise table_error(table.table, str(error)) or failure(table.table, error) from None
+        raise failure(table.table, error) from None
     run = Run("silver", table.name, "full", None, end, reason="smelt rebuild", started_at=started)
     run.delta_version, run.seconds = version, time.monotonic() - clock
     still_writing(lake, "silver")

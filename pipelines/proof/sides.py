@@ -17,12 +17,11 @@ from deltasmelt.gold.builder.build import views_at_head
 from deltasmelt.gold.verify.against_source import lost_roots, lost_values, wrong_documents
 from deltasmelt.pipelines.proof.load import has_sample, in_spark
 from deltasmelt.pipelines.runtime.maintenance import stops
-from deltasmelt.silver.errors import failure, table_error
+from deltasmelt.silver.errors import failure
 from deltasmelt.silver.fresh import FreshTables
-from deltasmelt.silver.run.failed_tables import answers
 from deltasmelt.silver.schema.catalog import histories, history_of, silver_catalog
 from deltasmelt.silver.spark.access import access_of, beside
-from deltasmelt.silver.spark.errors import outage
+from deltasmelt.silver.spark.errors import is_general
 from deltasmelt.silver.verify.compare import TableComparison, compare
 from deltasmelt.silver.verify.source_rows import source_rows
 
@@ -115,7 +114,7 @@ class Sides:
                     roots = lost_roots(session, document.tree, document.answers, relation)
                     document.explain(lost, roots)
             except Exception as error:
-                if outage(error) is not None or not answers(session):
+                if is_general(error, session):
                     raise
                 document.reason = str(error).splitlines()[0]
 
@@ -151,10 +150,9 @@ class Sides:
             try:
                 return self._compared(session, source, asked, table, silver)
             except Exception as error:
-                if outage(error) is not None or not answers(session):
+                if is_general(error, session):
                     raise
-                failed = table_error(table.table, str(error)) or failure(table.table, error)
-                return Unproven(asked.name, failed.message)
+                return Unproven(asked.name, failure(table.table, error).message)
 
     def _compared(
         self, session: SparkSession, source: SilverTable, asked: SilverTable, table: SilverTable, silver: Head

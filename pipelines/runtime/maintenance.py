@@ -67,8 +67,8 @@ from deltasmelt.pipelines.runtime.table_files import (
 )
 from deltasmelt.pipelines.terminal.failures import without_secrets
 from deltasmelt.silver.errors import cause
-from deltasmelt.silver.run.failed_tables import answers
 from deltasmelt.silver.spark.access import access_of
+from deltasmelt.silver.spark.errors import answers
 from deltasmelt.silver.spark.tuning import FINE_PAGES, change
 
 if TYPE_CHECKING:

@@ -45,10 +45,9 @@ from deltasmelt.pipelines.runtime.clustering import by_name, clustered
 from deltasmelt.pipelines.runtime.locks import writing
 from deltasmelt.pipelines.runtime.progress_text import maintenance_text
 from deltasmelt.silver.cycle import Silver
-from deltasmelt.silver.run.failed_tables import answers, unreachable
 from deltasmelt.silver.run.long_work import GRACE_SECONDS
 from deltasmelt.silver.schema.catalog import silver_catalog
-from deltasmelt.silver.spark.errors import outage
+from deltasmelt.silver.spark.errors import answers, outage
 from deltasmelt.silver.spark.lazy_session import lazily
 from deltasmelt.silver.spark.tuning import on_databricks
 
@@ -234,14 +233,10 @@ class Stages:
 
     def _waits_for(self, error: Exception) -> TransientError | None:
         """Return a temporary failure as its error; None for another failure, or a Spark without an answer."""
-        if isinstance(error, TransientError):
-            return error
-        outage_text = None if isinstance(error, SmeltError) else outage(error)
-        return (
-            unreachable(self._lake, outage_text)
-            if outage_text is not None and answers(self._spark, after=error)
-            else None
-        )
+        if isinstance(error, SmeltError):
+            return error if isinstance(error, TransientError) else None
+        found = outage(error, self._lake)
+        return found if found is not None and answers(self._spark, after=error) else None
 
     def cycle(self, *, at_once: bool = True) -> bool:
         """Fold new changes into silver, then build gold; return whether any layer moved.

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from deltasmelt.bronze.errors import SmeltError, TableError, TransientError
-from deltasmelt.silver.errors import failure, table_error
-from deltasmelt.silver.run.failed_tables import FailedTables, answers
+from deltasmelt.silver.errors import definite, failure
+from deltasmelt.silver.run.failed_tables import FailedTables
 from deltasmelt.silver.run.stored import Stored
 from deltasmelt.silver.run.table_log import SilverLog
 from deltasmelt.silver.schema.catalog import HISTORY_SUFFIX
-from deltasmelt.silver.spark.errors import outage
+from deltasmelt.silver.spark.errors import is_general
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -152,7 +152,6 @@ class Aside(FailedTables):
         except SmeltError as error:
             self.record(failure(table, error), end)
         except Exception as error:
-            found = table_error(table, str(error))
-            if found is None and (outage(error) is not None or not answers(self._session)):
+            if definite(table, error) is None and is_general(error, self._session):
                 raise
-            self.record(found or failure(table, error), end)
+            self.record(failure(table, error), end)

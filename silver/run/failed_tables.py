@@ -27,8 +27,15 @@ from deltasmelt.bronze.lake.leases import COMMIT_LOST, PUT_BACK
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.gaps import is_left_out
 from deltasmelt.bronze.store.marks import snapshot_of
-from deltasmelt.silver.errors import CODES, cause, failure, table_error
-from deltasmelt.silver.spark.errors import LOST, Patience, is_lost, is_out_of_reach, outage
+from deltasmelt.silver.errors import CODES, cause, definite, failure
+from deltasmelt.silver.spark.errors import (
+    EXECUTOR_LOST,
+    Patience,
+    answers,
+    is_out_of_reach,
+    outage,
+    unreachable,
+)
 from deltasmelt.silver.spark.lazy_session import LazySession, lazily
 from deltasmelt.silver.spark.tuning import GUARDED
 
@@ -62,7 +69,7 @@ class FailedTables:
         self._stopped: dict[TableName, Lsn | None] = {}
         self._paused: Pauses[TableName] = Pauses()
         self._snapshots: dict[TableName, Lsn | None] = {}
-        self._patience: Patience[TableName] = Patience()
+        self._patience: Patience[TableName] = Patience(lake)
 
     @property
     def tables(self) -> frozenset[TableName]:
@@ -133,7 +140,7 @@ class FailedTables:
         except Exception as error:  # of any kind: it must stop this table alone
             if error is self._spark.failure or is_out_of_reach(error):
                 raise
-            found = table_error(table, str(error))
+            found = definite(table, error)
             if found is not None:
                 self.stop(found, end, snapshot)
             else:
@@ -151,25 +158,25 @@ class FailedTables:
             return
         first = next(iter(troubled.values()))
         self._check_answers(first)
-        waits: tuple[Exception, str] | None = None
+        waits: TransientError | None = None
         for table, error in troubled.items():
-            said = outage(error)
-            if said is not None and self._patience.waits(table):
-                waits = waits or (error, said)
+            if (found := self._patience.waits(table, error)) is not None:
+                found.__cause__ = error
+                waits = waits or found
                 continue
             self._paused.failed(table)
             self._snapshots[table] = self.snapshot(table)
             self.record(failure(table, error), end)
         if waits is not None:
-            raise unreachable(self._lake, waits[1]) from waits[0]
+            raise waits
 
     def may_do_without(self, table: TableName, error: Exception) -> bool:
         """Whether a statement that is not needed for good may be left out, which failed for a reason unknown.
 
         So it is once the table has rested because of a failure: until then the reason may pass.
         """
-        said = outage(error)
-        if table not in self._paused or (said is not None and not said.startswith(LOST)):
+        found = outage(error)
+        if table not in self._paused or (found is not None and found.code != EXECUTOR_LOST):
             return False  # a step that takes its executor along rests only after `Patience`
         try:
             self._check_answers(error)
@@ -230,42 +237,4 @@ class FailedTables:
         try:
             open_existing(location(self._lake, "bronze", CHANGES))
         except Exception as error:  # noqa: BLE001 - whatever it is, the lake cannot be read
-            raise unreachable(self._lake, cause(error)) from first
-
-
-def answers(spark: SparkSession | LazySession, *, after: BaseException | None = None) -> bool:
-    """Whether Spark answers: if not, a failure says nothing of a table, and no retry helps.
-
-    One that was not started has failed nobody.
-
-    Args:
-        spark: a session.
-        after: what failed, maybe in one beside it. If a server ended that one, the session is no witness.
-    """
-    if after is not None and is_lost(after):
-        return False
-    lazy = lazily(spark)
-    if not lazy.started:
-        return lazy.failure is None
-    try:
-        lazy.get().sql("SELECT 1").collect()
-    except Exception:  # noqa: BLE001 - that is the answer
-        return False
-    return True
-
-
-def unreachable(lake: Lake, said: str) -> TransientError:
-    """That the lake, the network to it, or a part of the cluster fails; it is tried again."""
-    if said.startswith(LOST):
-        return TransientError(
-            said,
-            code="executor-lost",
-            where="Spark",
-            remedy="the cluster's log names the cause; raise spark.executor.memory where one ran out of it",
-        )
-    return TransientError(
-        f"the lake does not answer: {said}",
-        code="lake-unreachable",
-        where=lake.label,
-        remedy="check the store, the network to it, its credentials and free space",
-    )
+            raise unreachable(cause(error), self._lake) from first

@@ -1,22 +1,29 @@
-"""Failures of the lake's storage and of the network to it, apart from those of a statement. Needs no Spark.
+"""What a failure means for the unit at work, a table or a document: its own, or of more than the unit.
 
-A store that is out of reach, throttles or has no room raises in whatever statement is under way. It is an
-`OSError` (delta-rs, Arrow), delta-rs's own error with the store's text, or a Spark exception whose causes
-have it. Spark's error conditions do not tell it from a damaged file: ``FAILED_READ_FILE`` and
+===========  ==============================================  ==============================================
+meaning      decided by                                      then
+===========  ==============================================  ==============================================
+transient    `outage`: storage, network, lost executor       all wait, for some cycles (`Patience`)
+lost         `is_lost`, `is_out_of_reach`, `answers`         nothing can be carried: the cause is raised
+definite     `silver.errors.definite`,                       the unit stops, and its error is recorded
+             `gold.builder.failures.document_error`
+unknown      none of these                                   the unit alone is tried once more, then pauses
+===========  ==============================================  ==============================================
+
+A store that is out of reach, throttles or has no room raises in whatever statement is under way. The failure
+is an `OSError` (delta-rs, Arrow), delta-rs's own error with the store's text, or a Spark exception with such
+a cause. Spark's error conditions do not distinguish it from a damaged file: ``FAILED_READ_FILE`` and
 ``TASK_WRITE_FAILED`` wrap both. So the classes of the causes decide, which are documented by Hadoop's file
 systems, the stores' SDKs and Java's network. Where a class is used for more than that, its message decides.
 
-A file that is missing, or has wrong content, is none of these. A bucket that is missing is one: it was there
-when the command started (`bronze.lake.failures.lake_opened`).
+A missing file, or a file with wrong content, is no outage. A missing bucket is an outage: it was there when
+the command started (`bronze.lake.failures.lake_opened`).
 
-On a cluster, executors are lost with the rows that they kept, and a statement that needs them fails. That
-says nothing of a table either, and is told apart from the storage (`lost_executor`): its remedy is another.
-Nor does a request to a Spark Connect server that fails on its way (`silver.spark.errors`).
-
-What a failed statement of Spark raises, with a JVM of ours and without one.
+On a cluster, executors are lost with the rows that they held, and a statement that needs these rows fails.
+Such an outage has its own code and remedy.
 
 PySpark turns only some of a JVM's exceptions into its own; the others are those of Py4J. A session at a Spark
-Connect server raises PySpark's alone, and the client may come without Py4J.
+Connect server raises PySpark's alone, and the client may come without Py4J. Nothing here loads Spark.
 """
 
 from __future__ import annotations
@@ -30,9 +37,15 @@ from deltasmelt.bronze.errors import TransientError, causes
 from deltasmelt.bronze.lake.catalog.session import SESSION_ENDED
 from deltasmelt.bronze.lake.client import DeltaError, TableNotFoundError
 from deltasmelt.bronze.lake.failures import lacks_bucket, words_of
+from deltasmelt.silver.spark.lazy_session import lazily
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
+
+    from pyspark.sql import SparkSession
+
+    from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.silver.spark.lazy_session import LazySession
 
 _CONNECT: Final = "pyspark.errors.exceptions.connect"
 """Module of the exceptions of Spark Connect."""
@@ -122,8 +135,7 @@ _LOST: Final = re.compile(
     r"|spark\.shuffle\.\w*FetchFailedException|\) has failed the maximum allowable number of times"
 )
 """What Spark says where an executor, or what it kept, is gone."""
-LOST: Final = "an executor of Spark was lost: "
-"""What `outage` says begins so where that is the cause."""
+EXECUTOR_LOST: Final = "executor-lost"
 _LENGTH: Final = 300
 _CYCLES: Final = 5
 """That failures of the storage may end; with the pauses between them half a minute."""
@@ -131,49 +143,104 @@ _Key = TypeVar("_Key", bound="Hashable")
 
 
 class Patience(Generic[_Key]):
-    """For how many cycles all wait for one that meets such a failure in each, while the lake answers."""
+    """How many cycles in a row an outage that one table or document meets may delay all of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
         self._ended: dict[_Key, int] = {}
 
-    def waits(self, key: _Key) -> bool:
-        """One more cycle met it; whether all wait once more. If not, the cause is its own after all."""
+    def waits(self, key: _Key, error: Exception) -> TransientError | None:
+        """Return the outage for which all wait once more; None where a failure counts as the unit's own.
+
+        Args:
+            key: the table or document.
+            error: that ended its part of one more cycle.
+        """
+        found = outage(error, self._lake)
+        if found is None:
+            return None
         seen = self._ended.get(key, 0)
         self._ended[key] = seen + 1
-        return seen < _CYCLES
+        return found if seen < _CYCLES else None
 
     def passed(self, key: _Key) -> None:
         """It went through, or it no longer matters."""
         self._ended.pop(key, None)
 
 
-def outage(error: BaseException) -> str | None:
-    """What a failure says of the storage, the network to it, or the cluster; None where it is about none."""
-    if (lost := lost_executor(error)) is not None:
-        return lost
-    for one in causes(error):
-        if isinstance(one, TransientError):
-            return one.message
-        if (of_request := of_grpc(one)) is not None:
-            return f"Spark Connect, {of_request[0]}: {of_request[1]}"[:_LENGTH]
-        said = _of_delta_rs(one) if isinstance(one, OSError | DeltaError) else _java(one)
-        if said is not None:
-            return said
-    return None
+def outage(error: BaseException, lake: Lake | None = None) -> TransientError | None:
+    """Return a failure of the storage, the network to it, or the cluster; None for any other failure.
 
-
-def lost_executor(error: BaseException) -> str | None:
-    """What a failure says of an executor that is gone; None where it is about something else.
-
-    Before the network: a task that cannot fetch what the executor had names a connection that was refused.
+    Args:
+        error: what ended a statement, or a look at a log.
+        lake: for the message.
     """
+    # A task that cannot fetch what a lost executor had names a connection that was refused.
+    if (lost := _lost_executor(error)) is not None:
+        return TransientError(
+            lost,
+            code=EXECUTOR_LOST,
+            where="Spark",
+            remedy="the cluster's log names the cause; raise spark.executor.memory where one ran out of it",
+        )
+    words = next(filter(None, map(_of_storage, causes(error))), None)
+    return None if words is None else unreachable(words, lake)
+
+
+def unreachable(words: str, lake: Lake | None) -> TransientError:
+    """Return the error of a lake that does not answer, or of the network to it."""
+    return TransientError(
+        f"the lake does not answer: {words}",
+        code="lake-unreachable",
+        where=None if lake is None else lake.label,
+        remedy="check the store, the network to it, its credentials and free space",
+    )
+
+
+def is_general(error: Exception, spark: SparkSession | LazySession) -> bool:
+    """Check whether a failure concerns more than the unit at work: the storage, the cluster, or Spark."""
+    return outage(error) is not None or not answers(spark, after=error)
+
+
+def answers(spark: SparkSession | LazySession, *, after: BaseException | None = None) -> bool:
+    """Check whether Spark answers: if not, a failure says nothing of a table, and no retry helps.
+
+    A session that was not started has failed nobody.
+
+    Args:
+        spark: a session.
+        after: what failed, maybe in a sibling session. If a server ended that session, `spark` is no witness.
+    """
+    if after is not None and is_lost(after):
+        return False
+    lazy = lazily(spark)
+    if not lazy.started:
+        return lazy.failure is None
+    try:
+        lazy.get().sql("SELECT 1").collect()
+    except Exception:  # noqa: BLE001 - that is the answer
+        return False
+    return True
+
+
+def _of_storage(error: BaseException) -> str | None:
+    """Return the words of a failure of the storage or the network; None for any other, causes left out."""
+    if isinstance(error, TransientError):
+        return error.message
+    if (of_request := of_grpc(error)) is not None:
+        return f"Spark Connect, {of_request[0]}: {of_request[1]}"[:_LENGTH]
+    return _of_delta_rs(error) if isinstance(error, OSError | DeltaError) else _java(error)
+
+
+def _lost_executor(error: BaseException) -> str | None:
+    """Return what a failure says of an executor that is gone; None where nothing."""
     for one in causes(error):
         if isinstance(one, DeltaError | OSError):
             continue
         said = f"{one}\n{_stack(one)}"
         if (found := _LOST.search(said)) is not None:
             line = said[said.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0]
-            return f"{LOST}{' '.join(line.split())}"[:_LENGTH]
+            return f"an executor of Spark was lost: {' '.join(line.split())}"[:_LENGTH]
     return None
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake.catalog import commit_marks
 from deltasmelt.bronze.lsn import Lsn
-from deltasmelt.silver.errors import table_error
+from deltasmelt.silver.errors import definite
 from deltasmelt.silver.run.marks import KNOWN_AFTER, Mark, MarkWriter
 from deltasmelt.silver.run.worklist import alike
 from deltasmelt.silver.schema.catalog import histories, silver_table
@@ -58,7 +58,7 @@ def test_what_catalogs_say_of_a_name_is_the_tables_error() -> None:
         "org.apache.hadoop.hive.metastore.api.InvalidObjectException: two words is not a valid object name",
     ]
     for message in said_by:
-        error = table_error(table, message)
+        error = definite(table, RuntimeError(message))
         assert error is not None
         assert error.code == "catalog-name"
-    assert table_error(table, "[TABLE_OR_VIEW_NOT_FOUND] no such table") is None
+    assert definite(table, RuntimeError("[TABLE_OR_VIEW_NOT_FOUND] no such table")) is None

@@ -18,7 +18,7 @@ from deltasmelt.bronze.lake.leases import commit_lost, put_back
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.contract import CHANGES
-from deltasmelt.silver.errors import CODES, cause, failure, marker, table_error
+from deltasmelt.silver.errors import CODES, cause, definite, failure, marker
 from deltasmelt.silver.plan.activity import Activity
 from deltasmelt.silver.run.failed_tables import FailedTables
 from deltasmelt.silver.run.stored import Stored
@@ -64,8 +64,8 @@ def test_a_marker_counts_only_where_spark_raised_it() -> None:
     assert said.partition("'7'")[0] in quoted
     flat = "deltasmelt:row-missing:7:deltasmelt"
     for message in (f"[CAST_INVALID_INPUT] x SQLSTATE: 22018\n== SQL ==\n{quoted}", f"[INTERNAL] … {flat}"):
-        assert table_error(TableName("public", "t"), message) is None
-    raised = table_error(TableName("public", "t"), f"[USER_RAISED_EXCEPTION] {flat} SQLSTATE: P0001")
+        assert definite(TABLE, RuntimeError(message)) is None
+    raised = definite(TABLE, RuntimeError(f"[USER_RAISED_EXCEPTION] {flat} SQLSTATE: P0001"))
     assert raised is not None
     assert raised.code == "row-missing"
 

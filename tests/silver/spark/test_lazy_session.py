@@ -23,10 +23,11 @@ from deltasmelt.bronze.store.changes_table import commit_marks
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.marks import STREAM_APP
 from deltasmelt.silver.cycle import Silver
-from deltasmelt.silver.run.failed_tables import FailedTables, answers
+from deltasmelt.silver.run.failed_tables import FailedTables
 from deltasmelt.silver.run.stored import SILVER_APP
 from deltasmelt.silver.schema.ddl import FEED
 from deltasmelt.silver.settings import SilverSettings
+from deltasmelt.silver.spark.errors import answers
 from deltasmelt.silver.spark.lazy_session import LazySession
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
 
