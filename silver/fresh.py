@@ -49,6 +49,7 @@ from deltasmelt.silver.run.bronze_window import Source, files_after
 from deltasmelt.silver.run.step_runner import StepRunner, reshaping, rows_touched
 from deltasmelt.silver.run.table_log import SilverLog
 from deltasmelt.silver.run.worklist import Attempt, Worklist
+from deltasmelt.silver.run.writer import Writer
 from deltasmelt.silver.schema.catalog import histories, silver_catalog
 from deltasmelt.silver.spark.access import Sessions, access_of
 from deltasmelt.silver.spark.small_reads import table_at
@@ -348,9 +349,9 @@ class FreshTables:
         self._scratch.append(scratch)
         address = scratch.sql("silver", table.name)
         if stored is not None:
-            session.sql(
-                f"CREATE TABLE {address} SHALLOW CLONE {self._lake.sql('silver', table.name)} "
-                f"VERSION AS OF {stored.version}"
+            before = f"{self._lake.sql('silver', table.name)} VERSION AS OF {stored.version}"
+            Writer(scratch, "silver").run(
+                session, table.name, f"CREATE TABLE {address} SHALLOW CLONE {before}"
             )
         runner = StepRunner(scratch, self._settings, SilverLog(scratch))
         _each(steps, lambda step: runner.run(session, step, changes=size.changes))

@@ -25,32 +25,32 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from deltasmelt.bronze.errors import DefiniteError, TableError, resnapshot_remedy
+from deltasmelt.bronze.errors import DefiniteError, TableError, TransientError, resnapshot_remedy
 from deltasmelt.bronze.lake.client import DeltaError
 from deltasmelt.bronze.lake.delta import checkpoint_interval, location, make_room, open_existing
-from deltasmelt.bronze.lake.leases import still_writing
 from deltasmelt.bronze.lake.scratch import remove_workspaces, workspace
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.gaps import is_left_out, is_whole
 from deltasmelt.bronze.store.marks import snapshot_of
 from deltasmelt.silver.errors import cause
+from deltasmelt.silver.fold.upsert import Insert
 from deltasmelt.silver.plan.activity import Work, activity_of, activity_query
 from deltasmelt.silver.plan.derivable import obstacle
 from deltasmelt.silver.plan.history_steps import plan_versions
 from deltasmelt.silver.plan.steps import plan
 from deltasmelt.silver.run.bronze_window import whole
-from deltasmelt.silver.run.marks import Mark, write
+from deltasmelt.silver.run.marks import Mark
 from deltasmelt.silver.run.step_runner import StepRunner
 from deltasmelt.silver.run.stored import SILVER_APP
 from deltasmelt.silver.run.table_log import SilverLog
+from deltasmelt.silver.run.writer import Writer
 from deltasmelt.silver.schema import alter, ddl
 from deltasmelt.silver.schema.catalog import COMMIT_LSN, DELETED, VALID_FROM_LSN, VALID_TO, VALID_TO_LSN
 from deltasmelt.silver.schema.clustering import clustered_again
 from deltasmelt.silver.schema.ddl import adopted
 from deltasmelt.silver.spark.access import beside
-from deltasmelt.silver.spark.tuning import mark_settings, tune
-from deltasmelt.silver.spark.tuning import settings as session_settings
+from deltasmelt.silver.spark.tuning import tune
 from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
@@ -232,14 +232,11 @@ def _copied(
     target, uri = scratch.sql("silver", table.name), scratch.uri("silver", table.name)
     if SilverLog(scratch).read(table.name) is None:
         make_room(uri)
-        for statement in ddl.create(target, table):
-            session.sql(statement)
+        Writer(scratch, "silver").run(session, table.name, *ddl.create(target, table))
     names = [*(column.name for column in table.columns), *table.own_columns]
     values = [_as_of(name, snapshot) if table.history else quote(name) for name in names]
-    listed = ", ".join(quote(name) for name in names)
-    session.sql(
-        f"INSERT INTO {target} ({listed})\nSELECT {', '.join(values)}\nFROM {source}\nWHERE {condition}"
-    )
+    rows = Insert(dict(zip(names, values, strict=True)), f"{source}\nWHERE {condition}")
+    Writer(scratch, "silver").run(session, table.name, rows.into(target, replaces=False))
     return True
 
 
@@ -279,7 +276,7 @@ def _replace(
 ) -> int:
     """The scratch table's rows become the table's, in one commit."""
     target, uri, log = lake.sql("silver", table.name), lake.uri("silver", table.name), SilverLog(lake)
-    scratch_table = SilverLog(scratch).written(table.name)
+    scratch_table, writer = SilverLog(scratch).written(table.name), Writer(lake, "silver", log)
     stored = log.read(table.name)
     _require_no_more(stored, uri, end)
     if stored is None:
@@ -288,9 +285,7 @@ def _replace(
     else:  # mostly none, because a cycle has just run
         statements, fields = adopted(target, table, stored.fields, stored.relation)
         statements += alter.steps(target, table, fields, settings, emptied=False)
-    for statement in statements:
-        still_writing(lake, "silver")
-        session.sql(statement)
+    writer.run(session, table.name, *statements)
     stored = log.written(table.name)
     _require_no_more(stored, uri, end)
     by_attnum = {field.attnum: field.name for field in scratch_table.fields if field.attnum is not None}
@@ -300,21 +295,14 @@ def _replace(
         source = by_attnum.get(field.attnum) if field.attnum is not None else field.name
         exists = source is not None and (field.attnum is not None or source in by_name)
         values[field.name] = quote(str(source)) if exists else f"CAST(NULL AS {field.ddl})"
-    still_writing(lake, "silver")
-    derived, mark = scratch.sql("silver", table.name), Mark(SILVER_APP, end, stored.mark)
-    if lake.place.needs_session:
-        named = ", ".join(f"{value} AS {quote(name)}" for name, value in values.items())
-        write(session, uri, f"SELECT {named}\nFROM {derived}", mark, replaces=True)
-    else:
-        with session_settings(session, {}, needed=mark_settings(mark.app, mark.lsn, mark.position)):
-            session.sql(
-                f"INSERT OVERWRITE {target} ({', '.join(quote(name) for name in values)})\n"
-                f"SELECT {', '.join(values.values())}\nFROM {derived}"
-            ).collect()
+    rows, mark = Insert(values, scratch.sql("silver", table.name)), Mark(SILVER_APP, end, stored.mark)
+    writer.insert(session, table.name, rows, mark, replaces=True)
+    log.committed(table.name, stored, end, "the table is rebuilt")
     for lost in clustered_again(target, table):
-        still_writing(lake, "silver")
         try:
-            session.sql(lost)
+            writer.run(session, table.name, lost)
+        except TransientError:
+            raise
         except Exception:  # its rows are right
             _LOGGER.warning("silver.%s is no longer clustered", table.name, exc_info=True)
     return log.written(table.name).version

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.lake.delta import make_room
-from deltasmelt.bronze.lake.leases import still_writing
 from deltasmelt.gold.builder.failures import SPARK_ERRORS
 from deltasmelt.gold.builder.gold_table import DEFINITION_PROPERTY, is_small
 from deltasmelt.gold.builder.merging import Merge, merge
@@ -39,7 +38,7 @@ from deltasmelt.gold.builder.spark_settings import (
 from deltasmelt.gold.compile.compiler import compile_tree
 from deltasmelt.gold.compile.counting import count_flagged
 from deltasmelt.silver.fold.merge import prunable
-from deltasmelt.silver.run.marks import Mark, write
+from deltasmelt.silver.run.marks import Mark
 from deltasmelt.silver.schema.ddl import MICROSECONDS, NTZ_FEATURE, TIMESTAMPS
 from deltasmelt.silver.schema.fields import ddl_of
 from deltasmelt.silver.spark.tuning import FINE_PAGES, mark_settings, settings
@@ -144,12 +143,8 @@ def _write(
 def _replace(work: Workplace, rows: str, mark: Mark, definition: TableDefinition) -> None:
     """Replace the table at its location: rows, columns, property and mark in one commit."""
     properties = _listed({DEFINITION_PROPERTY: definition.digest, **_properties(definition)})
-    still_writing(work.lake, "gold")
-    with settings(work.spark, {}, needed=mark_settings(mark.app, mark.lsn, mark.position)):
-        work.spark.sql(
-            f"CREATE OR REPLACE TABLE {work.table.address} USING DELTA "
-            f"TBLPROPERTIES ({properties}) AS\n{rows}"
-        )
+    statement = f"CREATE OR REPLACE TABLE {work.table.address} USING DELTA TBLPROPERTIES ({properties}) AS"
+    _run(work, f"{statement}\n{rows}", needed=mark_settings(mark.app, mark.lsn, mark.position))
 
 
 def _write_named(
@@ -159,30 +154,30 @@ def _write_named(
     table, spark = work.table, work.spark
     wanted = {one.name: ddl_of(one.dataType.jsonValue()) for one in spark.sql(rows).schema}
     reshapes = state is not None and table.types() != wanted
-    still_writing(work.lake, "gold")
     if state is None:
         make_room(table.uri)
         columns = ", ".join(f"{quote(name)} {ddl}" for name, ddl in wanted.items())
         properties = _listed({DEFINITION_PROPERTY: "", **_properties(definition)})
-        spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {table.address} ({columns}) USING DELTA TBLPROPERTIES ({properties})"
-        )
+        made = f"CREATE TABLE IF NOT EXISTS {table.address} ({columns})"
+        _run(work, f"{made} USING DELTA TBLPROPERTIES ({properties})")
         table.state()  # is it this one?
     else:
         first = {NTZ_FEATURE: "supported"} if reshapes and definition.has_local_times else {}
         if state.definition not in (None, definition.digest):
             first[DEFINITION_PROPERTY] = ""
         _set(work, first)
-    still_writing(work.lake, "gold")
-    write(spark, table.uri, rows, mark, replaces=True, reshapes=reshapes)
+    table.writer.write(spark, table.name, rows, mark, replaces=True, reshapes=reshapes)
     if state is None or state.definition != definition.digest:
         _set(work, {DEFINITION_PROPERTY: definition.digest})
 
 
 def _set(work: Workplace, properties: Mapping[str, str]) -> None:
     if properties:
-        still_writing(work.lake, "gold")
-        work.spark.sql(f"ALTER TABLE {work.table.address} SET TBLPROPERTIES ({_listed(properties)})")
+        _run(work, f"ALTER TABLE {work.table.address} SET TBLPROPERTIES ({_listed(properties)})")
+
+
+def _run(work: Workplace, statement: str, *, needed: Mapping[str, str] | None = None) -> None:
+    work.table.writer.run(work.spark, work.table.name, statement, needed=needed)
 
 
 def _cluster(work: Workplace, compiled: Compiled) -> None:
@@ -192,9 +187,8 @@ def _cluster(work: Workplace, compiled: Compiled) -> None:
     """
     if not all(map(prunable, compiled.key_types)) or not work.table.has_statistics(compiled.key):
         return
-    still_writing(work.lake, "gold")
     try:
-        work.spark.sql(f"ALTER TABLE {work.table.address} CLUSTER BY ({', '.join(compiled.key)})")
+        _run(work, f"ALTER TABLE {work.table.address} CLUSTER BY ({', '.join(compiled.key)})")
     except SPARK_ERRORS:
         _LOGGER.warning("%s could not be clustered by its key", work.table.address, exc_info=True)
 

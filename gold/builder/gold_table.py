@@ -25,6 +25,7 @@ from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.gold.builder.spark_settings import GOLD_APP
 from deltasmelt.gold.compile.query import KEY
 from deltasmelt.gold.incremental.starts import holds_the_same
+from deltasmelt.silver.run.writer import Writer
 from deltasmelt.silver.schema.clustering import INDEXED_COLUMNS
 from deltasmelt.silver.schema.fields import ddl_of
 from deltasmelt.silver.sql import quote
@@ -64,14 +65,16 @@ class GoldTable:
     """One document's table.
 
     Attributes:
-        lake: where it lies.
+        name: of the document.
+        writer: runs the statements that write it.
         address: as SQL names it.
         uri: its location.
         known: the newest state that was asked for.
     """
 
     def __init__(self, lake: Lake, name: str) -> None:
-        self.lake = lake
+        self.name = name
+        self.writer = Writer(lake, "gold")
         self.address = lake.sql("gold", name)
         self.uri = delta.location(lake, "gold", name)
         self._kept: DeltaTable | None = None

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from deltasmelt.bronze.lake.leases import still_writing
 from deltasmelt.gold.builder.gold_table import is_small, size_of
 from deltasmelt.gold.builder.spark_settings import GOLD_APP, HASH, LSN
 from deltasmelt.gold.incremental.key_lists import LOOKED_UP, MOST_KEYS, bitmap, in_bitmap
 from deltasmelt.silver.fold.merge import prunable
 from deltasmelt.silver.run.key_ranges import key_ranges, share_of
 from deltasmelt.silver.run.marks import Mark, telling
-from deltasmelt.silver.spark.tuning import FINE_PAGES, settings
+from deltasmelt.silver.spark.tuning import FINE_PAGES
 from deltasmelt.silver.sql import as_json, literal, quote
 
 if TYPE_CHECKING:
@@ -71,10 +70,8 @@ def merge(spark: SparkSession, table: GoldTable, what: Merge, run: Run) -> None:
             *_clauses(what),
         ]
     )
-    still_writing(table.lake, "gold")
-    with settings(spark, {**FINE_PAGES, **(LOOKED_UP if what.listed else {})}, needed=told.settings):
-        result = spark.sql(statement).first()
-    if result is not None:
+    plan = {**FINE_PAGES, **(LOOKED_UP if what.listed else {})}
+    for result in table.writer.run(spark, table.name, statement, plan=plan, needed=told.settings):
         run.inserts, run.updates = int(result["num_inserted_rows"]), int(result["num_updated_rows"])
         run.deletes = int(result["num_deleted_rows"])
     if run.mode == "full":

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.silver.fold import toast
-from deltasmelt.silver.fold.upsert import Upsert
+from deltasmelt.silver.fold.upsert import Insert, Upsert
 from deltasmelt.silver.schema.catalog import (
     COMMIT_LSN,
     COMMIT_TS,
@@ -54,42 +54,16 @@ def prunable(spark_type: str) -> bool:
     return spark_type.partition("(")[0] in _PRUNABLE
 
 
-def load(target: str, table: SilverTable, fold: Fold, kept: Sequence[tuple[str, str]] = ()) -> str:
-    """Return the statement that replaces the table's content by the fold's rows.
+def rows(table: SilverTable, fold: Fold, kept: Sequence[tuple[str, str]] = ()) -> Insert:
+    """Return the fold's rows, to be added to the table or to replace its content.
 
     `kept` has name and type of each column that the source dropped and silver keeps; their values are NULL.
     """
-    return _insert("INSERT OVERWRITE", target, table, fold, kept)
-
-
-def append(target: str, table: SilverTable, fold: Fold, kept: Sequence[tuple[str, str]] = ()) -> str:
-    """Return the statement that adds the fold's rows; see `load`."""
-    return _insert("INSERT INTO", target, table, fold, kept)
-
-
-def _insert(verb: str, target: str, table: SilverTable, fold: Fold, kept: Sequence[tuple[str, str]]) -> str:
-    values = inserted(table, fold, kept)
-    return f"""\
-{verb} {target} ({", ".join(quote(name) for name in values)})
-SELECT {", ".join(values.values())}
-FROM (
-  {block(fold.query, 2)}
-)"""
-
-
-def rows_to_insert(table: SilverTable, fold: Fold, kept: Sequence[tuple[str, str]] = ()) -> str:
-    """Return the rows that `load` and `append` add, under the table's names."""
-    values = inserted(table, fold, kept)
-    named = ", ".join(f"{value} AS {quote(name)}" for name, value in values.items())
-    return f"""\
-SELECT {named}
-FROM (
-  {block(fold.query, 2)}
-)"""
+    return Insert(inserted(table, fold, kept), f"(\n  {block(fold.query, 2)}\n)")
 
 
 def inserted(table: SilverTable, fold: Fold, kept: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
-    """Return each column's value in a row that `load` or `append` adds, over the rows of the fold's query."""
+    """Return each column's value in a row of `rows`, over the rows of the fold's query."""
     values = {column.name: fold.values[position] for position, column in enumerate(table.columns)}
     values |= {name: _OF_A_ROW[name] for name in table.own_columns}
     return values | {name: f"CAST(NULL AS {ddl})" for name, ddl in kept}

@@ -48,6 +48,29 @@ class Upsert:
     independent: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Rows that a statement adds to a table, or puts in the place of all its rows.
+
+    Attributes:
+        values: of a row, by column of the table.
+        source: the rows over which the values are computed, as FROM takes them.
+    """
+
+    values: Mapping[str, str]
+    source: str
+
+    def into(self, target: str, *, replaces: bool) -> str:
+        """Return the INSERT into a table."""
+        verb, columns = "INSERT OVERWRITE" if replaces else "INSERT INTO", ", ".join(map(quote, self.values))
+        return f"{verb} {target} ({columns})\nSELECT {', '.join(self.values.values())}\nFROM {self.source}"
+
+    def query(self) -> str:
+        """Return the rows alone, under the table's names."""
+        named = ", ".join(f"{value} AS {quote(name)}" for name, value in self.values.items())
+        return f"SELECT {named}\nFROM {self.source}"
+
+
 def as_merge(target: str, upsert: Upsert) -> str:
     """Return the MERGE into the table `target`, as Spark SQL."""
     lines = [

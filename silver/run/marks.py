@@ -11,8 +11,8 @@ MERGE has no options, but settings.
 **Where a server guards these settings**, as serverless compute does, a MERGE tells its mark in its condition,
 and carries no ``txn`` action. Why no window is applied twice there either:
 
-* One process at a time writes a layer: it holds the lake's lock or lease, and looks at it right before each
-  statement (`bronze.lake.leases.still_writing`).
+* One process at a time writes a layer: it holds the lake's lock or lease, and requires it right before each
+  statement (`silver.run.writer`).
 * Within it, whoever runs a statement has read the table's newest version and mark first. So it is where a
   statement failed, or its answer was lost: the next attempt finds the mark, and the window is done.
 * Another process that writes in spite of all that has its MERGE meet ours in Delta. Of two that overlap, the
@@ -27,14 +27,12 @@ tell. There it is not used.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.lake.catalog import commit_marks
-from deltasmelt.bronze.lake.location import address_of
 from deltasmelt.bronze.lake.place import place_of
-from deltasmelt.silver.fold.upsert import as_merge
-from deltasmelt.silver.spark.tuning import mark_settings, may_set, settings
+from deltasmelt.silver.spark.tuning import mark_settings, may_set
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from deltasmelt.bronze.lsn import Lsn
-    from deltasmelt.silver.fold.upsert import Upsert
 
 KNOWN_AFTER: Final = "known_after"
 """What a commit in a catalog says beside its mark: a MERGE of known rows, of a window after this LSN."""
@@ -117,52 +114,6 @@ def telling(session: SparkSession, uri: str, mark: Mark) -> MarkWriter:
 def may_be_known(session: SparkSession, uri: str) -> bool:
     """Whether a MERGE of known rows can say that it is one."""
     return not place_of(uri).needs_session or may_set(session, {commit_marks.USER_METADATA: ""})
-
-
-def merge_into(
-    session: SparkSession, uri: str, target: str, upsert: Upsert, mark: Mark, *, column: str
-) -> None:
-    """Run a MERGE under its mark.
-
-    Args:
-        session: the thread's own.
-        uri: location of the table.
-        target: the table as Spark SQL.
-        upsert: what is done to it.
-        mark: to tell.
-        column: of the table that holds LSNs.
-    """
-    told = telling(session, uri, mark)
-    said_first = replace(upsert, on=(*told.conditions(f"t.{column}"), *upsert.on))
-    with settings(session, {}, needed=told.settings):
-        session.sql(as_merge(target, said_first)).collect()
-
-
-def write(
-    session: SparkSession, uri: str, query: str, mark: Mark, *, replaces: bool, reshapes: bool = False
-) -> None:
-    """Add a query's rows to a catalog's table, under their mark.
-
-    Args:
-        session: the thread's own.
-        uri: location of the table.
-        query: gives columns by the table's names.
-        mark: to tell.
-        replaces: in the place of all that are there.
-        reshapes: and the table gets the query's columns, in the same commit.
-    """
-    from pyspark.sql.functions import lit  # noqa: PLC0415 - a cycle without work loads no Spark
-
-    writer = session.sql(query).writeTo(address_of(uri))
-    if mark.is_new:
-        writer = writer.option("userMetadata", mark.said)
-        writer = writer.option("txnAppId", mark.app).option("txnVersion", str(int(mark.lsn)))
-    if reshapes:
-        writer = writer.option("overwriteSchema", "true")
-    if replaces:
-        writer.overwrite(lit(True))
-    else:
-        writer.append()
 
 
 def _known_rows(mark: Mark) -> dict[str, str]:

@@ -26,14 +26,15 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.backoff import Pauses
+from deltasmelt.bronze.errors import TransientError
 from deltasmelt.bronze.lake.delta import checkpoint_interval, make_room
-from deltasmelt.bronze.lake.leases import commit_lost, put_back, still_writing
 from deltasmelt.silver.fold import merge
 from deltasmelt.silver.fold.upsert import as_merge
 from deltasmelt.silver.run import step_source
 from deltasmelt.silver.run.key_ranges import key_ranges
-from deltasmelt.silver.run.marks import Mark, may_be_known, merge_into, write
+from deltasmelt.silver.run.marks import Mark, may_be_known
 from deltasmelt.silver.run.stored import SILVER_APP
+from deltasmelt.silver.run.writer import Writer
 from deltasmelt.silver.schema import alter, ddl, deleted_keys, padding
 from deltasmelt.silver.schema.catalog import COMMIT_LSN, VALID_FROM_LSN
 from deltasmelt.silver.schema.clustering import clustered_again, is_optional
@@ -80,17 +81,26 @@ class _Extra:
         self._done = done
         self._words = refused
         self._pauses: Pauses[str] = Pauses()
-        self._refused: dict[str, list[str]] = {}
+        self._refused: dict[str, Sequence[str]] = {}
+
+    def rests(self, name: str) -> bool:
+        """Check whether a table's pause after a refusal is not over yet."""
+        return self._pauses.rests(name)
 
     def due(self, name: str, statements: list[str]) -> list[str]:
         """Return those statements, or none while the very same rest."""
-        return [] if self._refused.get(name) == statements and self._pauses.rests(name) else statements
+        return [] if self._refused.get(name) == statements and self.rests(name) else statements
 
-    def run(self, session: SparkSession, name: str, statements: list[str]) -> None:
-        """Run statements on a table; log at the first time why they are refused."""
+    def run(self, writer: Writer, session: SparkSession, name: str, statements: Sequence[str]) -> bool:
+        """Run statements on a table; return whether they ran, and log at the first time why they did not.
+
+        Raises:
+            TransientError: ``lease-lost``.
+        """
         try:
-            for statement in statements:
-                session.sql(statement)
+            writer.run(session, name, *statements)
+        except TransientError:
+            raise
         except Exception:
             known = self._refused.get(name) == statements
             self._refused[name] = statements
@@ -98,11 +108,12 @@ class _Extra:
             level = logging.DEBUG if known else logging.WARNING
             words = "silver.%s %s; will try again in %.0f s"
             _LOGGER.log(level, words, name, self._words, seconds, exc_info=True)
-        else:
-            self._refused.pop(name, None)
-            self._pauses.passed(name)
-            if self._done:
-                _LOGGER.warning("silver.%s %s", name, self._done)
+            return False
+        self._refused.pop(name, None)
+        self._pauses.passed(name)
+        if self._done:
+            _LOGGER.warning("silver.%s %s", name, self._done)
+        return True
 
 
 class Descriptions:
@@ -112,12 +123,12 @@ class Descriptions:
 
     Args:
         lake: whose.
-        log: is told of each statement, which is a commit of its own.
+        log: expects each statement, which is a commit of its own.
     """
 
     def __init__(self, lake: Lake, log: SilverLog) -> None:
         self._lake = lake
-        self._log = log
+        self._writer = Writer(lake, "silver", log)
         self._comments = _Extra("", "does not get the comments of its source")
         self._feeds = _Extra(
             "had its change feed switched off; it is on again",
@@ -150,9 +161,7 @@ class Descriptions:
         """
         due = self._due(table, stored)
         for extra, statements in due:
-            still_writing(self._lake, "silver")
-            self._log.expect(table.name)
-            extra.run(session, table.name, statements)
+            extra.run(self._writer, session, table.name, statements)
         return bool(due)
 
 
@@ -215,9 +224,10 @@ class StepRunner:
         self._lake = lake
         self._settings = settings
         self._log = log
+        self._writer = Writer(lake, "silver", log)
         self._descriptions = Descriptions(lake, log) if descriptions is None else descriptions
         self._owed: dict[str, SilverTable] = {}
-        self._pauses: Pauses[str] = Pauses()
+        self._clustering = _Extra("", "could not be clustered")
 
     @property
     def owes_clustering(self) -> bool:
@@ -232,27 +242,16 @@ class StepRunner:
             away: tables that another thread is writing.
         """
         for name, table in list(self._owed.items()):
-            if table.table not in away and not self._pauses.rests(name):
+            if table.table not in away and not self._clustering.rests(name):
                 target = self._lake.sql("silver", name)
                 self._optional(session, table, clustered_again(target, table, statistics=True))
 
     def _optional(self, session: SparkSession, table: SilverTable, statements: Sequence[str]) -> None:
-        """Run statements without which rows are right: what fails is tried again later."""
-        still_writing(self._lake, "silver")
-        self._log.expect(table.name)
-        try:
-            for statement in statements:
-                session.sql(statement)
-        except Exception:
-            seconds = self._pauses.failed(table.name)
-            self._owed[table.name] = table
-            _LOGGER.warning(
-                "silver.%s could not be clustered; will try again in %.0f s", table.name, seconds,
-                exc_info=True,
-            )  # fmt: skip
-        else:
+        """Run statements that cluster a table, without which its rows are right."""
+        if self._clustering.run(self._writer, session, table.name, statements):
             self._owed.pop(table.name, None)
-            self._pauses.passed(table.name)
+        else:
+            self._owed[table.name] = table
 
     def run(self, session: SparkSession, step: Step, *, changes: int) -> int:
         """Run a step; returns the table's version after it.
@@ -308,9 +307,8 @@ class StepRunner:
             merged = merge.merge(table, folded, within, known=known)
             version = self._merge(session, step, stored, merged, known=known)
             if known and self._lacks_rows(table):
-                still_writing(self._lake, "silver")
-                self._log.expect(table.name)
-                session.sql(as_merge(target, merge.merge(table, folded, within))).collect()
+                whole = as_merge(target, merge.merge(table, folded, within))
+                self._writer.run(session, table.name, whole)
                 version = self._log.written(table.name).version
             return version
         # Into a new table rows are added: to replace what is there costs a statement more. Others may have
@@ -346,49 +344,19 @@ class StepRunner:
     ) -> int:
         """MERGE under the mark of the step's window; returns the table's version after it."""
         table, window = step.table, step.window
-        still_writing(self._lake, "silver")
-        self._log.expect(table.name)
         mark = Mark(SILVER_APP, window.end, stored.mark, window.start if known else None)
         column = VALID_FROM_LSN if table.history else COMMIT_LSN
-        target = self._lake.sql("silver", table.name)
-        merge_into(session, self._uri(table), target, upsert, mark, column=column)
-        return self._committed(step, stored)
+        self._writer.merge(session, table.name, upsert, mark, column=column)
+        return self._log.committed(table.name, stored, window.end, "the window is folded").version
 
     def _insert(
         self, session: SparkSession, step: Step, stored: Stored, folded: Fold, *, replaces: bool
     ) -> int:
         """Add rows, or replace all, under the mark of the step's window; as `_merge`."""
-        table, kept = step.table, alter.kept(step.table, stored.fields)
-        still_writing(self._lake, "silver")
-        self._log.expect(table.name)
-        mark = Mark(SILVER_APP, step.window.end, stored.mark)
-        if self._lake.place.needs_session:
-            query = merge.rows_to_insert(table, folded, kept)
-            write(session, self._uri(table), query, mark, replaces=replaces)
-            return self._committed(step, stored)
-        insert = merge.load if replaces else merge.append
-        # An ALTER under this mark would count as the window, so the mark is set for this statement alone.
-        # Where the table has it already, Delta would skip what mends the rows.
-        with settings(session, {}, needed=mark_settings(mark.app, mark.lsn, mark.position)):
-            session.sql(insert(self._lake.sql("silver", table.name), table, folded, kept)).collect()
-        return self._committed(step, stored)
-
-    def _committed(self, step: Step, stored: Stored) -> int:
-        """The table's version after a statement.
-
-        Raises:
-            SmeltError: ``lake-commit-lost``: the log does not have what Spark committed.
-                ``table-put-back``: the table was put back since the step began.
-        """
-        written = self._log.written(step.table.name, step.window.end)
-        if written.version < stored.version:
-            raise put_back(f"silver.{step.table.name}", self._lake.label, stored.version)
-        if written.version == stored.version:  # without effect; or onto an older version than is known
-            self._log.confirm(step.table.name)
-        committed = written.version > stored.version
-        if committed and (written.mark is None or written.mark < step.window.end):
-            raise commit_lost(f"silver.{step.table.name}", self._lake.label, "the window is folded")
-        return written.version
+        table, end = step.table, step.window.end
+        rows = merge.rows(table, folded, alter.kept(table, stored.fields))
+        self._writer.insert(session, table.name, rows, Mark(SILVER_APP, end, stored.mark), replaces=replaces)
+        return self._log.committed(table.name, stored, end, "the window is folded").version
 
     def _uri(self, table: SilverTable) -> str:
         return self._lake.uri("silver", table.name)
@@ -415,9 +383,7 @@ class StepRunner:
             if is_optional(target, statement):
                 self._optional(session, step.table, [statement])
             else:
-                still_writing(self._lake, "silver")
-                self._log.expect(step.table.name)
-                session.sql(statement)
+                self._writer.run(session, step.table.name, statement)
         if stored is None or statements:
             stored = self._log.written(step.table.name)
         if self._descriptions.take_over(session, step.table, stored):

@@ -29,7 +29,7 @@ from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import DeltaError, TableNotFoundError
 from deltasmelt.bronze.lake.foreign_commits import Commit, ForeignCommit, commits_of, first_foreign, history
 from deltasmelt.bronze.lake.kept import LISTED_AFTER, SELDOM
-from deltasmelt.bronze.lake.leases import put_back
+from deltasmelt.bronze.lake.leases import commit_lost, put_back
 from deltasmelt.bronze.lake.tail import Tail, advance, has_entry, tail_of
 from deltasmelt.bronze.lake.torn_log import set_torn_aside
 from deltasmelt.bronze.lsn import Lsn
@@ -237,6 +237,28 @@ class SilverLog:
         if stored is None:
             raise RuntimeError(f"silver.{name} was written but is not there")
         return stored
+
+    def committed(self, name: str, before: Stored, until: Lsn, again: str) -> Stored:
+        """Return the table after a statement that carries it to an LSN.
+
+        Args:
+            name: of the table.
+            before: the table as the statement found it.
+            until: the LSN that the commit's mark names.
+            again: what is done again where the commit was lost, for the message.
+
+        Raises:
+            SmeltError: ``lake-commit-lost``: the log does not have what Spark committed.
+                ``table-put-back``: the table was put back since the statement began.
+        """
+        written = self.written(name, until)
+        if written.version < before.version:
+            raise put_back(f"silver.{name}", self._lake.label, before.version)
+        if written.version == before.version:  # without effect; or onto an older version than is known
+            self.confirm(name)
+        elif written.mark is None or written.mark < until:
+            raise commit_lost(f"silver.{name}", self._lake.label, again)
+        return written
 
     def size(self, name: str) -> tuple[int, int]:
         """About how many rows the table's files hold, and their bytes; 0 where there is no table."""

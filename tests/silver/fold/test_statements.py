@@ -79,12 +79,14 @@ STATEMENTS: dict[str, Callable[[], str]] = {
     "merge_unchanged_toast": lambda: as_merge(TARGET, merge.merge(TABLE, folded(window(LATE)), {})),
     "merge_moved": lambda: as_merge(TARGET, merge.merge(TABLE, folded(window(MOVING), "smelt_origins"), {})),
     "moves": moved,
-    "load_snapshot": lambda: merge.load(TARGET, TABLE, unfolded(TABLE, window(PLAIN, snapshot=150))),
-    "load_truncated": lambda: merge.load(
-        TARGET, TABLE, folded(window(PLAIN, truncated=(160, 4))), [("gone", "STRING")]
+    "load_snapshot": lambda: merge.rows(TABLE, unfolded(TABLE, window(PLAIN, snapshot=150))).into(
+        TARGET, replaces=True
     ),
-    "append": lambda: merge.append(
-        TARGET, TABLE, unfolded(TABLE, window(Facts(updates=False, deletes=False)))
+    "load_truncated": lambda: merge.rows(
+        TABLE, folded(window(PLAIN, truncated=(160, 4))), [("gone", "STRING")]
+    ).into(TARGET, replaces=True),
+    "append": lambda: merge.rows(TABLE, unfolded(TABLE, window(Facts(updates=False, deletes=False)))).into(
+        TARGET, replaces=False
     ),
     "two_shapes": lambda: folded(window(RENAMED, shapes=(STRAIGHT, OLDER))).query,
     "merge_full_identity": lambda: as_merge(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from deltasmelt.bronze.comments import Comments
@@ -33,6 +34,7 @@ class Refusing:
         self.ran.append(statement)
         if "TBLPROPERTIES" in statement:
             raise RuntimeError("PERMISSION_DENIED")
+        return SimpleNamespace(collect=list)
 
 
 def test_a_feed_that_cannot_be_switched_on_rests_apart_from_comments(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import obstore
@@ -173,11 +174,12 @@ class Describing:
     def __init__(self, shop: Shop) -> None:
         self.shop = shop
 
-    def sql(self, statement: str) -> None:
+    def sql(self, statement: str) -> SimpleNamespace:
         comment = statement.rpartition(" IS '")[2].rstrip("'")
         uri = self.shop.lake.uri("silver", "orders")
         table = DeltaTable(uri, storage_options=self.shop.store.options())
         table.alter.set_table_description(comment)
+        return SimpleNamespace(collect=list)
 
 
 def test_a_comment_is_one_commit_and_the_version_after_it_is_known(shop: Shop) -> None:
