@@ -32,7 +32,7 @@ from deltasmelt.silver.schema.clustering import (
 from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
@@ -106,7 +106,9 @@ def by_name(relations: Sequence[Relation], settings: SilverSettings) -> dict[str
     return {table.name: table for table in silver_catalog(relations, settings).values()}
 
 
-def cluster_as_wanted(spark: SparkSession, address: str, table: SilverTable, stored: DeltaTable) -> bool:
+def cluster_as_wanted(
+    spark: SparkSession, address: str, table: SilverTable, stored: DeltaTable, run: Callable[[str], object]
+) -> bool:
     """Set a table's clustering columns; return whether a rewrite is due.
 
     A table property records the due rewrite until the end of the rewrite (`written_again`). So a process that
@@ -118,6 +120,7 @@ def cluster_as_wanted(spark: SparkSession, address: str, table: SilverTable, sto
         address: the table as SQL names it.
         table: the table in bronze's shape. With a column still missing from the lake, nothing happens.
         stored: the stored table.
+        run: runs a statement that writes the table (`silver.run.writer`).
     """
     from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - `smelt` without Spark reads this module
 
@@ -136,17 +139,17 @@ def cluster_as_wanted(spark: SparkSession, address: str, table: SilverTable, sto
         return OWED in properties
     # Columns kept by silver may precede; an earlier run may have named the columns with statistics.
     wide = is_wide(table, columns) or STATISTICS in properties or len(stored_columns) > INDEXED_COLUMNS
-    spark.sql(f"ALTER TABLE {address} SET TBLPROPERTIES ({literal(OWED)} = 'true')")
+    run(f"ALTER TABLE {address} SET TBLPROPERTIES ({literal(OWED)} = 'true')")
     try:
         for action in cluster_actions(table, columns, wide=wide):
-            spark.sql(f"ALTER TABLE {address} {action}")
+            run(f"ALTER TABLE {address} {action}")
     except SPARK_ERRORS:
         _LOGGER.warning("%s could not be clustered by %s", address, ", ".join(columns), exc_info=True)
-        written_again(spark, address)
+        written_again(address, run)
         return False
     return True
 
 
-def written_again(spark: SparkSession, address: str) -> None:
+def written_again(address: str, run: Callable[[str], object]) -> None:
     """Record that all rows of a table are in the order of its columns."""
-    spark.sql(f"ALTER TABLE {address} UNSET TBLPROPERTIES IF EXISTS ({literal(OWED)})")
+    run(f"ALTER TABLE {address} UNSET TBLPROPERTIES IF EXISTS ({literal(OWED)})")

@@ -27,8 +27,9 @@ from deltasmelt.gold.builder.spark_settings import GOLD_APP
 from deltasmelt.silver.sql import literal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from deltalake import DeltaTable
-    from pyspark.sql import SparkSession
 
     from deltasmelt.bronze.lake.control_tables import ControlTables
     from deltasmelt.bronze.lake.location import Lake
@@ -83,14 +84,14 @@ def hours_to_state(needed: float, stated: int | None) -> int:
     return stated if stated is not None and hours - _LEFT <= stated <= hours + _ROUGHLY else hours
 
 
-def state_retention(spark: SparkSession, table: DeltaTable, address: str, seconds: float) -> None:
+def state_retention(table: DeltaTable, address: str, seconds: float, run: Callable[[str], object]) -> None:
     """Set the retention of a table's removed files. Newer VACUUMs ignore RETAIN.
 
     Args:
-        spark: a session.
         table: the table's log, read up to the newest version.
         address: the table as SQL names it.
         seconds: retention needed by a VACUUM now.
+        run: runs a statement that writes the table (`silver.run.writer`).
     """
     current = table.metadata().configuration
     retention = _HOURS.fullmatch(current.get(_KEPT, ""))
@@ -106,7 +107,7 @@ def state_retention(spark: SparkSession, table: DeltaTable, address: str, second
     if hours == before and all(current.get(name) == value for name, value in target.items()):
         return
     properties = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in target.items())
-    spark.sql(f"ALTER TABLE {address} SET TBLPROPERTIES ({properties})")
+    run(f"ALTER TABLE {address} SET TBLPROPERTIES ({properties})")
 
 
 _VERSION: Final = re.compile(

@@ -43,7 +43,6 @@ from deltasmelt.bronze.backoff import Pauses
 from deltasmelt.bronze.errors import SmeltError, TransientError
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.control import OpenError
-from deltasmelt.bronze.lake.leases import still_writing
 from deltasmelt.bronze.lake.place import place_of
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.pipelines.runtime.clustering import ORDERED_FILES, cluster_as_wanted, written_again
@@ -67,6 +66,7 @@ from deltasmelt.pipelines.runtime.table_files import (
 )
 from deltasmelt.pipelines.terminal.failures import without_secrets
 from deltasmelt.silver.errors import cause
+from deltasmelt.silver.run.writer import Writer
 from deltasmelt.silver.spark.access import access_of
 from deltasmelt.silver.spark.errors import answers
 from deltasmelt.silver.spark.tuning import FINE_PAGES, change
@@ -323,60 +323,55 @@ class Maintenance:
     ) -> MaintenanceResult | None:
         start = time.monotonic()
         address = self._lake.sql(layer, name)
+        writer = Writer(self._lake, layer)
+        run = partial(writer.run, self._spark, name)
         with writing(self._lake, layer):
             table = self._open(layer, name)
             if table is None:
                 return None
             files = files_of(self._spark, table, address)
             result = MaintenanceResult(layer, name, files, files)
-            still_writing(self._lake, layer)
+            writer.check()
             # What is committed here may have Delta remove the entries that say them. Bronze's are its
             # reader's to say again; one that was stopped long ago does not.
             if layer not in OTHERS or name == CHANGES:
                 delta.state_marks(table)
             if remove and layer in OTHERS:
-                still_writing(self._lake, layer)
-                self._spark.sql(f"VACUUM {address}").collect()
+                run(f"VACUUM {address}")
                 result.done.append("vacuumed")
             elif remove:
                 oldest = self._control.oldest_version(layer, name)
                 oldest = table.version() if oldest is None else oldest
-                result.removed_files = self._vacuum(layer, table, address, oldest, files)
+                result.removed_files = self._vacuum(run, table, address, oldest, files)
                 # Delta's own clean-up goes by the age of entries, so it could take the version of a table
                 # that nothing happened to since; it is switched off.
-                still_writing(self._lake, layer)
+                writer.check()
                 result.removed_log_entries = cut_log(table, oldest)
                 if result.removed_files or result.removed_log_entries:
                     result.done.append("vacuumed")
             shape = self._shapes.get(name) if layer == "silver" and optimize else None
-            still_writing(self._lake, layer)
-            anew = shape is not None and cluster_as_wanted(self._spark, address, shape, table)
+            anew = shape is not None and cluster_as_wanted(self._spark, address, shape, table, run)
             if anew or (optimize and files.small > 1):
-                still_writing(self._lake, layer)
-                self._spark.sql(f"OPTIMIZE {address}{' FULL' if anew else ''}").collect()
+                run(f"OPTIMIZE {address}{' FULL' if anew else ''}")
                 if anew:
-                    still_writing(self._lake, layer)
-                    written_again(self._spark, address)
+                    written_again(address, run)
                 result.done.append("clustered" if layer == "silver" else "compacted")
                 files = files_of(self._spark, table, address)
             if purge and files.deleted_rows:
-                still_writing(self._lake, layer)
-                self._spark.sql(f"REORG TABLE {address} APPLY (PURGE)").collect()
+                run(f"REORG TABLE {address} APPLY (PURGE)")
                 result.done.append("purged")
                 files = files_of(self._spark, table, address)
             # After what writes files anyhow: it writes their timestamps anew.
-            if (
-                renew
-                and layer not in OTHERS
-                and renewed(self._spark, address, table, partial(still_writing, self._lake, layer))
-            ):
+            if renew and layer not in OTHERS and renewed(self._spark, address, table, run):
                 result.done.append("timestamps rewritten")
                 files = files_of(self._spark, table, address)
         result.after = files
         result.seconds = time.monotonic() - start
         return result
 
-    def _vacuum(self, layer: Layer, table: DeltaTable, address: str, oldest: int, files: Files) -> int:
+    def _vacuum(
+        self, run: Callable[[str], object], table: DeltaTable, address: str, oldest: int, files: Files
+    ) -> int:
         """Remove files needed neither by the retention nor by version `oldest`; return their number.
 
         VACUUM removes files that left the table before the commit of the oldest named version, and longer
@@ -392,10 +387,8 @@ class Maintenance:
         if committed is None or (count <= files.count and not in_catalog):
             return 0  # nobody knows what that version needs; or no file but those of the newest version
         retention = max(self._retention, time.time() - committed + _STARTS_WITHIN)
-        still_writing(self._lake, layer)
-        state_retention(self._spark, table, address, retention)
-        still_writing(self._lake, layer)
-        self._spark.sql(f"VACUUM {address}").collect()
+        state_retention(table, address, retention, run)
+        run(f"VACUUM {address}")
         return 0 if in_catalog else count - data_files(table)
 
     def _open(self, layer: Layer, name: str) -> DeltaTable | None:

@@ -65,14 +65,14 @@ _MOST: Final = 4
 """Delta clusters by at most four columns."""
 
 
-def renewed(spark: SparkSession, address: str, table: DeltaTable, check: Callable[[], None]) -> bool:
+def renewed(spark: SparkSession, address: str, table: DeltaTable, run: Callable[[str], object]) -> bool:
     """Rewrite a table if a file holds timestamps as INT96; return whether the table was rewritten.
 
     Args:
         spark: a session of this project (`silver.spark.access.Jvm.child`).
         address: the table as SQL names it.
         table: the table's log.
-        check: called before each commit; raises if this process no longer holds the layer's lock.
+        run: runs a statement that writes the table (`silver.run.writer`).
     """
     delta.refresh(table)
     properties = table.metadata().configuration
@@ -81,8 +81,7 @@ def renewed(spark: SparkSession, address: str, table: DeltaTable, check: Callabl
         place_of(table.table_uri).needs_session,
     )
     if proven and not writes_microseconds(spark):  # files of this server contradict the property
-        check()
-        _unset(spark, address, TIMESTAMPS)
+        _unset(address, TIMESTAMPS, run)
         return False
     fields = json.loads(table.schema().to_json())["fields"]
     if '"timestamp"' not in json.dumps(fields) or not writes_microseconds(spark) or (proven and in_catalog):
@@ -91,17 +90,16 @@ def renewed(spark: SparkSession, address: str, table: DeltaTable, check: Callabl
     doubtful = _doubtful(table, checked_version) if proven else None
     work = _OWED in properties or in_catalog or has_old_files(table, doubtful)
     if work:
-        _write_again(spark, address, _orderable(table, fields), properties.get(_OWED), check)
+        _write_again(spark, address, _orderable(table, fields), properties.get(_OWED), run)
         delta.refresh(table)
         if not in_catalog and has_old_files(table):
             _LOGGER.warning("%s still has timestamps as INT96; does another version write to it?", address)
             return True
     elif doubtful is not None and not _is_worth_stating(table, checked_version, len(doubtful)):
         return False
-    check()
     proof = {TIMESTAMPS: MICROSECONDS, _LOOKED: str(table.version())}
     listed = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in proof.items())
-    spark.sql(f"ALTER TABLE {address} SET TBLPROPERTIES ({listed})").collect()
+    run(f"ALTER TABLE {address} SET TBLPROPERTIES ({listed})")
     return work
 
 
@@ -160,7 +158,7 @@ def _is_old(uri: str, path: str) -> bool:
 
 
 def _write_again(
-    spark: SparkSession, address: str, columns: list[str], owed: str | None, check: Callable[[], None]
+    spark: SparkSession, address: str, columns: list[str], owed: str | None, run: Callable[[str], object]
 ) -> None:
     """Rewrite every file by OPTIMIZE.
 
@@ -169,13 +167,8 @@ def _write_again(
         address: the table as SQL names it.
         columns: columns fit for ordering rows.
         owed: the value of `_OWED`, left by killed maintenance.
-        check: see `renewed`.
+        run: see `renewed`.
     """
-
-    def run(statement: str) -> None:
-        check()
-        spark.sql(statement).collect()
-
     detail = spark.sql(f"DESCRIBE DETAIL {address}").select("clusteringColumns", "tableFeatures").collect()[0]
     columns_due = [_plain(name) for name in detail[0] or ()] if owed is None else json.loads(owed)
     if not columns_due and "clustering" not in (detail[1] or ()):
@@ -188,8 +181,7 @@ def _write_again(
         run(f"ALTER TABLE {address} {cluster_by(order) if order else 'CLUSTER BY NONE'}")
         if order:
             run(f"OPTIMIZE {address} FULL")
-    check()
-    _unset(spark, address, _OWED)
+    _unset(address, _OWED, run)
 
 
 def _orderable(table: DeltaTable, fields: list[dict[str, Any]]) -> list[str]:
@@ -211,5 +203,5 @@ def _plain(name: str) -> str:
     return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
-def _unset(spark: SparkSession, address: str, name: str) -> None:
-    spark.sql(f"ALTER TABLE {address} UNSET TBLPROPERTIES IF EXISTS ({literal(name)})").collect()
+def _unset(address: str, name: str, run: Callable[[str], object]) -> None:
+    run(f"ALTER TABLE {address} UNSET TBLPROPERTIES IF EXISTS ({literal(name)})")

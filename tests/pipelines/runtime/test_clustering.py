@@ -89,7 +89,7 @@ def test_orders_are_clustered_by_their_customer_and_few_documents_of_many_are_bu
     by_key = SilverSettings(cluster={"public.orders": []})
     shape = work.shapes(by_key)["orders"]
     stored = DeltaTable(work.lake.uri("silver", "orders"))
-    assert cluster_as_wanted(spark, work.lake.sql("silver", "orders"), shape, stored)
+    assert cluster_as_wanted(spark, work.lake.sql("silver", "orders"), shape, stored, spark.sql)
     assert maintained(work, by_key)["orders"][0] == "clustered"
     assert maintained(work, by_key)["orders"] == []
     assert clustering(work, "silver", "orders") == ["id"]
@@ -109,10 +109,10 @@ def test_a_wide_table_keeps_statistics_of_its_late_key_and_what_delta_refuses_le
 
     spark.sql(create(target, shape("bool"))[0])
     stored = DeltaTable(lake.uri("silver", "t"))
-    assert not cluster_as_wanted(spark, target, shape("int4", "c1"), stored), "it is still BOOLEAN there"
+    assert not cluster_as_wanted(spark, target, shape("int4", "c1"), stored, spark.sql), "still BOOLEAN there"
     stored.update_incremental()
     assert OWED not in stored.metadata().configuration
-    assert cluster_as_wanted(spark, target, shape("bool", "c2"), stored)
+    assert cluster_as_wanted(spark, target, shape("bool", "c2"), stored, spark.sql)
     stored.update_incremental()
     properties = stored.metadata().configuration
     assert (properties[OWED], properties[STATISTICS]) == ("true", "`c2`,`c35`,`_commit_lsn`")

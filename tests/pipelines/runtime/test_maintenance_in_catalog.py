@@ -93,9 +93,8 @@ def test_a_table_without_a_word_on_its_timestamps_is_written_again_once(
     before.sql(f"INSERT INTO {address} VALUES (1, TIMESTAMP '9999-12-31 23:59:59.999999 UTC')")
     folder = rows_of(spark, f"DESCRIBE DETAIL {address}")[0]["location"]
     assert has_old_files(DeltaTable(folder))
-    done = [
-        renewed(access_of(spark).child(), address, delta.open_existing(uri), lambda: None) for _ in range(2)
-    ]
+    own = access_of(spark).child()
+    done = [renewed(own, address, delta.open_existing(uri), own.sql) for _ in range(2)]
     assert done == [True, False]
     assert not has_old_files(DeltaTable(folder))
     assert rows_of(spark, f"SELECT id, CAST(at AS STRING) FROM {address}") == [

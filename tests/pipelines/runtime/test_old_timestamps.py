@@ -155,7 +155,7 @@ def test_a_server_that_guards_the_setting_makes_no_statement_true(world: World, 
     session.conf.set(TYPE, "INT96")
     stated = []
     for one in (session, session, access_of(spark).child()):
-        assert not renewed(one, address, table, lambda: None)
+        assert not renewed(one, address, table, one.sql)
         stated.append(opened(world, "silver", "people").metadata().configuration.get(TIMESTAMPS))
     assert stated == [None, None, MICROSECONDS]
 
