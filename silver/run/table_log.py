@@ -239,17 +239,11 @@ class SilverLog:
         return stored
 
     def committed(self, name: str, before: Stored, until: Lsn, again: str) -> Stored:
-        """Return the table after a statement that carries it to an LSN.
-
-        Args:
-            name: of the table.
-            before: the table as the statement found it.
-            until: the LSN that the commit's mark names.
-            again: what is done again where the commit was lost, for the message.
+        """Return the table after a statement that carries it to an LSN; `again` is done where that was lost.
 
         Raises:
             SmeltError: ``lake-commit-lost``: the log does not have what Spark committed.
-                ``table-put-back``: the table was put back since the statement began.
+                ``table-put-back``: the table was put back since it was as `before`.
         """
         written = self.written(name, until)
         if written.version < before.version:

@@ -40,10 +40,7 @@ if TYPE_CHECKING:
 class Writer:
     """Runs the statements that write one layer's tables. Any thread may use it, with a session of its own.
 
-    Attributes:
-        lake: whose tables.
-        layer: which of its layers.
-        log: the logs of silver's tables, where the caller goes on reading them.
+    `log` has the logs of silver's tables, where the caller goes on reading them.
     """
 
     lake: Lake
@@ -51,13 +48,10 @@ class Writer:
     log: SilverLog | None = None
 
     def check(self, name: str | None = None) -> None:
-        """Require the lease and expect a commit. Each statement does so; a commit without Spark must call it.
-
-        Args:
-            name: of the table that is about to be written.
+        """Require the lease and expect a commit, as each statement does; a commit without Spark calls this.
 
         Raises:
-            TransientError: ``lease-lost``.
+            TransientError: ``lease-lost``: nothing more may be written.
         """
         still_writing(self.lake, self.layer)
         if self.log is not None and name is not None:
@@ -73,15 +67,7 @@ class Writer:
     ) -> list[Row]:
         """Run statements on a table, each a commit from which the rest follows; return the last one's rows.
 
-        Args:
-            session: the thread's own.
-            name: of the table.
-            statements: to run, in this order.
-            plan: settings of the session meanwhile, which only make the statements fast.
-            needed: settings without which they must not run.
-
-        Raises:
-            TransientError: ``lease-lost``: nothing more was written.
+        The settings `plan` only make the statements fast; without those in `needed` they must not run.
         """
         rows: list[Row] = []
         for statement in statements:
@@ -91,15 +77,7 @@ class Writer:
         return rows
 
     def merge(self, session: SparkSession, name: str, upsert: Upsert, mark: Mark, *, column: str) -> None:
-        """Run a MERGE under its mark.
-
-        Args:
-            session: the thread's own.
-            name: of the table.
-            upsert: what is done to its rows.
-            mark: what the table holds afterwards.
-            column: of the table that holds LSNs.
-        """
+        """Run a MERGE under its mark; `column` is one of the table that holds LSNs."""
         how = telling(session, self.lake.uri(self.layer, name), mark)
         upsert = replace(upsert, on=(*how.conditions(f"t.{column}"), *upsert.on))
         self.run(session, name, as_merge(self.lake.sql(self.layer, name), upsert), needed=how.settings)
@@ -128,15 +106,9 @@ class Writer:
         replaces: bool,
         reshapes: bool = False,
     ) -> None:
-        """Add a query's rows to a catalog's table, under their mark.
+        """Add a query's rows to a catalog's table under their mark, or replace all rows of the table.
 
-        Args:
-            session: the thread's own.
-            name: of the table.
-            query: gives columns by the table's names.
-            mark: what the table holds afterwards.
-            replaces: in the place of all rows that are there.
-            reshapes: the table also gets the query's columns, in the same commit.
+        With `reshapes` the table also gets the query's columns, in the same commit.
         """
         from pyspark.sql.functions import lit  # noqa: PLC0415 - a cycle without work loads no Spark
 

@@ -1,14 +1,9 @@
 """What a failure means for the unit at work, a table or a document: its own, or of more than the unit.
 
-===========  ==============================================  ==============================================
-meaning      decided by                                      then
-===========  ==============================================  ==============================================
-transient    `outage`: storage, network, lost executor       all wait, for some cycles (`Patience`)
-lost         `is_lost`, `is_out_of_reach`, `answers`         nothing can be carried: the cause is raised
-definite     `silver.errors.definite`,                       the unit stops, and its error is recorded
-             `gold.builder.failures.document_error`
-unknown      none of these                                   the unit alone is tried once more, then pauses
-===========  ==============================================  ==============================================
+* transient (`outage`): storage, network or a lost executor. All wait, for some cycles (`Patience`);
+* of the session (`is_lost`, `is_out_of_reach`, `answers`): nothing can be carried, the cause is raised;
+* definite (`silver.errors.definite`, `gold.builder.failures.document_error`): the unit stops;
+* unknown, which is any other: the unit alone is tried once more, recorded, and pauses.
 
 A store that is out of reach, throttles or has no room raises in whatever statement is under way. The failure
 is an `OSError` (delta-rs, Arrow), delta-rs's own error with the store's text, or a Spark exception with such
@@ -150,12 +145,7 @@ class Patience(Generic[_Key]):
         self._ended: dict[_Key, int] = {}
 
     def waits(self, key: _Key, error: Exception) -> TransientError | None:
-        """Return the outage for which all wait once more; None where a failure counts as the unit's own.
-
-        Args:
-            key: the table or document.
-            error: that ended its part of one more cycle.
-        """
+        """Return the outage for which all wait once more; None where the failure counts as the unit's own."""
         found = outage(error, self._lake)
         if found is None:
             return None
@@ -169,12 +159,7 @@ class Patience(Generic[_Key]):
 
 
 def outage(error: BaseException, lake: Lake | None = None) -> TransientError | None:
-    """Return a failure of the storage, the network to it, or the cluster; None for any other failure.
-
-    Args:
-        error: what ended a statement, or a look at a log.
-        lake: for the message.
-    """
+    """Return a failure of the storage, the network to it, or the cluster; None for any other failure."""
     # A task that cannot fetch what a lost executor had names a connection that was refused.
     if (lost := _lost_executor(error)) is not None:
         return TransientError(
@@ -205,11 +190,8 @@ def is_general(error: Exception, spark: SparkSession | LazySession) -> bool:
 def answers(spark: SparkSession | LazySession, *, after: BaseException | None = None) -> bool:
     """Check whether Spark answers: if not, a failure says nothing of a table, and no retry helps.
 
-    A session that was not started has failed nobody.
-
-    Args:
-        spark: a session.
-        after: what failed, maybe in a sibling session. If a server ended that session, `spark` is no witness.
+    A session that was not started has failed nobody. If `after`, which may come from a sibling session, says
+    that a server ended that session, `spark` is no witness.
     """
     if after is not None and is_lost(after):
         return False
