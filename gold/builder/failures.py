@@ -15,7 +15,7 @@ import re
 from typing import Final
 
 from deltasmelt.bronze.errors import DefiniteError
-from deltasmelt.silver.spark.errors import spark_errors
+from deltasmelt.bronze.lake.spark_errors import spark_errors
 
 SPARK_ERRORS: Final = spark_errors()
 """What a failed statement raises."""

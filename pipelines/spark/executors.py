@@ -39,10 +39,11 @@ import threading
 import time
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import DefiniteError, SmeltError, TransientError
 from deltasmelt.bronze.lake.catalog.session import is_local
+from deltasmelt.bronze.lake.spark_errors import is_broken, of_grpc
 from deltasmelt.pipelines.spark.remote import address_of, remote_session, require_server
 from deltasmelt.pipelines.spark.session import (
     SPARK_STOP_SECONDS,
@@ -55,7 +56,6 @@ from deltasmelt.pipelines.terminal.failures import foreign_text, without_secrets
 from deltasmelt.pipelines.terminal.jvm_errors import in_words, spark_message
 from deltasmelt.pipelines.terminal.logs import spark_log
 from deltasmelt.silver.spark.access import access_of
-from deltasmelt.silver.spark.errors import of_grpc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -250,8 +250,7 @@ def _text(error: Exception) -> str:
         return ": ".join(of_request)
     if isinstance(error, PySparkException):
         return spark_message(error)
-    py4j: Any = sys.modules.get("py4j.protocol")  # the client of Spark Connect may come without it
-    if isinstance(error, OSError) or (py4j is not None and isinstance(error, py4j.Py4JNetworkError)):
+    if isinstance(error, OSError) or is_broken(error):
         return "Spark no longer answers: its JVM has ended, or cannot be reached"
     return str(in_words(error))
 

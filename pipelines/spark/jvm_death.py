@@ -10,15 +10,14 @@ let others wait for ever.
 from __future__ import annotations
 
 import subprocess
-import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import DefiniteError, SmeltError, causes
+from deltasmelt.bronze.lake.spark_errors import is_broken, is_lost
 from deltasmelt.pipelines.spark.remote import address_of, host_of, lost_server
 from deltasmelt.pipelines.spark.session import DEFAULT_HEAP
 from deltasmelt.silver.spark.access import jvm_process
-from deltasmelt.silver.spark.errors import is_lost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -69,7 +68,7 @@ def death(error: BaseException, settings: Mapping[str, str], log: Path) -> Defin
             host_of(address_of(settings) or ""),
         )
     process = jvm_process()
-    broken = _is_broken_connection(error)
+    broken = any(map(is_broken, causes(error, hidden=True)))
     if process is None:
         return _error(*_SILENT, log) if broken else None
     if broken:
@@ -105,20 +104,6 @@ def _error(message: str, remedy: str, where: Path | str) -> DefiniteError:
 
 def _how(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-
-def _is_broken_connection(error: BaseException) -> bool:
-    """Whether an error, or what it came from, is one of the connection to the JVM.
-
-    One that breaks while an answer is awaited is a bare `Py4JError` without a cause. A broken pipe is
-    none of these: it is that of the process that reads our output.
-    """
-    protocol: Any = sys.modules.get("py4j.protocol")  # pyspark loads it, where it has it
-    if protocol is None:
-        return False
-    broken = (protocol.Py4JNetworkError, ConnectionRefusedError, ConnectionResetError)
-    found = causes(error, hidden=True)
-    return any(type(one) is protocol.Py4JError or isinstance(one, broken) for one in found)
 
 
 def _end_of(log: Path) -> str:

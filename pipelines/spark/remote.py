@@ -20,10 +20,10 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, causes
+from deltasmelt.bronze.lake.spark_errors import of_grpc
 from deltasmelt.pipelines.terminal.jvm_errors import spark_message
 from deltasmelt.silver.spark.access import access_of
 from deltasmelt.silver.spark.connect import Connect
-from deltasmelt.silver.spark.errors import of_grpc
 from deltasmelt.silver.spark.tuning import on_databricks
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.cells import cell_len
 
 from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake.spark_errors import spark_errors
 from deltasmelt.pipelines.terminal.arguments import RowFormat
 from deltasmelt.pipelines.terminal.jvm_errors import root_message, spark_message
 from deltasmelt.pipelines.terminal.visible import visible
-from deltasmelt.silver.spark.errors import spark_errors
 from deltasmelt.silver.sql import JSON_OPTIONS
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from deltasmelt.bronze.errors import SmeltError, TransientError
 from deltasmelt.bronze.lake.control import OpenError
 from deltasmelt.bronze.lake.delta import location, open_existing
 from deltasmelt.bronze.lake.leases import COMMIT_LOST, PUT_BACK
+from deltasmelt.bronze.lake.spark_errors import is_out_of_reach
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.gaps import is_left_out
 from deltasmelt.bronze.store.marks import snapshot_of
@@ -32,7 +33,6 @@ from deltasmelt.silver.spark.errors import (
     EXECUTOR_LOST,
     Patience,
     answers,
-    is_out_of_reach,
     outage,
     unreachable,
 )

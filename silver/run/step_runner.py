@@ -46,7 +46,6 @@ from deltasmelt.silver.spark.tuning import (
     SMALL,
     SMALL_TARGET,
     generate_code,
-    mark_settings,
     settings,
     tune,
 )

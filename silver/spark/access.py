@@ -28,9 +28,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from deltasmelt.bronze.lake.catalog.session import is_local
+from deltasmelt.bronze.lake.spark_errors import spark_errors
 from deltasmelt.silver.schema import ddl
 from deltasmelt.silver.spark.connect import Connect
-from deltasmelt.silver.spark.errors import spark_errors
 from deltasmelt.silver.spark.lazy_session import lazily
 from deltasmelt.silver.spark.semantics import PINNED, legacy, pin
 from deltasmelt.silver.spark.tuning import (

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import WeakSet
 
 from deltasmelt.bronze.errors import DefiniteError
-from deltasmelt.silver.spark.errors import is_lost, of_grpc
+from deltasmelt.bronze.lake.spark_errors import is_lost, of_grpc
 from deltasmelt.silver.spark.semantics import pin
 from deltasmelt.silver.spark.tuning import MARK_SETTINGS, all_settings, change, inherit, lean
 from deltasmelt.silver.sql import quote

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Final
-
-SESSION_ENDED: Final = ("INVALID_HANDLE.SESSION_", "NO_ACTIVE_SESSION")
-"""How conditions begin that say that a session at a server has ended: the server's, and the client's once it
-knows."""
 
 
 def is_local(master: str) -> bool:

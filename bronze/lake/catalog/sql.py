@@ -14,15 +14,14 @@ as the pipeline's where it has a property that only our own CREATE gives it. Any
 from __future__ import annotations
 
 import re
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import DefiniteError
-from deltasmelt.bronze.lake.catalog.session import SESSION_ENDED
 from deltasmelt.bronze.lake.client import CommitFailedError, TableNotFoundError
 from deltasmelt.bronze.lake.location import address_of, quoted
 from deltasmelt.bronze.lake.place import catalog_of, is_named, parts_of
+from deltasmelt.bronze.lake.spark_errors import SESSION_ENDED, is_broken, spark_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -138,19 +137,13 @@ def failures(uri: str) -> Iterator[None]:
 
 def _told(error: Exception, uri: str) -> Exception | None:
     """What an error of Spark means; None where it is none of Spark's."""
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - a lake of files needs no Spark
-
-    py4j = sys.modules.get("py4j.protocol")  # where Spark runs elsewhere, there may be none
-    if py4j is not None and (
-        type(error) is py4j.Py4JError
-        or isinstance(error, (py4j.Py4JNetworkError, ConnectionRefusedError, ConnectionResetError))
-    ):
+    if is_broken(error):
         return _died(
             uri,
             "Spark no longer answers: its JVM has ended, or cannot be reached",
             "read the log of the Spark application, then start the command again",
         )
-    if not isinstance(error, (PySparkException, *((py4j.Py4JJavaError,) if py4j else ()))):
+    if not isinstance(error, spark_errors()):
         return None
     return meaning(error, uri, names_of(error))
 

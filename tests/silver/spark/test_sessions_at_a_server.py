@@ -12,8 +12,8 @@ from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableI
 from pyspark.sql.connect.session import SparkSession
 
 from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.lake.spark_errors import is_lost
 from deltasmelt.silver.spark.connect import Connect, pause_of
-from deltasmelt.silver.spark.errors import is_lost
 
 
 @pytest.mark.parametrize(
