@@ -374,7 +374,11 @@ class Silver:
                 version = self._runner.run(self._sessions.own(), step, changes=activity.changes)
             except Exception as error:
                 failed = definite(work.table.table, error)
-                if failed is None and step.optional and self._troubles.may_do_without(work.table.table, error):
+                if (
+                    failed is None
+                    and step.optional
+                    and self._troubles.may_do_without(work.table.table, error)
+                ):
                     failed = failure(work.table.table, error)
                 if not step.optional or failed is None:
                     raise
