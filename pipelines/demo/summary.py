@@ -169,7 +169,7 @@ def _program() -> str:
     """Return the user's name for the command: `smelt` if on the shell's path, else this process's call."""
     program = Path(sys.argv[0])
     if program.name != "smelt":
-        return f"{_short(Path(sys.executable))} -m pipelines"
+        return f"{_short(Path(sys.executable))} -m deltasmelt"
     installed = shutil.which("smelt")
     if installed is not None and Path(installed).resolve() == program.resolve():
         return "smelt"

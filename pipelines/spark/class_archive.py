@@ -8,9 +8,9 @@ When it is used
     By local sessions over our class path and nothing else: see `archive_of`. All others run as if there were
     no archives.
 When it is made
-    By `make demo` and `make test` while they set up (``python -m pipelines.spark.archive_training``). Or by a
-    process of its own at the lowest priority, after a command on a terminal that had to do without; at most
-    once a day.
+    By `make demo` and `make test` while they set up (``python -m
+    deltasmelt.pipelines.spark.archive_training``). Or by a process of its own at the lowest priority, after a
+    command on a terminal that had to do without; at most once a day.
 What can go wrong
     A JVM maps an archive only if the same Java made it over the same class path, and says nothing where it
     does not. The file is on the disk before it gets its name, so nobody sees half of one. Only a file that

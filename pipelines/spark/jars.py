@@ -18,7 +18,7 @@ What a set leaves out ships with Spark, at a version that serves.
 https://hadoop.apache.org/docs/r3.4.2/hadoop-aws/tools/hadoop-aws/index.html;
 https://hadoop.apache.org/docs/r3.4.2/hadoop-azure/abfs.html.
 
-Prints the jars of a job that spark-submit starts: ``python -m pipelines.spark.jars WORD…``.
+Prints the jars of a job that spark-submit starts: ``python -m deltasmelt.pipelines.spark.jars WORD…``.
 
 The words are those of the command; the first that is a file of YAML is its pipeline file. One line, as
 ``--jars`` takes it: Delta's, those for the store of the pipeline's lake, and what the file says by itself

@@ -1,7 +1,7 @@
 """Java, which Spark needs: checked before anything slow starts.
 
 Imports only the standard library and our errors, so that the Makefile can ask before anything is installed:
-``python -m pipelines.spark.java``.
+``python -m deltasmelt.pipelines.spark.java``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Makes ``deltasmelt-logstore.jar`` of its source: ``python -m pipelines.spark.logstore.make``.
+"""Makes ``deltasmelt-logstore.jar`` of its source: ``python -m deltasmelt.pipelines.spark.logstore.make``.
 
 The jar is part of the package, because whoever runs Spark need not have a compiler. The same compiler makes
 the same bytes: entries bear no times. A test compares them.

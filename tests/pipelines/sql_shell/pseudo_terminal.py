@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[3]
 _STYLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r|\x1b[=>]")
 _LAUNCH = (
     "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-    "os.execv(sys.executable, [sys.executable, '-m', 'pipelines', *sys.argv[1:]])"
+    "os.execv(sys.executable, [sys.executable, '-m', 'deltasmelt', *sys.argv[1:]])"
 )
 
 
