@@ -57,6 +57,7 @@ from deltasmelt.silver.schema.catalog import histories, silver_catalog
 from deltasmelt.silver.schema.decimals import UNREPRESENTABLE_ROWS, lossy_decimals, lossy_inside
 from deltasmelt.silver.spark.access import Sessions, access_of, warm_up
 from deltasmelt.silver.spark.lazy_session import lazily
+from deltasmelt.silver.spark.tuning import leave_a_core
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -339,7 +340,8 @@ class Silver:
         try:
             wait(future for _, future in short)
             if long:
-                self.long_work.leave(long, attempt.end, again=attempt.only is not None)
+                again = attempt.only is not None
+                self.long_work.leave(long, attempt.end, again=again, waited=again or bool(short))
                 long_tables = self.long_work.tables
                 begun_works = [*short, *(pair for pair in long if pair[0].table.table not in long_tables)]
             for work, future in begun_works:
@@ -356,7 +358,11 @@ class Silver:
 
     def _run_long(self, work: Work) -> Run:
         """All steps of one table whose window is large."""
-        access_of(self._sessions.own()).in_background("long")
+        session = self._sessions.own()
+        access = access_of(session)
+        access.in_background("long")
+        if access.runs_locally:
+            leave_a_core(session)
         return self._run(work)
 
     def _run(self, work: Work) -> Run:

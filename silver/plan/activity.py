@@ -93,13 +93,14 @@ class Activity:
         return cls(dict.fromkeys(_KINDS, 0), None, None, ZERO, Facts(updates=False, deletes=False))
 
 
-def activity_query(changes: str, starts: Mapping[int, Lsn], end: Lsn) -> str:
+def activity_query(changes: str, starts: Mapping[int, Lsn], end: Lsn, *, copied: bool = True) -> str:
     """Return a query with a row for each relation that has changes after the relation's own start.
 
     Args:
         changes: `bronze.changes` as Spark SQL, at a pinned version.
         end: LSN of the last change that counts.
         starts: by relation id: the LSN up to which its table is done.
+        copied: count the rows of snapshots too, which is to read them all.
     """
     counts = "".join(f"\n  count_if(op = {literal(kind)}) AS {kind}s," for kind in _KINDS)
     since = " ".join(f"WHEN {relation} THEN {int(start)}" for relation, start in starts.items())
@@ -109,6 +110,7 @@ def activity_query(changes: str, starts: Mapping[int, Lsn], end: Lsn) -> str:
         if all(start == low for start in starts.values())
         else f"\n  AND commit_lsn > CASE relation_id {since} END"
     )
+    streamed = "" if copied else f"\n  AND op <> {literal('snapshot')}"
     return f"""\
 SELECT relation_id,{counts}
   max(CASE WHEN op = 'snapshot_end' THEN commit_lsn END) AS snapshot,
@@ -121,15 +123,20 @@ SELECT relation_id,{counts}
   array_distinct(flatten(collect_set(unchanged))) AS unchanged_toast
 FROM {changes}
 WHERE commit_lsn > {int(low)} AND commit_lsn <= {int(end)}
-  AND relation_id IN ({", ".join(str(relation) for relation in starts)}){by_path}
+  AND relation_id IN ({", ".join(str(relation) for relation in starts)}){by_path}{streamed}
 GROUP BY relation_id"""
 
 
-def activity_of(row: Mapping[str, Any]) -> Activity:
-    """Return the activity from a row of `activity_query`."""
+def activity_of(row: Mapping[str, Any], copied: int = 0) -> Activity:
+    """Return the activity from a row of `activity_query`.
+
+    Args:
+        row: the row.
+        copied: rows of snapshots that the query did not count.
+    """
     truncated = row["truncated"]
     facts = Facts(
-        inserts=row["inserts"] > 0 or row["snapshots"] > 0,
+        inserts=row["inserts"] > 0 or row["snapshots"] + copied > 0,
         updates=row["updates"] > 0,
         deletes=row["deletes"] > 0,
         old_tuples=row["old_tuples"],
@@ -137,7 +144,7 @@ def activity_of(row: Mapping[str, Any]) -> Activity:
         moved_unchanged_toast=row["moved_unchanged_toast"],
     )
     return Activity(
-        counts={kind: row[f"{kind}s"] for kind in _KINDS},
+        counts={kind: row[f"{kind}s"] + (copied if kind == "snapshot" else 0) for kind in _KINDS},
         snapshot=None if row["snapshot"] is None else Lsn(row["snapshot"]),
         truncated=None if truncated is None else (truncated[0], truncated[1]),
         last_change=Lsn(row["last_change"] or ZERO),

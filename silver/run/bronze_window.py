@@ -9,18 +9,18 @@ of one pinned version and never change, so a statement may read either.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltasmelt.bronze.lake.catalog.table import CatalogTable
-from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.bronze.store.contract import CHANGES, OP_SNAPSHOT
 from deltasmelt.silver.spark.access import access_of, computed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
@@ -42,6 +42,11 @@ _COLUMNS: Final = {
 }  # fmt: skip
 """Columns of `bronze.changes` that silver reads, and their types."""
 
+_RANGES: Final = frozenset(
+    f"{end}.{name}" for end in ("min", "max") for name in ("commit_lsn", "op", "relation_id")
+)
+"""Statistics of a file that say whose rows, and which, the file holds."""
+
 _PATTERNS: Final = frozenset("*?[]{}\\%")
 """Characters that Spark takes for a pattern in a path, or the log has encoded."""
 
@@ -54,11 +59,13 @@ class Later:
         paths: below the table's folder.
         rows: in all of them.
         size: their bytes.
+        snapshots: by relation: rows of the files that hold later rows of the relation's snapshots alone.
     """
 
     paths: tuple[str, ...]
     rows: int
     size: int
+    snapshots: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def is_small(self) -> bool:
@@ -66,10 +73,18 @@ class Later:
         return self.rows <= _ROWS and self.size <= _BYTES
 
 
-def files_after(bronze: DeltaTable, lsn: Lsn) -> Later:
-    """Files that may hold a later row; none where an idle stream moved its position without rows.
+def files_after(
+    bronze: DeltaTable, lsn: Lsn, end: Lsn | None = None, relations: Collection[int] = ()
+) -> Later:
+    """Return the files that may hold a later row; none where an idle stream moved its position without rows.
 
     Of a catalog's table nothing is known of files, so its rows are counted.
+
+    Args:
+        bronze: `bronze.changes`.
+        lsn: earlier rows, and those of this LSN, do not count.
+        end: nor do later rows than this; None: all count.
+        relations: leave out files with rows of one other relation alone. Empty: of every relation.
     """
     if isinstance(bronze, CatalogTable):
         rows, whole_table = bronze.count(f"commit_lsn > {int(lsn)}"), pa.table(bronze.get_add_actions())
@@ -78,8 +93,30 @@ def files_after(bronze: DeltaTable, lsn: Lsn) -> Later:
     files = pa.table(bronze.get_add_actions(flatten=True))
     if "max.commit_lsn" in files.column_names:
         files = files.filter(pc.fill_null(pc.greater(files["max.commit_lsn"], int(lsn)), True))
+    snapshots: dict[int, int] = {}
+    if {*files.column_names} >= _RANGES:
+        relation = files["min.relation_id"]
+        alone = pc.fill_null(pc.equal(relation, files["max.relation_id"]), False)
+        if relations:
+            files = files.filter(
+                pc.or_(pc.invert(alone), pc.is_in(relation, pa.array([*relations], pa.int64())))
+            )
+        snapshots = _snapshot_rows(files, lsn, end)
     rows = pc.sum(pc.fill_null(files["num_records"], _ROWS)).as_py() or 0
-    return Later(tuple(files["path"].to_pylist()), rows, pc.sum(files["size_bytes"]).as_py() or 0)
+    return Later(tuple(files["path"].to_pylist()), rows, pc.sum(files["size_bytes"]).as_py() or 0, snapshots)
+
+
+def _snapshot_rows(files: pa.Table, lsn: Lsn, end: Lsn | None) -> dict[int, int]:
+    """Return `Later.snapshots` of files that have statistics."""
+    within = pc.greater(files["min.commit_lsn"], int(lsn))
+    if end is not None:
+        within = pc.and_(within, pc.less_equal(files["max.commit_lsn"], int(end)))
+    for name in ("min.op", "max.op"):
+        within = pc.and_(within, pc.equal(files[name], OP_SNAPSHOT))
+    within = pc.and_(within, pc.equal(files["min.relation_id"], files["max.relation_id"]))
+    found = files.filter(pc.and_(within, pc.is_valid(files["num_records"])))
+    rows = found.group_by("min.relation_id").aggregate([("num_records", "sum")])
+    return dict(zip(rows["min.relation_id"].to_pylist(), rows["num_records_sum"].to_pylist(), strict=True))
 
 
 def whole(lake: Lake, bronze: DeltaTable) -> str:

@@ -1,10 +1,10 @@
 """Long work of a table, which goes on while cycles pass: the copy of a large table holds no other table.
 
-A cycle waits for a window of millions of changes for some seconds. If the window is not folded by then, and
-there are other tables, the cycle records its cut without the table. Until the work has ended, no cycle looks
-at the table or names it in a cut. The next cycle after the end takes the result: the run, or the failure,
-which counts as if that cycle had met it. The cycle then carries the table on from its mark, and the table is
-in the cut again.
+A cycle waits for a window of millions of changes as long as the cycle's other work takes, or some seconds
+where other tables have no work. If the window is not folded by then, and there are other tables, the cycle
+records its cut without the table. Until the work has ended, no cycle looks at the table or names it in a cut.
+The next cycle after the end takes the result: the run, or the failure, which counts as if that cycle had met
+it. The cycle then carries the table on from its mark, and the table is in the cut again.
 
 Why that is right, at each point:
 
@@ -19,8 +19,9 @@ Why that is right, at each point:
   whether it was the second attempt.
 
 In one JVM Spark serves jobs first in, first out, unless ``spark.scheduler.mode`` is FAIR. Where it is, the
-long work's jobs form a pool of their own, and so do gold's. Each pool has its share of the cores
-(`silver.spark.access.Jvm.in_background`).
+long work's jobs form a pool of their own, and so do gold's. Each pool has its share of the cores that become
+free (`silver.spark.access.Jvm.in_background`). None becomes free for as long as a task lasts, and tasks of
+long work last long: so the work leaves a core to the others (`silver.spark.tuning.leave_a_core`).
 """
 
 from __future__ import annotations
@@ -47,10 +48,7 @@ LONG_STREAM: Final = 10_000_000
 """Likewise of a window without one, whose table was in the cut before and is missed at once."""
 
 GRACE_SECONDS: Final = 5.0
-"""Seconds for which a cycle waits for long work once all other work has ended."""
-
-_THREADS: Final = 2
-"""Tables at long work side by side; others of that size wait for their turn."""
+"""Seconds for which a cycle without other work waits for long work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +82,8 @@ class LongWork:
 
     def __init__(self, troubles: FailedTables) -> None:
         self._troubles = troubles
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="silver-long")
+        # One after the other: each may take all cores but one.
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="silver-long")
         self._away: dict[TableName, Away] = {}
         self._returned: set[TableName] = set()
         self._runs: list[Run] = []
@@ -123,15 +122,19 @@ class LongWork:
         """Begin long work, on a thread for such work."""
         return self._pool.submit(run, work)
 
-    def leave(self, begun: Sequence[tuple[Work, Future[Run]]], end: Lsn, *, again: bool) -> None:
-        """Wait for long work for some seconds, then leave what has not ended to later cycles.
+    def leave(
+        self, begun: Sequence[tuple[Work, Future[Run]]], end: Lsn, *, again: bool, waited: bool
+    ) -> None:
+        """Leave to later cycles the long work that has not ended.
 
         Args:
             begun: the long work of a cycle.
             end: LSN to which the cycle carries tables.
             again: whether this is the cycle's second attempt.
+            waited: whether the cycle had other work, and so has waited; else it waits some seconds.
         """
-        unfinished = wait([future for _, future in begun], GRACE_SECONDS).not_done
+        seconds = 0.0 if waited else GRACE_SECONDS
+        unfinished = wait([future for _, future in begun], seconds).not_done
         for table in {work.table.table for work, future in begun if future in unfinished}:
             works = tuple(one for one in begun if one[0].table.table == table)
             self._away[table] = Away(works, end, again, self._troubles.snapshot(table))

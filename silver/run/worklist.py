@@ -25,12 +25,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from deltasmelt.bronze.errors import TableError, resnapshot_remedy
-from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.lsn import ZERO, Lsn
 from deltasmelt.bronze.store.gaps import healed_at, is_left_out, is_whole
 from deltasmelt.bronze.store.marks import snapshot_of
 from deltasmelt.silver.errors import name_refused
 from deltasmelt.silver.plan.activity import Activity, Work, activity_of, activity_query
 from deltasmelt.silver.run.bronze_window import files_after, whole
+from deltasmelt.silver.run.long_work import LONG
 from deltasmelt.silver.run.position import Position
 from deltasmelt.silver.run.step_runner import Descriptions
 from deltasmelt.silver.schema import alter, deleted_keys, padding
@@ -381,13 +382,17 @@ class Worklist:
         """By relation: what is read of bronze for it, and what that holds of it, if anything.
 
         Mostly all tables go on from the newest cut, and what came since is little. Where some lag behind it,
-        and what came since they stopped is much, that is read for them alone.
+        and what came since they stopped is much, that is read for them alone. So is a large copy of a table.
         """
         last, groups = attempt.last, [starts]
-        if last is not None and not files_after(attempt.bronze, min(starts.values())).is_small:
-            lagging = {relation: start for relation, start in starts.items() if start < last.commit_lsn}
-            others = {relation: start for relation, start in starts.items() if relation not in lagging}
-            groups = [group for group in (others, lagging) if group]
+        later = files_after(attempt.bronze, min(starts.values()), attempt.end)
+        if not later.is_small:
+            copies = {one: start for one, start in starts.items() if later.snapshots.get(one, 0) >= LONG}
+            done = ZERO if last is None else last.commit_lsn
+            lagging = {one: start for one, start in starts.items() if start < done and one not in copies}
+            others = {one: start for one, start in starts.items() if one not in {*copies, *lagging}}
+            alone = [{one: start} for one, start in copies.items()]
+            groups = [group for group in (others, lagging, *alone) if group]
         found: dict[int, tuple[str, Activity | None]] = {}
         for number, group in enumerate(groups):
             changes, activities = self._activities(attempt, group, keep=number == 0)
@@ -400,7 +405,7 @@ class Worklist:
         """What is read of bronze, and what it holds of each relation; of those without changes, nothing."""
         bronze, end = attempt.bronze, attempt.end
         changes, low = whole(self._lake, bronze), min(starts.values())
-        later = files_after(bronze, low)
+        later = files_after(bronze, low, end, starts)
         if not later.rows:
             return changes, {}
         session, small = self._sessions.own(), later.rows <= SMALL
@@ -408,9 +413,12 @@ class Worklist:
         if keep and later.is_small:
             changes = self._source.keep(session, bronze, later, relations=starts, low=low, end=end, one=small)
             self._sessions.show_views()
+        # Statistics of files say how many rows a large copy has.
+        copied = sum(later.snapshots.values()) if len(starts) == 1 else 0
+        copied = copied if copied >= LONG else 0
         found = {
-            row["relation_id"]: activity_of(row.asDict())
-            for row in session.sql(activity_query(changes, starts, end)).collect()
+            row["relation_id"]: activity_of(row.asDict(), copied)
+            for row in session.sql(activity_query(changes, starts, end, copied=not copied)).collect()
         }
         return changes, {relation: activity for relation, activity in found.items() if activity.effective}
 

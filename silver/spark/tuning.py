@@ -92,6 +92,15 @@ vector.
 """
 
 
+_LESS_THAN_ALL: Final = {
+    "spark.sql.files.maxPartitionBytes": "1t",
+    "spark.sql.files.minPartitionNum": "{splits}",  # Spark packs files into this many tasks, or one more
+    "spark.sql.shuffle.partitions": "{tasks}",
+    "spark.sql.files.maxRecordsPerFile": "2000000",  # as many as a task of 128 MiB of bronze's files reads
+}
+"""See `leave_a_core`."""
+
+
 REFUSED: Final[set[str]] = set()
 """Settings that the server did not let us change; it does so no second time."""
 
@@ -264,3 +273,19 @@ def mark_settings(app: str, lsn: Lsn, position: Lsn | None = None) -> dict[str, 
     if position is not None and lsn <= position:
         return {}
     return dict(zip(MARK_SETTINGS, (app, str(int(lsn))), strict=True))
+
+
+def leave_a_core(session: SparkSession) -> None:
+    """Have a session's statements over many rows leave a core to those of other sessions.
+
+    Spark takes a core back from no task: whatever its pool, a job waits until some task has ended, and each
+    of a small statement's jobs waits anew. The tasks of a large copy take tens of seconds. So there are no
+    more of them than cores but one. On a cluster tasks stay as they are: a lost one is run again.
+
+    Args:
+        session: runs nothing else, and its tasks run on this machine.
+    """
+    cores = cores_of(setting(session, "spark.master", ""), machine=os.cpu_count() or 1)
+    if cores > 1:
+        for name, value in _LESS_THAN_ALL.items():
+            change(session, name, value.format(tasks=cores - 1, splits=max(1, cores - 2)))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 
 from deltasmelt.bronze import backoff
 from deltasmelt.bronze.errors import TableError, TransientError
@@ -19,7 +20,7 @@ from deltasmelt.pipelines.runtime.locks import locks_folder
 from deltasmelt.pipelines.runtime.stages import Stages
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.silver.cycle import Silver
-from deltasmelt.silver.run import bronze_window, long_work
+from deltasmelt.silver.run import bronze_window, long_work, worklist
 from tests.bronze.running import wait_for
 from tests.fix_spark import rows_of
 from tests.gold.shop_documents import document
@@ -76,7 +77,8 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     monkeypatch.setattr(Silver, "_run_long", lambda silver, work: found.pass_through(run, silver, work))
     monkeypatch.setattr(long_work, "LONG", MANY)
     monkeypatch.setattr(long_work, "LONG_STREAM", MANY)
-    monkeypatch.setattr(long_work, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(worklist, "LONG", MANY)
+    monkeypatch.setattr(long_work, "GRACE_SECONDS", 600.0)  # each cycle has other work: none waits longer
     monkeypatch.setattr(bronze_window, "_ROWS", 0)
     monkeypatch.setattr(backoff, "FIRST_SECONDS", 0.0)
     yield found
@@ -115,8 +117,12 @@ class Folding:
         return cut
 
     def copy(self, note: str) -> None:
-        """Write a new copy of the large table that replaces all rows."""
-        self.bronze.snapshot(LARGE, self.lsn + 6, [[str(number), note] for number in range(MANY)])
+        """Write a new copy of the large table that replaces all rows; the rows lie in own files."""
+        rows = [change(LARGE, "snapshot", new=[str(number), note]) for number in range(MANY)]
+        for half in (rows[: MANY // 2], rows[MANY // 2 :]):
+            self.bronze.add(self.lsn + 6, half)
+            self.bronze.commit(self.lsn + 5)
+        self.bronze.snapshot(LARGE, self.lsn + 6, [])
         self.lsn += 10
 
     @property
@@ -163,8 +169,12 @@ def test_cycles_pass_while_a_large_table_is_copied(spark: SparkSession, lake_pat
     assert folding.notes("large", cut) == {0: "while copied 2"} | dict.fromkeys(range(1, MANY), "copied")
     assert not folding.is_locked()
     assert folding.stages.reached(cut.commit_lsn)
-    runs = [run.mode for run in folding.control.runs("silver", "large")]
-    assert runs == ["incremental", "snapshot", "snapshot"]
+    runs = folding.control.runs("silver", "large")
+    assert [run.mode for run in runs] == ["incremental", "snapshot", "snapshot"]
+    assert runs[1].changes == MANY + 1, "statistics of bronze's files count the copy's rows"
+    history = DeltaTable(folding.lake.uri("silver", "large")).history()
+    copied = next(one["operationMetrics"] for one in history if one["operation"] == "WRITE")
+    assert int(copied["numFiles"]) == 1, "of two cores the copy leaves one to the others"
 
     # A table that always has much to fold is in every second cut at least.
     gate.open.clear()

@@ -155,6 +155,25 @@ def test_what_is_kept_stays_as_it_was_while_bronze_goes_on(
     assert not spark.catalog.tableExists(kept)
 
 
+def test_files_of_bronze_say_whose_rows_they_hold(tmp_path: object) -> None:
+    lake = Lake(path=f"{tmp_path}/lake")
+    writer = BronzeWriter(lake)
+    copied, other = robbed.relation_id, grows.relation_id
+    for lsn, rows in (
+        (20, [change(robbed, "snapshot", new=[str(key), "copied", "c"]) for key in range(3)]),
+        (20, [change(robbed, "snapshot", new=["3", "copied", "c"]), update(grows, 1, "beside")]),
+        (30, [update(robbed, 1, "changed")]),
+    ):
+        writer.add(lsn, rows)
+        writer.commit(lsn)
+    bronze = open_existing(location(lake, "bronze", CHANGES))
+    assert files_after(bronze, Lsn(10)).snapshots == {copied: 3}
+    assert files_after(bronze, Lsn(10), Lsn(15)).snapshots == {}
+    assert files_after(bronze, Lsn(20)).snapshots == {}
+    assert [files_after(bronze, Lsn(10), None, {one}).rows for one in (copied, other)] == [6, 2]
+    assert files_after(bronze, Lsn(10), None, {other}).snapshots == {}
+
+
 def test_how_much_is_little() -> None:
     assert Later((), 100_000, 2**20).is_small
     assert not Later((), 100_001, 2**20).is_small
