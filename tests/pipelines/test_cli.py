@@ -72,7 +72,7 @@ def one_message(done: CompletedProcess[str], code: int = 1) -> str:
 
 
 def test_help_and_version_start_without_spark_great_expectations_or_the_driver(tmp_path: Path) -> None:
-    shown = smelt("--help", folder=tmp_path)
+    process = smelt("--help", folder=tmp_path)
     commands = [
         "demo",
         "init",
@@ -90,8 +90,8 @@ def test_help_and_version_start_without_spark_great_expectations_or_the_driver(t
         "snapshot",
         "drop",
     ]
-    assert shown.returncode == 0
-    assert [word for word in commands if f"\n  {word} " not in shown.stdout] == []
+    assert process.returncode == 0
+    assert [word for word in commands if f"\n  {word} " not in process.stdout] == []
     assert smelt("--version", folder=tmp_path).stdout.startswith("deltasmelt ")
     probe = (
         "import sys, deltasmelt.pipelines.cli; "
@@ -112,10 +112,10 @@ def test_every_command_can_be_asked_for_without_pyspark() -> None:
         "sys.modules.update(dict.fromkeys(('pyspark', 'py4j', 'delta'))); "
         "[importlib.import_module(f'deltasmelt.pipelines.commands.{name}') for name in sys.argv[1:]]"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", probe, *commands], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
 
 
 def test_status_loads_neither_spark_nor_pandas(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_status_loads_neither_spark_nor_pandas(tmp_path: Path) -> None:
         "import sys; from deltasmelt.pipelines.cli import main; main(sys.argv[1:]); "
         "print([name for name in ('pyspark', 'great_expectations', 'pandas') if name in sys.modules])"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", probe, "status", str(file)],
         cwd=ROOT,
         capture_output=True,
@@ -132,13 +132,13 @@ def test_status_loads_neither_spark_nor_pandas(tmp_path: Path) -> None:
         check=True,
         env={**os.environ, "SMELT_LOGS": str(tmp_path)},
     )
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert process.stdout.splitlines()[-1] == "[]"
 
 
 def test_an_unknown_command_is_a_usage_error(tmp_path: Path) -> None:
-    done = smelt("statu", "x.yml", folder=tmp_path)
-    assert done.returncode == 2
-    assert "status" in done.stderr
+    process = smelt("statu", "x.yml", folder=tmp_path)
+    assert process.returncode == 2
+    assert "status" in process.stderr
 
 
 @pytest.mark.parametrize(
@@ -152,23 +152,23 @@ def test_a_missing_pipeline_file_is_named(tmp_path: Path, command: str) -> None:
 
 def test_a_misspelt_key_is_named_with_file_and_line_before_anything_starts(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1", more="sliver: {deletes: soft}\n")
-    said = one_message(smelt_here("run", file, folder=tmp_path))
-    assert f"{file}:4" in said
-    assert "'silver'" in said
+    message = one_message(smelt_here("run", file, folder=tmp_path))
+    assert f"{file}:4" in message
+    assert "'silver'" in message
 
 
 def test_a_mistake_in_a_document_is_named_with_its_file_before_anything_starts(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1", more="gold: {documents: [d.yml]}\n")
     (tmp_path / "d.yml").write_text("document: d\nroot: public.t\nfeilds: [id]\n")
-    said = one_message(smelt_here("gold", file, folder=tmp_path))
-    assert f"{tmp_path / 'd.yml'}:3" in said
-    assert "'fields'" in said
+    message = one_message(smelt_here("gold", file, folder=tmp_path))
+    assert f"{tmp_path / 'd.yml'}:3" in message
+    assert "'fields'" in message
     # The tables do not wait for it, nor do other documents.
-    done = smelt_here("run", file, "--until-caught-up", folder=tmp_path)
-    document, _, server = done.stderr.partition("127.0.0.1:1")
+    process = smelt_here("run", file, "--until-caught-up", folder=tmp_path)
+    document, _, server = process.stderr.partition("127.0.0.1:1")
     assert f"document d is not built: {tmp_path / 'd.yml'}:1: 'fields' is missing" in document
     assert server
-    assert done.returncode == 1
+    assert process.returncode == 1
 
 
 def test_a_statement_may_begin_with_a_comment(tmp_path: Path) -> None:
@@ -177,25 +177,25 @@ def test_a_statement_may_begin_with_a_comment(tmp_path: Path) -> None:
     for comment in ("-- all orders", "--\n", "--all: orders\n-- of = today"):
         assert smelt_here("sql", file, comment, folder=tmp_path).stderr.strip() == "SQL: no statement"
     for option in ("--orders", "--ordered=2"):
-        said = smelt_here("sql", file, option, folder=tmp_path).stderr
-        assert f"No such option: {option.partition('=')[0]}" in said
+        process = smelt_here("sql", file, option, folder=tmp_path).stderr
+        assert f"No such option: {option.partition('=')[0]}" in process
 
 
 def test_a_server_that_is_down_is_told_with_its_address_and_without_the_password(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "postgresql://me:geheim@127.0.0.1:1/shop")
     for command in ("run --until-caught-up", "bronze --until-caught-up", "drop"):
-        said = one_message(smelt_here(*command.split(), file, folder=tmp_path))
-        assert "127.0.0.1:1/shop" in said
-        assert "remedy" in said
-        assert "geheim" not in said
+        message = one_message(smelt_here(*command.split(), file, folder=tmp_path))
+        assert "127.0.0.1:1/shop" in message
+        assert "remedy" in message
+        assert "geheim" not in message
     assert "geheim" not in "".join(path.read_text() for path in (tmp_path / "logs").glob("*.log"))
 
 
 def test_debug_shows_the_traceback_wherever_it_stands(tmp_path: Path) -> None:
     for arguments in (["--debug", "status", "nowhere.yml"], ["status", "nowhere.yml", "--debug"]):
-        done = smelt_here(*arguments, folder=tmp_path)
-        assert done.returncode == 1
-        assert "Traceback" in done.stderr
+        process = smelt_here(*arguments, folder=tmp_path)
+        assert process.returncode == 1
+        assert "Traceback" in process.stderr
 
 
 @pytest.mark.postgres
@@ -210,8 +210,8 @@ def test_a_wrong_database_and_a_wrong_role_are_told_apart(tmp_path: Path, databa
 
 def test_stages_that_have_nothing_to_read_say_which_command_comes_first(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
-    said = one_message(smelt_here("silver", file, "--until-caught-up", folder=tmp_path))
-    assert "smelt bronze pipeline.yml --until-caught-up" in said
+    message = one_message(smelt_here("silver", file, "--until-caught-up", folder=tmp_path))
+    assert "smelt bronze pipeline.yml --until-caught-up" in message
     for done in (
         smelt_here("sql", file, "SELECT 1", folder=tmp_path),
         smelt_here("quality", file, folder=tmp_path),
@@ -221,8 +221,8 @@ def test_stages_that_have_nothing_to_read_say_which_command_comes_first(tmp_path
 
 def test_a_time_that_is_none_is_refused_before_spark_starts(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
-    said = one_message(smelt_here("sql", file, "SELECT 1", "--as-of", "yesterday", folder=tmp_path))
-    assert "'yesterday' is neither an LSN nor a time" in said
+    message = one_message(smelt_here("sql", file, "SELECT 1", "--as-of", "yesterday", folder=tmp_path))
+    assert "'yesterday' is neither an LSN nor a time" in message
 
 
 def test_an_unknown_document_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
@@ -243,22 +243,22 @@ def test_an_unknown_document_is_refused_with_the_nearest_name(tmp_path: Path) ->
 
 def test_the_schema_of_document_files_needs_no_lake(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
-    shown = smelt_here("explain", file, "--schema", folder=tmp_path)
-    assert json.loads(shown.stdout)["required"] == ["document", "root", "fields"]
+    process = smelt_here("explain", file, "--schema", folder=tmp_path)
+    assert json.loads(process.stdout)["required"] == ["document", "root", "fields"]
     assert smelt_here("explain", file, folder=tmp_path).returncode == 2
 
 
 def test_what_cannot_be_rebuilt_or_maintained_is_told_before_spark_starts(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
     for command, more in (("rebuild", ["silver"]), ("rebuild", ["gold"]), ("maintain", [])):
-        said = one_message(smelt_here(command, file, *more, folder=tmp_path))
-        assert "smelt run pipeline.yml --until-caught-up" in said
-    done = smelt_here("rebuild", file, "bronze", folder=tmp_path)
-    assert done.returncode == 2
-    assert "silver" in done.stderr
+        message = one_message(smelt_here(command, file, *more, folder=tmp_path))
+        assert "smelt run pipeline.yml --until-caught-up" in message
+    process = smelt_here("rebuild", file, "bronze", folder=tmp_path)
+    assert process.returncode == 2
+    assert "silver" in process.stderr
     make_lake(tmp_path)
-    said = one_message(smelt_here("rebuild", file, "silver", "public.orderz", folder=tmp_path))
-    assert "silver has no table 'public.orderz'; did you mean 'public.orders'" in said
+    message = one_message(smelt_here("rebuild", file, "silver", "public.orderz", folder=tmp_path))
+    assert "silver has no table 'public.orderz'; did you mean 'public.orders'" in message
     assert "there is no document 'x'" in one_message(
         smelt_here("rebuild", file, "gold", "x", folder=tmp_path)
     )
@@ -266,8 +266,8 @@ def test_what_cannot_be_rebuilt_or_maintained_is_told_before_spark_starts(tmp_pa
 
 def test_a_missing_java_is_told_before_spark_is_started(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
-    done = smelt("silver", file, folder=tmp_path, JAVA_HOME=str(tmp_path / "no-java"))
-    assert "Java is missing" in one_message(done)
+    process = smelt("silver", file, folder=tmp_path, JAVA_HOME=str(tmp_path / "no-java"))
+    assert "Java is missing" in one_message(process)
 
 
 @pytest.mark.postgres
@@ -275,12 +275,12 @@ def test_status_without_a_lake_shows_the_server_alone_and_the_other_way_round(
     tmp_path: Path, database: str
 ) -> None:
     fresh = smelt_here("status", pipeline_file(tmp_path, database), "--output", "json", folder=tmp_path)
-    shown = json.loads(fresh.stdout)
+    parsed = json.loads(fresh.stdout)
     assert fresh.returncode == 0
-    assert shown["lake_error"] == "nothing has been written there yet"
-    assert shown["source_error"] is None
-    assert shown["ladder"][0]["name"] == "head"
-    assert shown["ladder"][0]["bytes"] == 0
+    assert parsed["lake_error"] == "nothing has been written there yet"
+    assert parsed["source_error"] is None
+    assert parsed["ladder"][0]["name"] == "head"
+    assert parsed["ladder"][0]["bytes"] == 0
     down = smelt_here("status", pipeline_file(tmp_path, "host=127.0.0.1 port=1"), folder=tmp_path)
     assert down.returncode == 0
     assert "cannot be reached" in down.stdout
@@ -295,17 +295,17 @@ def test_drop_removes_slot_and_publication_that_it_made_and_says_the_sql(
     with psycopg.connect(database, autocommit=True) as connection:
         ensure_publication(connection, load_pipeline(file).source, [])
         connection.execute("SELECT pg_create_logical_replication_slot('cli_test', 'pgoutput')")
-        done = smelt_here("drop", file, "--yes", folder=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines() == [
+        process = smelt_here("drop", file, "--yes", folder=tmp_path)
+        assert process.returncode == 0, process.stderr
+        assert process.stdout.splitlines() == [
             "SELECT pg_drop_replication_slot('cli_test');",
             'DROP PUBLICATION "cli_test";',
         ]
-        left = connection.execute(
+        row = connection.execute(
             "SELECT (SELECT count(*) FROM pg_publication), "
             "(SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'cli_test')"
         ).fetchone()
-        assert left == (0, 0)
+        assert row == (0, 0)
         assert "nothing to do" in smelt_here("drop", file, "--yes", folder=tmp_path).stderr
 
         connection.execute("CREATE PUBLICATION cli_test")
@@ -321,11 +321,11 @@ def test_a_start_that_the_connection_does_not_allow_is_one_message_with_its_reme
     tmp_path: Path, database18: str
 ) -> None:
     file = pipeline_file(tmp_path, make_conninfo(database18, password="s3cr3t", sslmode="require"))
-    said = one_message(smelt("bronze", file, folder=tmp_path))
+    message = one_message(smelt("bronze", file, folder=tmp_path))
     checked = smelt("check", file, folder=tmp_path)
     assert checked.returncode == 1
     assert checked.stdout.count("error:") == 1
-    for text in (said, checked.stdout):
+    for text in (message, checked.stdout):
         assert "s3cr3t" not in text
         assert "offers no encryption" in text
         assert "ALTER SYSTEM SET ssl = on" in text

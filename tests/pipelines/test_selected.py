@@ -63,11 +63,13 @@ def commands() -> Iterator[tuple[str, list[Any]]]:
 def words_of(parameters: list[Any], *, layer: str = "silver") -> list[str]:
     """Return the required words of a command after its file."""
     words = []
-    for one in parameters[1:]:
-        if one.required or (one.name == "document" and one.param_type_name == "argument"):
-            given = layer if one.name == "layer" else WORDS.get(one.name, [NOTHING])[0]
-            words += [one.opts[0], given] if one.param_type_name == "option" else [given]
-    return words + [one.opts[0] for one in parameters if one.name in {"until_caught_up", "every"}]
+    for parameter in parameters[1:]:
+        if parameter.required or (parameter.name == "document" and parameter.param_type_name == "argument"):
+            given = layer if parameter.name == "layer" else WORDS.get(parameter.name, [NOTHING])[0]
+            words += [parameter.opts[0], given] if parameter.param_type_name == "option" else [given]
+    return words + [
+        parameter.opts[0] for parameter in parameters if parameter.name in {"until_caught_up", "every"}
+    ]
 
 
 def noted(
@@ -99,13 +101,13 @@ def test_patterns_without_a_file_end_each_command_that_reads_them(
     ended = set()
     for name, parameters in commands():
         read.clear()
-        done = smelt_here(name, file, *words_of(parameters, layer=layer), folder=tmp_path)
-        said = done.stdout + done.stderr
+        process = smelt_here(name, file, *words_of(parameters, layer=layer), folder=tmp_path)
+        said = process.stdout + process.stderr
         assert "Traceback" not in said
         if read:
             ended.add(name)
             assert f"{read[0]}/*.yml selects no file" in said, (name, said)
-            assert done.returncode == 1, (name, said)
+            assert process.returncode == 1, (name, said)
             assert name == "maintain" or "documents/customer.yml" in said, (name, said)
     assert {"run", "gold", "quality", "check", "verify", "explain", "preview"} <= ended
 
@@ -124,16 +126,20 @@ def test_every_argument_and_option_that_selects_refuses_what_selects_nothing(
         for one in parameters[1:]:
             if one.name not in SELECTING:
                 continue
-            for layer in WORDS["layer"] if any(each.name == "layer" for each in parameters) else [""]:
+            for layer in (
+                WORDS["layer"] if any(parameter.name == "layer" for parameter in parameters) else [""]
+            ):
                 for pattern in (f"public.{NOTHING}*", f"{NOTHING}*", NOTHING):
                     behind = [one.opts[0]] if one.param_type_name == "option" else []
                     needed = [layer] if layer else []
-                    needed += ["--key", "1"] if any(each.name == "key" for each in parameters) else []
-                    done = smelt_here(name, file, *needed, *behind, pattern, folder=tmp_path)
+                    needed += (
+                        ["--key", "1"] if any(parameter.name == "key" for parameter in parameters) else []
+                    )
+                    process = smelt_here(name, file, *needed, *behind, pattern, folder=tmp_path)
                     tried.append((name, one.name))
-                    assert done.returncode == 1, (name, one.name, pattern, done.stdout, done.stderr)
-                    assert pattern in done.stderr, (name, one.name, done.stderr)
-                    assert "java" not in done.stderr.lower()
+                    assert process.returncode == 1, (name, one.name, pattern, process.stdout, process.stderr)
+                    assert pattern in process.stderr, (name, one.name, process.stderr)
+                    assert "java" not in process.stderr.lower()
     assert {("verify", "table"), ("verify", "document"), ("snapshot", "tables")} <= set(tried)
     assert {("rebuild", "name"), ("explain", "document"), ("preview", "document")} <= set(tried)
 
@@ -141,8 +147,8 @@ def test_every_argument_and_option_that_selects_refuses_what_selects_nothing(
 @pytest.mark.postgres
 def test_a_source_without_tables_is_no_success(tmp_path: Path, database: str) -> None:
     file = pipeline_file(tmp_path, database)
-    done = smelt_here("snapshot", file, "--all", folder=tmp_path)
-    assert (done.returncode, "no tables to snapshot: source.tables is" in done.stderr) == (1, True)
+    process = smelt_here("snapshot", file, "--all", folder=tmp_path)
+    assert (process.returncode, "no tables to snapshot: source.tables is" in process.stderr) == (1, True)
     assert not (tmp_path / "lake").exists()
 
 
@@ -153,15 +159,19 @@ def test_gold_without_documents_is_no_success(
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1", more=more)
     make_lake(tmp_path)
-    done = smelt_here("gold", file, "--until-caught-up", folder=tmp_path)
-    assert (done.returncode, "gold.documents is empty\nremedy: " in done.stderr) == (1, True), done.stderr
-    assert "caught up" not in done.stderr
+    process = smelt_here("gold", file, "--until-caught-up", folder=tmp_path)
+    assert (process.returncode, "gold.documents is empty\nremedy: " in process.stderr) == (1, True), (
+        process.stderr
+    )
+    assert "caught up" not in process.stderr
 
 
 def test_silver_without_tables_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
     BronzeWriter(Lake(str(tmp_path / "lake"))).commit(20)
-    done = smelt_here("silver", file, "--until-caught-up", folder=tmp_path)
-    assert (done.returncode, "no tables to carry: source.tables is" in done.stderr) == (1, True), done.stderr
-    assert "java" not in done.stderr.lower()
+    process = smelt_here("silver", file, "--until-caught-up", folder=tmp_path)
+    assert (process.returncode, "no tables to carry: source.tables is" in process.stderr) == (1, True), (
+        process.stderr
+    )
+    assert "java" not in process.stderr.lower()

@@ -60,7 +60,7 @@ class World:
 
     def state(self) -> dict[str, Any]:
         """Return all files of all lakes, and what only a server's writes change: transaction ids, slots."""
-        found: dict[str, Any] = {
+        status: dict[str, Any] = {
             str(path.relative_to(self.folder)): path.stat().st_mtime_ns
             for lake in self.folder.glob("lake*")
             for path in lake.rglob("*")
@@ -68,11 +68,11 @@ class World:
         }
         for number, server in enumerate((self.ours, self.other)):
             with psycopg.connect(server.dsn("postgres"), autocommit=True) as connection:
-                found[f"server {number}"] = connection.execute(
+                status[f"server {number}"] = connection.execute(
                     "SELECT pg_snapshot_xmax(pg_current_snapshot())::text, (SELECT array_agg((slot_name, "
                     "confirmed_flush_lsn::text)::text ORDER BY 1) FROM pg_replication_slots)"
                 ).fetchall()
-        return found
+        return status
 
     def connections(self) -> int:
         """Return the number of connections to pipelines' databases so far, from the servers' logs."""
@@ -94,8 +94,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         lakes = {"lake": "whose", "lake_second": "second"}
         for lake, slot in lakes.items():
             file = here.file(slot, ours.dsn("shop"), lake, slot=slot)
-            done = smelt_here("bronze", file, "--until-caught-up", folder=here.folder)
-            assert done.returncode == 0, done.stderr
+            process = smelt_here("bronze", file, "--until-caught-up", folder=here.folder)
+            assert process.returncode == 0, process.stderr
             position = read_position(Lake(str(here.folder / lake)))
             assert position is not None
             control = ControlTables(Lake(str(here.folder / lake)))
@@ -182,10 +182,10 @@ def test_every_command_refuses_another_server_database_or_lake_before_it_writes(
     file, refusal = wrong
 
     def run(name: str, words: list[str]) -> str:
-        done = smelt_here(
+        process = smelt_here(
             name, *[str(file) if word == "FILE" else word for word in words], folder=world.folder
         )
-        said = done.stdout + done.stderr
+        said = process.stdout + process.stderr
         assert "Traceback" not in said, (name, words, said)
         return said
 

@@ -107,15 +107,15 @@ def test_status_shows_every_layer(commands: Commands) -> None:
 
 
 def test_explain_tells_how_changes_reach_a_document(commands: Commands) -> None:
-    said = commands.say("explain", "customer")
-    assert said.startswith("gold.customer: one document per row of public.customers, found by id\n")
-    assert "join path public.orders.customer_id = public.customers.id" in said
+    output = commands.say("explain", "customer")
+    assert output.startswith("gold.customer: one document per row of public.customers, found by id\n")
+    assert "join path public.orders.customer_id = public.customers.id" in output
 
 
 def test_preview_prints_a_document(commands: Commands) -> None:
-    found = json.loads(commands.say_here("preview", "customer", "--key", "7"))
-    assert (found["id"], found["name"]) == (7, "c7")
-    assert [order["id"] for order in found["orders"]] == [6, 56, 106, 156]
+    output = json.loads(commands.say_here("preview", "customer", "--key", "7"))
+    assert (output["id"], output["name"]) == (7, "c7")
+    assert [order["id"] for order in output["orders"]] == [6, 56, 106, 156]
 
 
 def test_verify_finds_gold_equal_to_a_rebuild(commands: Commands) -> None:
@@ -133,8 +133,8 @@ def test_quality_checks_what_the_catalog_says_and_writes_its_report(
 
 
 def test_maintain_says_what_it_did_to_each_table(commands: Commands) -> None:
-    said = commands.say_here("maintain", "--output", "json")
-    lines = [json.loads(line) for line in said.splitlines()]
+    output = commands.say_here("maintain", "--output", "json")
+    lines = [json.loads(line) for line in output.splitlines()]
     assert {f"{done['layer']}.{done['name']}" for done in lines} == {
         "silver.customers",
         "silver.orders",
@@ -144,8 +144,8 @@ def test_maintain_says_what_it_did_to_each_table(commands: Commands) -> None:
 
 def test_rebuild_derives_silver_from_bronze(commands: Commands) -> None:
     before = commands.versions("silver")
-    said = commands.say_here("rebuild", "silver").splitlines()
-    assert {line.partition(":")[0] for line in said} == {"silver.customers", "silver.orders"}
+    output = commands.say_here("rebuild", "silver").splitlines()
+    assert {line.partition(":")[0] for line in output} == {"silver.customers", "silver.orders"}
     after = commands.versions("silver")
     assert after.keys() == before.keys()
     assert all(after[name] > before[name] for name in before)

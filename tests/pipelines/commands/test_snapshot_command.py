@@ -75,11 +75,11 @@ def test_without_a_reader_it_takes_the_tables_itself(shop: Shop, tmp_path: Path)
     assert first.returncode == 0, first.stderr
     assert shop.copies("orders") == [["1", "2"]]
     shop.execute("DELETE FROM orders WHERE id = 1")
-    again = smelt("snapshot", shop.file, "public.orders", folder=tmp_path)
-    assert again.returncode == 0, again.stderr
+    process = smelt("snapshot", shop.file, "public.orders", folder=tmp_path)
+    assert process.returncode == 0, process.stderr
     assert shop.copies("orders") == [["1", "2"], ["2"]]
     assert shop.copies("order_lines") == [["1"]]
-    assert "snapshots complete: public.orders" in again.stderr
+    assert "snapshots complete: public.orders" in process.stderr
 
 
 def test_beside_a_running_reader_it_waits_until_that_has_taken_them(shop: Shop, tmp_path: Path) -> None:
@@ -87,13 +87,13 @@ def test_beside_a_running_reader_it_waits_until_that_has_taken_them(shop: Shop, 
         until(lambda: shop.lake.exists() and shop.taken("orders") and shop.taken("order_lines"), 60)
         before = shop.taken("orders")
         shop.execute("INSERT INTO orders VALUES (3, 'three')")
-        done = smelt("snapshot", shop.file, "public.orders", folder=tmp_path)
-        assert done.returncode == 0, done.stderr
+        process = smelt("snapshot", shop.file, "public.orders", folder=tmp_path)
+        assert process.returncode == 0, process.stderr
         after = shop.taken("orders")
         assert before is not None
         assert after is not None
         assert after > before
-        assert "the running reader" in done.stderr
+        assert "the running reader" in process.stderr
         shop.execute("INSERT INTO orders VALUES (4, 'four')")
         until(lambda: any("4" in (row["new"] or []) for row in bronze_rows(str(shop.lake))), 30)
         reader.process.send_signal(signal.SIGINT)
@@ -104,17 +104,17 @@ def test_beside_a_running_reader_it_waits_until_that_has_taken_them(shop: Shop, 
 
 def test_without_waiting_the_next_start_takes_them(shop: Shop, tmp_path: Path) -> None:
     assert smelt("snapshot", shop.file, "public.orders", folder=tmp_path).returncode == 0
-    asked = smelt("snapshot", shop.file, "public.orders", "--no-wait", folder=tmp_path)
-    assert asked.returncode == 0, asked.stderr
+    process = smelt("snapshot", shop.file, "public.orders", "--no-wait", folder=tmp_path)
+    assert process.returncode == 0, process.stderr
     assert len(shop.copies("orders")) == 1
     smelt("bronze", shop.file, "--until-caught-up", folder=tmp_path)
     assert len(shop.copies("orders")) == 2
 
 
 def test_all_takes_what_can_be_taken_and_names_what_cannot(shop: Shop, tmp_path: Path) -> None:
-    done = smelt("snapshot", shop.file, "--all", folder=tmp_path)
-    assert done.returncode == 3, done.stderr
-    assert "public.logs" in done.stderr.splitlines()[-2]
+    process = smelt("snapshot", shop.file, "--all", folder=tmp_path)
+    assert process.returncode == 3, process.stderr
+    assert "public.logs" in process.stderr.splitlines()[-2]
     assert (len(shop.copies("orders")), len(shop.copies("order_lines"))) == (1, 1)
 
 

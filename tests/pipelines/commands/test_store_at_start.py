@@ -58,13 +58,13 @@ def findings(done: CompletedProcess[str]) -> list[dict[str, Any]]:
 def test_check_says_it_once_and_fails(bad: Bad, store: ObjectStore, tmp_path: Path) -> None:
     file = pipeline_in(tmp_path, bad.lake, {**store.options(), **bad.options})
     store.set_faults(bad.faults)
-    done = smelt_here("check", file, "--offline", "--output", "json", folder=tmp_path)
-    [found] = findings(done)
-    assert (done.returncode, found["level"], found["code"], found["subject"]) == (
+    process = smelt_here("check", file, "--offline", "--output", "json", folder=tmp_path)
+    [finding] = findings(process)
+    assert (process.returncode, finding["level"], finding["code"], finding["subject"]) == (
         1, "error", bad.code, bad.lake,
     )  # fmt: skip
-    assert found["remedy"]
-    assert "\n" not in found["message"]
+    assert finding["remedy"]
+    assert "\n" not in finding["message"]
 
 
 @pytest.mark.parametrize("command", [["status"], ["bronze", "--until-caught-up"], ["maintain"], ["sql", "x"]])
@@ -75,11 +75,11 @@ def test_a_command_that_opens_the_lake_ends_with_one_message(
     file = pipeline_in(tmp_path, bad.lake, {**store.options(), **bad.options})
     store.set_faults(bad.faults)
     name, *others = command
-    done = smelt_here(name, file, *others, folder=tmp_path)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr + done.stdout
-    assert "\x1b" not in done.stderr
-    message, remedy, more = done.stderr.strip().splitlines()
+    process = smelt_here(name, file, *others, folder=tmp_path)
+    assert process.returncode == 1
+    assert "Traceback" not in process.stderr + process.stdout
+    assert "\x1b" not in process.stderr
+    message, remedy, more = process.stderr.strip().splitlines()
     assert message.startswith(f"error: {bad.lake}")
     assert message.endswith(f"[{bad.code}]")
     assert remedy.startswith("remedy: ")
@@ -88,14 +88,14 @@ def test_a_command_that_opens_the_lake_ends_with_one_message(
 
 def test_check_of_a_sound_store_says_nothing_and_leaves_nothing(store: ObjectStore, tmp_path: Path) -> None:
     file = pipeline_in(tmp_path, f"s3://lake/sound/{next(_roots)}", store.options())
-    done = smelt_here("check", file, "--offline", "--output", "json", folder=tmp_path)
-    assert (done.returncode, findings(done)) == (0, [])
+    process = smelt_here("check", file, "--offline", "--output", "json", folder=tmp_path)
+    assert (process.returncode, findings(process)) == (0, [])
 
 
 def test_check_finds_a_store_without_conditional_puts(store: ObjectStore, tmp_path: Path) -> None:
     file = pipeline_in(tmp_path, "s3://lake/unconditional", store.options())
     store.set_faults(Faults(ignored="MATCH"))
-    done = smelt_here("check", file, "--offline", folder=tmp_path)
-    assert done.returncode == 1
-    assert "error: s3://lake/unconditional: this store does not put on condition" in done.stdout
-    assert "[lake-conditional-put]" in done.stdout
+    process = smelt_here("check", file, "--offline", folder=tmp_path)
+    assert process.returncode == 1
+    assert "error: s3://lake/unconditional: this store does not put on condition" in process.stdout
+    assert "[lake-conditional-put]" in process.stdout

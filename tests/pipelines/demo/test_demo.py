@@ -61,10 +61,8 @@ def test_on_a_given_server_the_demo_makes_a_database_of_its_own_and_drops_it_wit
             inside.execute("SELECT pg_create_logical_replication_slot(current_database(), 'pgoutput')")
             name = inside.info.dbname
         assert connection.execute(databases).fetchone() == before
-        left = connection.execute(
-            "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", [name]
-        ).fetchone()
-    assert left is None
+        row = connection.execute("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", [name]).fetchone()
+    assert row is None
 
 
 def test_a_server_that_cannot_be_used_is_told_without_the_password() -> None:
@@ -114,12 +112,12 @@ def test_a_short_demo_ends_with_equal_tables_a_document_a_report_and_commands_th
     folder = tmp_path / "lake"
     with Command("demo", "--folder", folder, "--seconds", "3", folder=tmp_path) as demo:
         assert demo.wait(400) == 0, demo.text()
-    said = demo.text()
+    output = demo.text()
     for table in ("customers", "orders", "order_items", "tags"):
-        assert re.search(rf"public\.{table}\s.*equal", said), said
-    assert "lifetime_value" in said
+        assert re.search(rf"public\.{table}\s.*equal", output), output
+    assert "lifetime_value" in output
     assert (folder / "quality.html").is_file()
-    sql = re.search(r' sql (\S+) "(.+?)"$', said, re.MULTILINE)
-    assert sql is not None, said
+    sql = re.search(r' sql (\S+) "(.+?)"$', output, re.MULTILINE)
+    assert sql is not None, output
     with Command("sql", sql[1], sql[2], folder=tmp_path) as query:
         assert query.wait(120) == 0, query.text()

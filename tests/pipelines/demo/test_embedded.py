@@ -213,7 +213,7 @@ def test_a_copy_of_the_packaged_server_runs(cache: Path) -> None:
     copy = shared_copy(binaries(16), 16)
     assert copy.is_relative_to(cache)
     for program in ("initdb", "psql", "postgres"):
-        said = subprocess.run(
+        process = subprocess.run(
             [copy / "bin" / program, "--version"], check=False, capture_output=True, text=True
         )
-        assert "(PostgreSQL) 16" in said.stdout, said.stderr
+        assert "(PostgreSQL) 16" in process.stdout, process.stderr

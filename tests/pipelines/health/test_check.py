@@ -103,9 +103,9 @@ def lake_of(
 
 
 def test_a_sound_pipeline_has_no_error(tmp_path: Path, shop: str) -> None:
-    found = run_check(pipeline(tmp_path, shop))
-    assert codes(found) == []
-    assert "documents-unchecked" not in codes(found, "info")
+    findings = run_check(pipeline(tmp_path, shop))
+    assert codes(findings) == []
+    assert "documents-unchecked" not in codes(findings, "info")
 
 
 def test_findings_come_errors_first(tmp_path: Path, shop: str) -> None:
@@ -121,16 +121,16 @@ def test_unknown_tables_and_columns_of_documents_are_named_with_file_and_line(
     wrong = DOCUMENT.replace("- email", "- emial").replace("public.orders", "public.order")
     (tmp_path / "a_customer.yml").write_text("document: a\nroot: public.orders\nfields: {id: id}\n")
     (tmp_path / "b_customer.yml").write_text("document: [\n")
-    found = run_check(pipeline(tmp_path, shop, document=wrong))
+    findings = run_check(pipeline(tmp_path, shop, document=wrong))
     assert [
-        (finding.code, finding.subject.rpartition("/")[2]) for finding in found if finding.level == "error"
+        (finding.code, finding.subject.rpartition("/")[2]) for finding in findings if finding.level == "error"
     ] == [
         ("yaml-content", "a_customer.yml:3"),
         ("yaml-syntax", "b_customer.yml:2"),
         ("document-invalid", "customer.yml:6"),
         ("document-invalid", "customer.yml:7"),
     ]
-    assert "email" in found[2].message
+    assert "email" in findings[2].message
 
 
 def test_names_in_suites_are_checked_against_silver_and_the_documents(tmp_path: Path, shop: str) -> None:
@@ -143,8 +143,8 @@ def test_names_in_suites_are_checked_against_silver_and_the_documents(tmp_path: 
         "table: silver.custmers\nexpectations:\n"
         "  - {expectation: expect_column_values_to_not_be_null, column: id}\n"
     )
-    found = run_check(pipeline(tmp_path, shop, more="quality: {suites: ['*suite.yml']}\n"))
-    faults = {finding.subject: finding.message for finding in found if finding.code == "suite-invalid"}
+    findings = run_check(pipeline(tmp_path, shop, more="quality: {suites: ['*suite.yml']}\n"))
+    faults = {finding.subject: finding.message for finding in findings if finding.code == "suite-invalid"}
     said = " ".join(faults.values())
     assert "no column 'emial' in gold.customer; did you mean 'email'?" in said
     assert "did you mean 'silver.customers'?" in said
@@ -152,10 +152,10 @@ def test_names_in_suites_are_checked_against_silver_and_the_documents(tmp_path: 
 
 
 def test_a_mask_that_hides_nothing_is_an_error(tmp_path: Path, shop: str) -> None:
-    found = run_check(pipeline(tmp_path, shop, more="quality: {masked: [public.customers.emial]}\n"))
-    assert "did you mean 'public.customers.email'" in one(found, "mask-unknown").message
-    found = run_check(pipeline(tmp_path, shop, more="quality: {masked: [public.customers.email]}\n"))
-    assert "mask-unknown" not in codes(found)
+    findings = run_check(pipeline(tmp_path, shop, more="quality: {masked: [public.customers.emial]}\n"))
+    assert "did you mean 'public.customers.email'" in one(findings, "mask-unknown").message
+    findings = run_check(pipeline(tmp_path, shop, more="quality: {masked: [public.customers.email]}\n"))
+    assert "mask-unknown" not in codes(findings)
 
 
 def test_a_mask_of_a_column_that_only_silver_still_has_is_none(tmp_path: Path, shop: str) -> None:
@@ -168,18 +168,18 @@ def test_a_mask_of_a_column_that_only_silver_still_has_is_none(tmp_path: Path, s
 
 def test_a_broken_document_does_not_hide_what_is_wrong_with_the_source(tmp_path: Path, shop: str) -> None:
     run(shop, "CREATE TABLE bare (a int)")
-    found = run_check(pipeline(tmp_path, shop, document="document: customer\nroots: public.customers\n"))
-    assert codes(found)[-1] == "table-without-key"
-    assert any("customer.yml:2" in finding.subject + finding.message for finding in found)
+    findings = run_check(pipeline(tmp_path, shop, document="document: customer\nroots: public.customers\n"))
+    assert codes(findings)[-1] == "table-without-key"
+    assert any("customer.yml:2" in finding.subject + finding.message for finding in findings)
 
 
 def test_an_unreachable_source_is_one_error_without_the_password(tmp_path: Path, shop: str) -> None:
     dsn = make_conninfo(shop, host="127.0.0.1", port=1, password="op3n-s3same")
-    found = run_check(pipeline(tmp_path, f'"{dsn}"'))
-    assert codes(found) == ["server-unreachable"]
-    assert found[0].remedy
-    assert not any("s3same" in str(finding) for finding in found)
-    assert codes(found, "info") == ["documents-unchecked"]
+    findings = run_check(pipeline(tmp_path, f'"{dsn}"'))
+    assert codes(findings) == ["server-unreachable"]
+    assert findings[0].remedy
+    assert not any("s3same" in str(finding) for finding in findings)
+    assert codes(findings, "info") == ["documents-unchecked"]
 
 
 def test_offline_no_server_is_asked(tmp_path: Path) -> None:
@@ -190,10 +190,10 @@ def test_offline_no_server_is_asked(tmp_path: Path) -> None:
 def test_offline_documents_are_checked_against_the_shapes_in_the_lake(tmp_path: Path, shop: str) -> None:
     here = pipeline(tmp_path, shop)
     lake_of(here, Lsn(100))
-    found = run_check(here, offline=True)
-    assert {finding.code for finding in found} == {"document-invalid"}
-    assert any("public.orders" in finding.message for finding in found)
-    assert any("email" in finding.message for finding in found)
+    findings = run_check(here, offline=True)
+    assert {finding.code for finding in findings} == {"document-invalid"}
+    assert any("public.orders" in finding.message for finding in findings)
+    assert any("email" in finding.message for finding in findings)
 
 
 def silver(pipeline: Pipeline, **values: object) -> Pipeline:
@@ -205,26 +205,26 @@ def test_settings_that_name_no_table_or_column_are_told_the_nearest_name(tmp_pat
     here = pipeline(tmp_path, shop)
     types, history = {"public.orders.totl": "decimal(38,9)"}, ["public.order"]
     cluster = {'"public"."orders"': ["id", "customer"], "public.ordres": ["id"]}
-    found = run_check(silver(here, types=types, history=history, cluster=cluster))
-    assert codes(found) == []
-    assert "public.orders.total?" in str(one(found, "type-override-unused").remedy)
-    assert "public.orders?" in str(one(found, "history-unused").remedy)
-    unused = [finding.message for finding in found if finding.code == "cluster-unused"]
+    findings = run_check(silver(here, types=types, history=history, cluster=cluster))
+    assert codes(findings) == []
+    assert "public.orders.total?" in str(one(findings, "type-override-unused").remedy)
+    assert "public.orders?" in str(one(findings, "history-unused").remedy)
+    unused = [finding.message for finding in findings if finding.code == "cluster-unused"]
     assert unused == ["public.orders.customer is not a column of a selected table",
                       "public.ordres is not a selected table"]  # fmt: skip
 
 
 def test_a_type_override_that_cannot_be_is_an_error(tmp_path: Path, shop: str) -> None:
-    found = run_check(pipeline(tmp_path, shop, more="silver: {types: {public.orders.total: nonsense}}\n"))
-    [finding] = [each for each in found if each.level == "error" and each.code != "document-invalid"]
+    findings = run_check(pipeline(tmp_path, shop, more="silver: {types: {public.orders.total: nonsense}}\n"))
+    [finding] = [each for each in findings if each.level == "error" and each.code != "document-invalid"]
     assert "nonsense" in finding.message + str(finding.remedy)
 
 
 def test_names_that_silver_settings_make_clash_are_errors(tmp_path: Path, shop: str) -> None:
     run(shop, "CREATE TABLE orders__history (id int PRIMARY KEY, _deleted boolean)")
     here = pipeline(tmp_path, shop)
-    found = run_check(silver(here, deletes="soft", history=["public.orders"]))
-    assert codes(found) == ["silver-settings-clash", "silver-settings-clash"]
+    findings = run_check(silver(here, deletes="soft", history=["public.orders"]))
+    assert codes(findings) == ["silver-settings-clash", "silver-settings-clash"]
     assert codes(run_check(here)) == []
 
 
@@ -233,9 +233,9 @@ def test_a_lake_of_another_pipeline_cluster_or_database_is_an_error(
 ) -> None:
     here = pipeline(tmp_path, shop)
     lake_of(here, Lsn(100), name="another", database="elsewhere")
-    found = run_check(here)
-    assert {"lake-of-another-pipeline", "lake-of-another-database"} <= set(codes(found))
-    assert "another" in one(found, "lake-of-another-pipeline").message
+    findings = run_check(here)
+    assert {"lake-of-another-pipeline", "lake-of-another-database"} <= set(codes(findings))
+    assert "another" in one(findings, "lake-of-another-pipeline").message
     assert codes(run_check(here, offline=True))[0] == "lake-of-another-pipeline"
     run(database18, SHOP)
     moved = pipeline(tmp_path, database18, name="another")
@@ -245,16 +245,16 @@ def test_a_lake_of_another_pipeline_cluster_or_database_is_an_error(
 def test_a_stream_that_cannot_go_on_where_the_lake_ends_is_an_error(tmp_path: Path, shop: str) -> None:
     here = pipeline(tmp_path, shop)
     lake_of(here, Lsn(100))
-    found = run_check(here)
-    assert codes(found) == ["slot-lost"]
-    assert "slot-missing" not in codes(found, "info")
+    findings = run_check(here)
+    assert codes(findings) == ["slot-lost"]
+    assert "slot-missing" not in codes(findings, "info")
     with connect(here.source) as connection:
         tables = [TableName("public", "orders"), TableName("public", "customers")]
         ensure_publication(connection, here.source, tables)
         slot = ensure_slot(connection, here.source)
-    found = run_check(here)
-    assert codes(found) == ["slot-gap"]
-    assert str(slot.confirmed_flush) in one(found, "slot-gap").message
+    findings = run_check(here)
+    assert codes(findings) == ["slot-gap"]
+    assert str(slot.confirmed_flush) in one(findings, "slot-gap").message
 
     for folder, end, expected in (
         ("fits", slot.confirmed_flush, []),
@@ -295,7 +295,7 @@ def test_an_answer_that_never_comes_ends_each_command_that_reads_the_catalog(
     asked = pipeline(tmp_path, shop)
     with guarded(silent):
         if command == "check":
-            (found,) = (each for each in run_check(asked) if each.level == "error")
+            (found,) = (finding for finding in run_check(asked) if finding.level == "error")
             said = found.message
         elif command == "init":
             with pytest.raises(TransientError) as caught:

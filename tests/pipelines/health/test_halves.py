@@ -93,9 +93,9 @@ def test_either_half_away_hides_nothing_of_the_other(
     pipeline = load_pipeline(pipeline_file(database))
     error = OpenError("table", "public.t", "table-without-key", "no key")
     ControlTables(pipeline.lake_address()).open_error(error)
-    both = read_status(pipeline)
-    assert (both.source_error, both.lake_error, both.lake_read) == (None, None, True)
-    assert both.slot is not None
+    status = read_status(pipeline)
+    assert (status.source_error, status.lake_error, status.lake_read) == (None, None, True)
+    assert status.slot is not None
 
     reader = StatusReader(pipeline)
     for faults in (Faults(denied="GET|HEAD"), Faults(gone=True)):
@@ -106,7 +106,7 @@ def test_either_half_away_hides_nothing_of_the_other(
             opened.status()
         assert away.lake_error is not None
         assert (away.lake_read, away.source_error) == (False, None)
-        assert (away.slot, away.wal is None) == (both.slot, False)
+        assert (away.slot, away.wal is None) == (status.slot, False)
         assert [(rung.name, rung.lsn is None) for rung in away.ladder] == [
             ("head", False), ("slot confirmed", False), ("received", True),
             ("bronze", True), ("silver", True),
@@ -118,17 +118,17 @@ def test_either_half_away_hides_nothing_of_the_other(
         assert not [line for line in found if "open_errors{" in line or "tables{" in line], "not known"
         require_shown(away, "<li>the lake cannot be read: ", "wal_status reserved, no reader")
     require_firing([exported(away)], {"DeltasmeltLakeDown", "DeltasmeltNotReady", "DeltasmeltSlotUnread"})
-    shown = smelt_here("status", pipeline_file(database), folder=tmp_path)
-    assert shown.returncode == STOPPED
-    assert "wal_status reserved, no reader" in shown.stdout
-    assert "[lake-" in shown.stderr
-    assert "Traceback" not in shown.stdout + shown.stderr
+    process = smelt_here("status", pipeline_file(database), folder=tmp_path)
+    assert process.returncode == STOPPED
+    assert "wal_status reserved, no reader" in process.stdout
+    assert "[lake-" in process.stderr
+    assert "Traceback" not in process.stdout + process.stderr
     neither = smelt_here("status", pipeline_file("host=127.0.0.1 port=1"), folder=tmp_path)
     assert neither.returncode == STOPPED
     assert "cannot be reached" in neither.stdout
     assert "[lake-" in neither.stderr
 
-    require_seen_beside_a_silent_lake(pipeline, store, both)
+    require_seen_beside_a_silent_lake(pipeline, store, status)
     store.set_faults(Faults(gone=True))
 
     dead = StatusReader(load_pipeline(pipeline_file("host=127.0.0.1 port=1"))).read()
@@ -137,10 +137,10 @@ def test_either_half_away_hides_nothing_of_the_other(
 
     store.set_faults()
     back = reader.read()
-    assert (back.lake_error, back.errors) == (None, both.errors)
+    assert (back.lake_error, back.errors) == (None, status.errors)
     down = read_status(load_pipeline(pipeline_file("host=127.0.0.1 port=1")))
     assert down.source_error is not None
-    assert (down.slot, down.tables, down.errors) == (None, both.tables, both.errors)
+    assert (down.slot, down.tables, down.errors) == (None, status.tables, status.errors)
     require_shown(down, "<li>the source does not answer: ", "<strong>table public.t</strong>")
     found = metrics_of(down)
     assert {"deltasmelt_lake_up 1.0", "deltasmelt_source_up 0.0"} <= {*found}
@@ -199,11 +199,11 @@ def test_a_half_that_never_answers_is_waited_for_no_longer_than_a_time() -> None
 
     half = Half("the lake", read, code="lake-unreachable", patience=0.2, again=0.1)
     for _ in range(3):
-        begun = time.monotonic()
+        start = time.monotonic()
         half.begin()
         assert half.answer() == (None, half.failure)
         assert "the lake has not answered for " in str(half.failure)
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - start < 5
     silent[0] = False
     half.begin()
     assert half.answer() == (7, None)

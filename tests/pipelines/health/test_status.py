@@ -64,7 +64,7 @@ def test_a_connected_reader_that_lacks_much_is_as_old_as_what_bronze_holds(
     execute(source, "CREATE TABLE t (id int PRIMARY KEY, note text)", "INSERT INTO t VALUES (1, 'x')")
     read_all(source, str(tmp_path / "lake"))
     pipeline = pipeline_of(tmp_path, database, source.slot)
-    held = time.monotonic()
+    start = time.monotonic()
     execute(source, "INSERT INTO t SELECT i, repeat(md5(i::text), 30) FROM generate_series(2, 60000) i")
     stream = ReplicationStream(source, application_name="stands still")
     try:
@@ -73,7 +73,7 @@ def test_a_connected_reader_that_lacks_much_is_as_old_as_what_bronze_holds(
         status = read_status(pipeline)
     finally:
         stream.close()
-    least = time.monotonic() - held
+    least = time.monotonic() - start
     rungs = {rung.name: rung for rung in status.ladder}
     assert status.slot is not None
     assert status.slot.active_pid is not None

@@ -65,7 +65,7 @@ def test_the_command_prints_it_without_a_lake(tmp_path: Path) -> None:
         "pipeline: shop\nsource: {host: 127.0.0.1, port: 1, database: d, user: u, slot: s, publication: p}\n"
         "lake: {path: lake}\n"
     )
-    said = smelt_here("status", file, "--output", "json", folder=tmp_path)
-    jsonschema.validate(json.loads(said.stdout), SCHEMA)
-    assert json.loads(said.stdout)["source_error"]
+    process = smelt_here("status", file, "--output", "json", folder=tmp_path)
+    jsonschema.validate(json.loads(process.stdout), SCHEMA)
+    assert json.loads(process.stdout)["source_error"]
     assert json.loads(smelt_here("status", file, "--schema", folder=tmp_path).stdout) == SCHEMA

@@ -71,8 +71,8 @@ def clusters(folder: Path, target: str) -> list[dict[str, Any]]:
 def test_a_bundle_is_written_for_a_pipeline_without_its_secrets(tmp_path: Path) -> None:
     for name in ("b.document.yml", "a.document.yml"):
         (tmp_path / name).touch()
-    said = smelt_here("init", "--databricks", written(tmp_path), folder=tmp_path)
-    assert (said.returncode, said.stderr) == (0, "")
+    process = smelt_here("init", "--databricks", written(tmp_path), folder=tmp_path)
+    assert (process.returncode, process.stderr) == (0, "")
     folder = tmp_path / "databricks"
     whole = bundle.whole(folder)
     assert whole["bundle"]["name"] == "shop_eu"
@@ -99,7 +99,7 @@ def test_a_bundle_is_written_for_a_pipeline_without_its_secrets(tmp_path: Path) 
     assert 'text("lake", "abfss://lake@account.dfs.core.windows.net/shop",' in notebook
     assert (folder / "auto_cdc" / "tables.py").is_file()
     assert (
-        said.stdout
+        process.stdout
         == f"""\
 wrote {folder}: a bundle for the pipeline shop_eu on azure, catalog sales, 11 files
 next:
@@ -143,15 +143,15 @@ def test_cloud_and_catalog_are_those_of_the_file_unless_said_otherwise(
     text: str, options: list[str], expected: tuple[str, str, str | None], tmp_path: Path
 ) -> None:
     file = written(tmp_path, f"pipeline: ${{NAME}}\n{text}\n")
-    said = smelt_here("init", "--databricks", file, "--out", tmp_path / "b", *options, folder=tmp_path)
-    assert said.returncode == 0, said.stderr
+    process = smelt_here("init", "--databricks", file, "--out", tmp_path / "b", *options, folder=tmp_path)
+    assert process.returncode == 0, process.stderr
     whole = bundle.whole(tmp_path / "b")
     cloud, catalog, lake = expected
     assert whole["bundle"]["name"] == "shop", "the file's, where the pipeline's is not known"
     assert whole["variables"]["stages_node_type"]["default"] == MACHINES[cloud]
     assert whole["variables"]["catalog"]["default"] == catalog
     assert whole["variables"]["lake"].get("default") == lake
-    assert ("--var lake=…" in said.stdout) == (lake is None)
+    assert ("--var lake=…" in process.stdout) == (lake is None)
     if lake is None:
         with pytest.raises(LookupError, match="lake"):
             bundle.for_target(tmp_path / "b", "aws", GIVEN)
@@ -160,10 +160,10 @@ def test_cloud_and_catalog_are_those_of_the_file_unless_said_otherwise(
 def test_what_no_bundle_can_be_written_for_is_said_in_one_message(tmp_path: Path) -> None:
     def refused(text: str, *options: str) -> str:
         file = written(tmp_path, text)
-        said = smelt_here("init", "--databricks", file, *options, folder=tmp_path)
-        assert said.returncode in (1, 2)
+        process = smelt_here("init", "--databricks", file, *options, folder=tmp_path)
+        assert process.returncode in (1, 2)
         assert not (tmp_path / "databricks").exists()
-        return said.stderr
+        return process.stderr
 
     assert "[databricks-lake]" in refused("pipeline: a\nlake: {path: ./lake}\n")
     assert "shop.yml:2" in refused("pipeline: a\nlake: {path: /data/lake}\n")
@@ -182,9 +182,9 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     (tmp_path / "databricks" / "resources").mkdir(parents=True)
     own = tmp_path / "databricks" / "resources" / "reader.yml"
     own.write_text("mine\n")
-    said = smelt_here("init", "--databricks", written(tmp_path), folder=tmp_path)
-    assert said.returncode == 1
-    assert "[file-exists]" in said.stderr
+    process = smelt_here("init", "--databricks", written(tmp_path), folder=tmp_path)
+    assert process.returncode == 1
+    assert "[file-exists]" in process.stderr
     assert own.read_text() == "mine\n"
     assert [path for path in (tmp_path / "databricks").rglob("*") if path.is_file()] == [own]
 

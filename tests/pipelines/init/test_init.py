@@ -100,7 +100,7 @@ def test_the_shop_gives_documents_that_check_accepts(
     tmp_path: Path, shop: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pipeline = load_pipeline(init(tmp_path, shop))
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert wrong(pipeline) == []
     assert [document.name for document in load_documents(pipeline.document_files())] == ["customer", "order"]
     customer = (tmp_path / "documents" / "customer.yml").read_text()
@@ -110,10 +110,10 @@ def test_the_shop_gives_documents_that_check_accepts(
     assert "  - tags:    # through customer_tags\n      many: public.tags\n" in customer
     assert "              - product:\n                  one: public.products\n" in customer
     assert (
-        f"wrote {tmp_path / 'documents' / 'customer.yml'}: one document per row of public.customers" in said
+        f"wrote {tmp_path / 'documents' / 'customer.yml'}: one document per row of public.customers" in output
     )
-    assert "public.countries: small and only referenced" in said
-    assert f"smelt check {tmp_path / 'pipeline.yml'}" in said
+    assert "public.countries: small and only referenced" in output
+    assert f"smelt check {tmp_path / 'pipeline.yml'}" in output
 
 
 def test_a_newer_server_gives_the_same_documents(tmp_path: Path, shop: str, database18: str) -> None:
@@ -130,7 +130,7 @@ def test_odd_names_partitions_links_and_tables_without_a_key(
 ) -> None:
     run(database, ODD)
     pipeline = load_pipeline(init(tmp_path, database))
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert wrong(pipeline) == []
     assert selected(pipeline) == {
         "Back Office.Staff.Members", "public.order", "public.lines", "public.label", "public.order_label",
@@ -140,10 +140,10 @@ def test_odd_names_partitions_links_and_tables_without_a_key(
     assert "REPLICA IDENTITY" in text
     assert "    - public.bare\n" in text
     assert "silver:" not in text  # without values no type is better than another
-    assert "excluded public.bare, public.odd*[name]?: the table has no primary key" in said
-    assert "excluded public.silent: the table has REPLICA IDENTITY NOTHING" in said
-    assert "excluded public.Silent: columns A, a differ only in case" in said
-    assert "source.exclude" not in said + text
+    assert "excluded public.bare, public.odd*[name]?: the table has no primary key" in output
+    assert "excluded public.silent: the table has REPLICA IDENTITY NOTHING" in output
+    assert "excluded public.Silent: columns A, a differ only in case" in output
+    assert "source.exclude" not in output + text
     documents = load_documents(pipeline.document_files())
     assert [document.name for document in documents] == ["Staff_Member", "order"]
     members = (tmp_path / "documents" / "Staff_Member.yml").read_text()
@@ -218,10 +218,10 @@ def test_tables_that_no_foreign_key_joins_give_a_pipeline_without_documents(
     assert pipeline.source.exclude == ["public.bad"]
     assert wrong(pipeline) == []
     assert not (tmp_path / "documents").exists()
-    said = capsys.readouterr().out
-    assert "no foreign key joins two of the tables" in said
-    assert "excluded public.bad: the server cannot print what its catalog says of the table" in said
-    assert "source.exclude" not in said
+    output = capsys.readouterr().out
+    assert "no foreign key joins two of the tables" in output
+    assert "excluded public.bad: the server cannot print what its catalog says of the table" in output
+    assert "source.exclude" not in output
 
 
 def test_the_password_is_in_no_file_and_the_pipeline_takes_it_from_the_environment(
@@ -230,11 +230,11 @@ def test_the_password_is_in_no_file_and_the_pipeline_takes_it_from_the_environme
     values = conninfo_to_dict(shop)
     dsn = f"postgresql://{values['user']}:s3%40cr%2Ft@{values['host']}:{values['port']}/{values['dbname']}"
     file = init(tmp_path, dsn)
-    said = capsys.readouterr().out
-    for text in [said, *(path.read_text() for path in tmp_path.rglob("*.yml"))]:
+    output = capsys.readouterr().out
+    for text in [output, *(path.read_text() for path in tmp_path.rglob("*.yml"))]:
         assert "s3" not in text
         assert "cr%2Ft" not in text
-    assert "export PGPASSWORD=…" in said
+    assert "export PGPASSWORD=…" in output
     with pytest.raises(SmeltError, match="PGPASSWORD is not set"):
         load_pipeline(file)
     monkeypatch.setenv("PGPASSWORD", "s3@cr/t")
@@ -261,19 +261,19 @@ def test_without_a_dsn_the_environment_of_libpq_says_where(
 
 
 def test_without_any_word_of_a_server_the_command_line_is_wrong(tmp_path: Path) -> None:
-    done = smelt_here("init", folder=tmp_path)
-    assert done.returncode == 2
-    assert "--dsn" in done.stderr
+    process = smelt_here("init", folder=tmp_path)
+    assert process.returncode == 2
+    assert "--dsn" in process.stderr
 
 
 @pytest.mark.parametrize("existing", ["pipeline.yml", "documents/order.yml"])
 def test_nothing_is_written_where_a_file_exists(tmp_path: Path, shop: str, existing: str) -> None:
     (tmp_path / "documents").mkdir()
     (tmp_path / existing).write_text("mine")
-    said = one_message(smelt_here("init", "--dsn", shop, folder=tmp_path))
-    assert f"{existing}: already exists; nothing was written" in said
-    assert "remedy: choose another file or folder with --out" in said
-    assert "more: smelt explain-error file-exists" in said
+    message = one_message(smelt_here("init", "--dsn", shop, folder=tmp_path))
+    assert f"{existing}: already exists; nothing was written" in message
+    assert "remedy: choose another file or folder with --out" in message
+    assert "more: smelt explain-error file-exists" in message
     files = {path for path in tmp_path.rglob("*") if path.is_file() and path.name != "smelt.log"}
     assert {str(path.relative_to(tmp_path)) for path in files} == {existing}
     assert (tmp_path / existing).read_text() == "mine"
@@ -296,9 +296,9 @@ def test_a_slot_that_another_pipeline_has_is_left_to_it(tmp_path: Path, shop: st
 
 
 def test_a_database_without_tables_is_told(tmp_path: Path, database: str) -> None:
-    said = one_message(smelt_here("init", "--dsn", database, folder=tmp_path))
-    assert "the database has no tables" in said
-    assert "others of this server: " in said
+    message = one_message(smelt_here("init", "--dsn", database, folder=tmp_path))
+    assert "the database has no tables" in message
+    assert "others of this server: " in message
     assert not (tmp_path / "pipeline.yml").exists()
 
 
@@ -320,15 +320,17 @@ def test_a_server_that_is_not_there_is_told_as_check_tells_it(tmp_path: Path) ->
     (tmp_path / "there.yml").write_text(
         f"pipeline: p\nsource: {{dsn: '{dsn}', slot: s, publication: p}}\nlake: {{path: ./lake}}\n"
     )
-    said = one_message(smelt_here("init", "--dsn", dsn, folder=tmp_path))
-    (found,) = [each for each in run_check(load_pipeline(tmp_path / "there.yml")) if each.level == "error"]
-    assert found.message in said
-    assert "this error is usually temporary" in said
+    message = one_message(smelt_here("init", "--dsn", dsn, folder=tmp_path))
+    (found,) = [
+        finding for finding in run_check(load_pipeline(tmp_path / "there.yml")) if finding.level == "error"
+    ]
+    assert found.message in message
+    assert "this error is usually temporary" in message
 
 
 def test_a_dsn_that_cannot_be_read_is_told_without_repeating_it(tmp_path: Path) -> None:
-    said = one_message(smelt_here("init", "--dsn", "postgresql://me:pass@word@host/db", folder=tmp_path))
-    assert "pass" not in said.replace("password", "")
+    message = one_message(smelt_here("init", "--dsn", "postgresql://me:pass@word@host/db", folder=tmp_path))
+    assert "pass" not in message.replace("password", "")
 
 
 @pytest.mark.parametrize(

@@ -97,8 +97,8 @@ class Shop:
         silver = Silver(spark, self.pipeline.lake_address(), self.pipeline.silver, self.control)
         silver.cycle()
         silver.close()
-        done = smelt_here("gold", self.file, "--until-caught-up", folder=self.folder)
-        assert done.returncode == 0, done.stderr
+        process = smelt_here("gold", self.file, "--until-caught-up", folder=self.folder)
+        assert process.returncode == 0, process.stderr
 
 
 @pytest.fixture(scope="module")
@@ -129,10 +129,10 @@ def test_the_alerts_find_what_waits_what_is_open_and_what_failed(spark: SparkSes
     assert 0 <= seconds < later < 3600, "nobody reads, so the newest commit gets older"
     shop.execute(CHANGES[0])
     shop.read()
-    asked = time.monotonic()
+    stop_time = time.monotonic()
     time.sleep(1)
     waited = lag()
-    assert 1 <= waited["silver"] <= time.monotonic() - asked + 60
+    assert 1 <= waited["silver"] <= time.monotonic() - stop_time + 60
     assert waited["gold"] == 0
 
     shop.control.open_error(OpenError(scope="table", name="public.x", code="key-missing", message="no key"))

@@ -285,7 +285,7 @@ def test_every_variable_that_is_used_is_declared_and_every_declared_one_is_used(
 def test_the_tables_of_auto_cdc_are_declared_with_what_the_events_have() -> None:
     tree = ast.parse((BUNDLE / "auto_cdc" / "tables.py").read_text())
     calls = {ast.unparse(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    flow = {each.arg: ast.unparse(each.value) for each in calls["dp.create_auto_cdc_flow"].keywords}
+    flow = {keyword.arg: ast.unparse(keyword.value) for keyword in calls["dp.create_auto_cdc_flow"].keywords}
     assert flow == {
         "target": "table.name",
         "source": "events",

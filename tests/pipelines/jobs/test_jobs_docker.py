@@ -220,6 +220,6 @@ def test_the_readers_commands_load_where_only_its_part_of_the_lock_is_installed(
     assert (tmp_path / "psycopg_binary").exists()
     assert not (tmp_path / "pyspark").exists()
     command = [sys.executable, "-I", "-S", "-c", _READERS_COMMANDS, str(ROOT), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "Usage: smelt bronze" in done.stdout
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    assert "Usage: smelt bronze" in process.stdout

@@ -180,35 +180,35 @@ def test_what_a_pod_takes_is_there(pod: dict[str, Any]) -> None:
     (account,) = of_kind("ServiceAccount")
     assert pod["spec"]["serviceAccountName"] == account["metadata"]["name"]
     text = (FOLDER / "reader.yml").read_text()
-    made = re.search(r"kubectl create secret generic (\S+) (.*?)kubectl", text, re.DOTALL)
-    assert made is not None
-    keys = set(re.findall(r"--from-(?:literal=([\w-]+)=|file=([\w.-]+))", made[2]))
+    match = re.search(r"kubectl create secret generic (\S+) (.*?)kubectl", text, re.DOTALL)
+    assert match is not None
+    keys = set(re.findall(r"--from-(?:literal=([\w-]+)=|file=([\w.-]+))", match[2]))
     keys = {key for pair in keys for key in pair if key}
     taken = {one["valueFrom"]["secretKeyRef"]["key"] for one in container(pod)["env"]}
     for volume in pod["spec"]["volumes"]:
         if "secret" in volume:
-            assert volume["secret"]["secretName"] == made[1]
+            assert volume["secret"]["secretName"] == match[1]
             taken |= {item["key"] for item in volume["secret"]["items"]}
         if "configMap" in volume:
             assert volume["configMap"] == {"name": CONFIG["name"]}
     assert not any("subPath" in mount for mount in container(pod)["volumeMounts"])
     assert taken <= keys
-    assert {one["valueFrom"]["secretKeyRef"]["name"] for one in container(pod)["env"]} == {made[1]}
+    assert {one["valueFrom"]["secretKeyRef"]["name"] for one in container(pod)["env"]} == {match[1]}
     variables = {one["name"] for one in container(pod)["env"]}
     assert set(re.findall(r"\$\{(\w+)\}", FILES["pipeline.yml"])) == variables
 
 
 def test_the_authority_that_the_connection_string_names_is_mounted() -> None:
     text = (FOLDER / "reader.yml").read_text()
-    found = re.search(r"dsn='(\S+)'", text)
-    assert found is not None
-    given = conninfo_to_dict(found[1])
+    match = re.search(r"dsn='(\S+)'", text)
+    assert match is not None
+    given = conninfo_to_dict(match[1])
     (mount,) = (one for one in container(READER)["volumeMounts"] if one["name"] == "secret")
     (volume,) = (one for one in READER["spec"]["volumes"] if one["name"] == "secret")
     files = {f"{mount['mountPath']}/{item['path']}" for item in volume["secret"]["items"]}
     assert given["sslmode"] == "verify-full"
     assert given["sslrootcert"] in files
-    assert found[0] in (conf_folder().parent / "docs/how-to/run-the-reader-as-a-service.md").read_text()
+    assert match[0] in (conf_folder().parent / "docs/how-to/run-the-reader-as-a-service.md").read_text()
 
 
 def test_the_files_of_the_config_map_fit_the_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,12 +61,12 @@ def probe(name: str, port: str, token: Path) -> tuple[bool, float]:
     began = time.monotonic()
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             words, env=environment, capture_output=True, timeout=asked["timeoutSeconds"], check=False
         )
     except subprocess.TimeoutExpired:
         return False, time.monotonic() - began
-    return done.returncode == 0, time.monotonic() - began
+    return process.returncode == 0, time.monotonic() - began
 
 
 def lies_in(lake: Path) -> set[Any]:

@@ -121,18 +121,18 @@ def settings() -> dict[str, dict[str, Any]]:
     """Return each task's shared arguments, evaluated from the file's constants."""
     names = constants()
     return {
-        ast.literal_eval(given["task_id"]): eval(ast.unparse(given[None]), names)  # noqa: S307
-        for given in tasks()
+        ast.literal_eval(task["task_id"]): eval(ast.unparse(task[None]), names)  # noqa: S307
+        for task in tasks()
     }
 
 
 def test_each_task_of_the_dag_is_a_command_that_parses() -> None:
     found = {}
-    for given in tasks():
-        shell = ast.literal_eval(given["bash_command"])
+    for task in tasks():
+        shell = ast.literal_eval(task["bash_command"])
         assert shell.startswith("set -a; . /etc/deltasmelt/environment; exec "), "signals reach the command"
         ((command, params),) = called(shell)
-        assert ast.literal_eval(given["task_id"]) == command
+        assert ast.literal_eval(task["task_id"]) == command
         found[command] = params.get("until_caught_up")
     assert found == {"silver": True, "gold": True, "maintain": None, "quality": None}
 
@@ -154,8 +154,8 @@ def test_the_dag_runs_once_at_a_time_and_what_was_left_out_fails_its_run() -> No
     }  # fmt: skip
     watcher = constants()["WATCHER"]
     assert (watcher["trigger_rule"], watcher["retries"]) == ("one_failed", 0)
-    done = subprocess.run(["bash", "-c", watcher["bash_command"]], capture_output=True, check=False)
-    assert done.returncode == 1
+    process = subprocess.run(["bash", "-c", watcher["bash_command"]], capture_output=True, check=False)
+    assert process.returncode == 1
     watched = re.findall(r"BashOperator\(\*\*WATCHER\)\.set_upstream\(\[(\w+), (\w+)\]\)", DAG)
     assert watched == [("silver", "gold"), ("maintain", "quality")], "the last task of each run"
 

@@ -157,7 +157,7 @@ def test_a_submitted_job_reaches_a_lake_in_a_store_and_commits_on_condition(
     assert folded.returncode == 0, folded.stderr
     commits = store.requests("PUT", "/lake/submitted/silver/orders/_delta_log/0")
     assert len(commits) > 1
-    assert {one.condition for one in commits if one.path.endswith(".json")} == {"*"}
+    assert {commit.condition for commit in commits if commit.path.endswith(".json")} == {"*"}
 
 
 @pytest.mark.spark

@@ -202,14 +202,14 @@ def test_a_receiver_that_is_not_there_holds_nobody_up_and_is_not_named(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     webhook = posting(url, Patience(0.01, 0.02, 0.1))
-    begun = time.monotonic()
+    start = time.monotonic()
     for _ in range(150):
         webhook.send(ALERT)
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - start < 1
     until(lambda: webhook.counters["dropped"] > 50, 20)
-    begun = time.monotonic()
+    start = time.monotonic()
     webhook.stop(0.2)
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - start < 2
     assert "too many alerts wait" in caplog.text
     assert SECRET not in caplog.text
 
@@ -225,9 +225,9 @@ def test_none_waits_behind_one_that_is_posted_again_and_all_are_tried_at_the_end
             lambda: len(accepted) == 1 and sum(map(bool, (one.failed for one in webhook._waiting))) == 2, 10
         )
         assert [alert["name"] for alert in accepted] == ["gold"], "not behind the pause of silver's"
-        begun = time.monotonic()
+        start = time.monotonic()
         webhook.stop(1)
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - start < 3
     assert [alert["name"] for alert in accepted] == ["gold", "bronze"]
     assert (webhook.counters["sent"], webhook.counters["dropped"]) == (2, 1)
     assert "an alert (lag, silver) was not delivered: HTTP 503" in caplog.text
@@ -294,9 +294,9 @@ def test_a_receiver_that_does_not_answer_holds_the_end_up_for_that_long_alone(
         for name in ("silver", "gold"):
             webhook.send(dataclasses.replace(ALERT, name=name, key=("lag", name)))
         time.sleep(0.2)
-        begun = time.monotonic()
+        start = time.monotonic()
         webhook.stop(0.5)
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - start < 2
     webhook.send(dataclasses.replace(ALERT, name="late"))
     assert webhook.counters["dropped"] == 3
     for name in ("silver", "gold", "late"):

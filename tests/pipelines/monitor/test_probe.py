@@ -41,9 +41,9 @@ def test_alive_is_0_and_not_ready_is_1_with_its_reasons(capsys: pytest.CaptureFi
         assert probe.main(["/readyz", "--http", f"localhost:{port}"]) == 1
         assert capsys.readouterr().out == "silver is 6 min behind\nopen error x\n"
     assert probe.main(["--http", f"127.0.0.1:{port}"]) == 1
-    said = capsys.readouterr().out
-    assert said.startswith(f"no answer from 127.0.0.1:{port}: ")
-    assert "refused" in said
+    output = capsys.readouterr().out
+    assert output.startswith(f"no answer from 127.0.0.1:{port}: ")
+    assert "refused" in output
 
 
 def test_a_command_that_listens_everywhere_is_asked_on_this_machine_with_its_token(
@@ -66,9 +66,9 @@ def test_a_command_that_listens_everywhere_is_asked_on_this_machine_with_its_tok
 
 def test_a_command_that_hangs_is_not_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        begun = time.monotonic()
+        start = time.monotonic()
         assert probe.main(["--seconds", "0.2", "--http", f"127.0.0.1:{silent.getsockname()[1]}"]) == 1
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - start < 3
     assert "timed out" in capsys.readouterr().out
 
 

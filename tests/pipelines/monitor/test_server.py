@@ -268,8 +268,8 @@ def test_a_client_that_sends_a_byte_now_and_then_is_closed_in_time(begin: bytes)
     with one_page(seconds=0.5) as address, socket.create_connection((address.host, address.port)) as slow:
         slow.sendall(begin)
         slow.settimeout(0.1)
-        begun = time.monotonic()
-        while time.monotonic() - begun < 10:
+        start = time.monotonic()
+        while time.monotonic() - start < 10:
             try:
                 slow.sendall(b"x")
                 if slow.recv(100) == b"":
@@ -278,7 +278,7 @@ def test_a_client_that_sends_a_byte_now_and_then_is_closed_in_time(begin: bytes)
                 continue
             except OSError:
                 break
-        assert 0.3 < time.monotonic() - begun < 5
+        assert 0.3 < time.monotonic() - start < 5
         assert get(address, "/")[0] == 200
 
 

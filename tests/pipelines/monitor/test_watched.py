@@ -147,5 +147,5 @@ def test_a_command_that_shows_nothing_loads_none_of_it() -> None:
         "print([name for name in names "
         "if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == "[]"
+    process = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert process.stdout.strip() == "[]"

@@ -69,15 +69,15 @@ def test_a_reader_shows_itself_and_alerts_while_it_runs(
                 assert "cannot listen there: Address already in use [cannot-listen]" in second.text()
             command.process.send_signal(signal.SIGTERM)
             assert command.wait(60) == 143
-            said = command.text()
+            output = command.text()
     assert [(alert["name"], alert["code"]) for alert in accepted] == [("public.keyless", "table-without-key")]
-    lines = [json.loads(line) for line in said.splitlines()]
+    lines = [json.loads(line) for line in output.splitlines()]
     assert {"time", "level", "logger", "process", "message"} <= set(lines[0])
     assert lines[-1]["message"] == "ended by SIGTERM"
     log = next((tmp_path / "logs").glob("*/smelt.log")).read_text()
     assert any(json.loads(line)["logger"] == "deltasmelt.reader" for line in log.splitlines()[:1])
-    assert SECRET not in said + log + shown + text
-    assert TOKEN not in said + log + shown + text
+    assert SECRET not in output + log + shown + text
+    assert TOKEN not in output + log + shown + text
 
 
 @pytest.mark.postgres

@@ -98,12 +98,12 @@ class Source:
 
     def verify(self, *more: str) -> tuple[int, dict[str, Any]]:
         """Run `smelt verify`; return the exit code, and the findings by table."""
-        done = smelt_here("verify", self.file, *more, "--output", "json", folder=self.folder)
-        assert "Traceback" not in done.stderr, done.stderr
-        assert done.stdout, done.stderr
-        found = json.loads(done.stdout)
-        assert found["not_compared"] == [], found
-        return done.returncode, {one["name"]: one for one in found["tables"]}
+        process = smelt_here("verify", self.file, *more, "--output", "json", folder=self.folder)
+        assert "Traceback" not in process.stderr, process.stderr
+        assert process.stdout, process.stderr
+        parsed = json.loads(process.stdout)
+        assert parsed["not_compared"] == [], parsed
+        return process.returncode, {one["name"]: one for one in parsed["tables"]}
 
     def left(self) -> list[tuple[Any, ...]]:
         """Return slots and sessions of a comparison that still exist at the server."""
@@ -128,22 +128,22 @@ def source(
 
 def test_every_table_and_type_is_equal_at_one_lsn_though_bronze_and_silver_are_behind(source: Source) -> None:
     before = source.control.latest_cut("silver")
-    done = smelt_here("verify", source.file, folder=source.folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    said = done.stdout.splitlines()
-    (left,) = (line for line in said if line.startswith("  not compared: "))
+    process = smelt_here("verify", source.file, folder=source.folder)
+    assert process.returncode == 0, process.stdout + process.stderr
+    lines = process.stdout.splitlines()
+    (left,) = (line for line in lines if line.startswith("  not compared: "))
     ended = re.fullmatch(r"  not compared: (\d+) ended versions, which silver keeps: .*", left)
     assert ended is not None
     assert int(ended[1]) >= 30, "20 that an UPDATE ended, and 10 that a DELETE ended"
-    assert said[said.index(left) - 1].startswith("silver.kept__history: equal to PostgreSQL as of ")
-    assert said.pop() == f"not compared, as the lines above say: {ended[1]} rows"
-    said.remove(left)
+    assert lines[lines.index(left) - 1].startswith("silver.kept__history: equal to PostgreSQL as of ")
+    assert lines.pop() == f"not compared, as the lines above say: {ended[1]} rows"
+    lines.remove(left)
     names = {"cells", "counted", "kept", "kept__history", "large", "nothing", "typed", "typed_alike"}
-    assert {line.partition(":")[0] for line in said} == {f"silver.{name}" for name in names}
-    assert all(": equal to PostgreSQL as of " in line for line in said)
-    assert len({line.partition(" as of ")[2].partition(";")[0] for line in said}) == 1
-    assert "silver.counted: equal to PostgreSQL as of" in done.stdout
-    assert any(line.startswith("silver.counted") and line.endswith("; 180 rows") for line in said)
+    assert {line.partition(":")[0] for line in lines} == {f"silver.{name}" for name in names}
+    assert all(": equal to PostgreSQL as of " in line for line in lines)
+    assert len({line.partition(" as of ")[2].partition(";")[0] for line in lines}) == 1
+    assert "silver.counted: equal to PostgreSQL as of" in process.stdout
+    assert any(line.startswith("silver.counted") and line.endswith("; 180 rows") for line in lines)
     assert source.control.latest_cut("silver") == before, "silver is as it was"
     assert source.left() == []
     assert not (source.folder / "lake" / "_verify").exists()
@@ -203,43 +203,43 @@ def test_each_kind_of_harm_is_found_and_repaired(source: Source) -> None:
     assert said.returncode == 1
     assert '  {"id":1} differs\n    note: "n1" at the source, "" in silver\n' in said.stdout
     assert "  remedy: smelt verify FILE --table public.cells --repair\n" in said.stdout
-    done = smelt_here("verify", source.file, "--repair", folder=source.folder)
-    assert "taken from the source again: public.cells, public.counted" in done.stderr
-    assert "silver.cells: equal to PostgreSQL" in done.stdout
+    process = smelt_here("verify", source.file, "--repair", folder=source.folder)
+    assert "taken from the source again: public.cells, public.counted" in process.stderr
+    assert "silver.cells: equal to PostgreSQL" in process.stdout
     # A resnapshot ends versions, and alters none that ended.
-    assert done.returncode == 1
-    assert "remedy: smelt rebuild FILE silver kept\n" in done.stdout
+    assert process.returncode == 1
+    assert "remedy: smelt rebuild FILE silver kept\n" in process.stdout
     for name in ("cells", "counted", "typed", "large", "kept"):
-        assert f"silver.{name}: equal to PostgreSQL" in done.stdout
+        assert f"silver.{name}: equal to PostgreSQL" in process.stdout
 
 
 def test_a_column_that_the_source_dropped_is_not_compared_and_a_new_one_is_waited_for(source: Source) -> None:
     source.execute("ALTER TABLE cells DROP COLUMN other")
     source.execute("ALTER TABLE nothing ADD COLUMN later int")
-    done = smelt_here(
+    process = smelt_here(
         "verify", source.file, "--table", "public.cells", "--table", "public.nothing", folder=source.folder
     )
-    assert done.returncode == 1
-    assert "silver.cells: equal to PostgreSQL" in done.stdout
-    assert "  not compared: column other: the source does not have it\n" in done.stdout
-    assert "not compared, as the lines above say: 1 table, 1 column\n" in done.stdout
-    assert "not asked for: silver.counted, silver.kept, silver.kept__history, silver.large" in done.stdout
-    assert "silver.nothing: not compared: silver has no column later yet; it comes with " in done.stdout
-    assert "or by `smelt snapshot FILE public.nothing`\n" in done.stdout
+    assert process.returncode == 1
+    assert "silver.cells: equal to PostgreSQL" in process.stdout
+    assert "  not compared: column other: the source does not have it\n" in process.stdout
+    assert "not compared, as the lines above say: 1 table, 1 column\n" in process.stdout
+    assert "not asked for: silver.counted, silver.kept, silver.kept__history, silver.large" in process.stdout
+    assert "silver.nothing: not compared: silver has no column later yet; it comes with " in process.stdout
+    assert "or by `smelt snapshot FILE public.nothing`\n" in process.stdout
     error = OpenError("table", "public.cells", "table-failed", "a disk failed", "mend it")
     source.control.open_error(error)
-    done = smelt_here("verify", source.file, "--table", "public.cells", folder=source.folder)
+    process = smelt_here("verify", source.file, "--table", "public.cells", folder=source.folder)
     source.control.close_errors("table", "public.cells")
-    assert done.returncode == 1
-    assert "silver.cells: not compared: an error has stopped it: a disk failed\n" in done.stdout
+    assert process.returncode == 1
+    assert "silver.cells: not compared: an error has stopped it: a disk failed\n" in process.stdout
 
 
 def test_what_cannot_be_compared_is_said_and_the_proof_fails(source: Source) -> None:
     source.execute("CREATE TABLE keyless (v int)")
-    done = smelt_here("verify", source.file, "--table", "public.keyless", folder=source.folder)
+    process = smelt_here("verify", source.file, "--table", "public.keyless", folder=source.folder)
     source.execute("DROP TABLE keyless")
-    assert done.returncode == 1
-    assert "silver.keyless: not compared: " in done.stdout
-    done = smelt_here("verify", source.file, "--table", "public.cell", folder=source.folder)
-    assert done.returncode == 1
-    assert "did you mean public.cells?" in done.stderr
+    assert process.returncode == 1
+    assert "silver.keyless: not compared: " in process.stdout
+    process = smelt_here("verify", source.file, "--table", "public.cell", folder=source.folder)
+    assert process.returncode == 1
+    assert "did you mean public.cells?" in process.stderr

@@ -66,14 +66,14 @@ def test_equal_again_and_again_though_silver_passes_the_snapshot(database: str, 
         busy.start()
         lsns = []
         for _ in range(4):
-            done = smelt("verify", file, "--output", "json", folder=tmp_path, seconds=280)
-            assert done.returncode == 0, done.stdout + done.stderr
-            tables = json.loads(done.stdout)["tables"]
+            process = smelt("verify", file, "--output", "json", folder=tmp_path, seconds=280)
+            assert process.returncode == 0, process.stdout + process.stderr
+            tables = json.loads(process.stdout)["tables"]
             assert {one["name"] for one in tables} == {"a", "a__history", "b", "c"}
             lsns.append({one["lsn"] for one in tables})
         busy.stop.set()
         busy.join()
         assert run.process.poll() is None, run.text()
-    assert all(len(found) == 1 for found in lsns)
+    assert all(len(lsn) == 1 for lsn in lsns)
     assert len(set.union(*lsns)) == 4
     assert busy.done > 1_000

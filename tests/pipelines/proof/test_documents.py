@@ -132,10 +132,10 @@ def test_a_line_that_swallows_answers_ends_within_a_bound(
 ) -> None:
     monkeypatch.setattr(documents, "_STATEMENT_SECONDS", 1.0)
     monkeypatch.setattr(documents, "_MARGIN_SECONDS", 0.5)
-    begun = time.monotonic()
+    start = time.monotonic()
     with Proxy(int(str(conninfo_to_dict(dsn)["port"]))) as proxy:
         found = computed(pipeline_of(proxy.dsn(dsn), tmp_path), "stale", stall=proxy)
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - start < 30
     assert found["stale"].reason
     assert found["stale"].compared == 0
 

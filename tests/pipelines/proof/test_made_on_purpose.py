@@ -123,18 +123,18 @@ def source(
 
 
 def verify(source: Source, *more: str) -> tuple[int, dict[str, Any]]:
-    done = smelt_here("verify", source.file, *more, "--output", "json", folder=source.folder)
-    assert done.stdout, done.stderr
-    return done.returncode, json.loads(done.stdout)
+    process = smelt_here("verify", source.file, *more, "--output", "json", folder=source.folder)
+    assert process.stdout, process.stderr
+    return process.returncode, json.loads(process.stdout)
 
 
 def test_without_a_fault_all_is_equal_and_what_is_not_compared_is_said(source: Source) -> None:
     source.carry()
     open_gold(source.spark, source.pipeline, source.control).cycle()
     assert {one.name for one in load_documents_of(source.pipeline)} == set(DOCUMENTS)
-    done = smelt_here("verify", source.file, folder=source.folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = done.stdout.splitlines()
+    process = smelt_here("verify", source.file, folder=source.folder)
+    assert process.returncode == 0, process.stdout + process.stderr
+    lines = process.stdout.splitlines()
     for name in DOCUMENTS:
         assert any(line.startswith(f"gold.{name}: equal to a full rebuild") for line in lines)
         assert any(line.startswith(f"gold.{name}: equal to PostgreSQL's documents as of") for line in lines)
@@ -149,7 +149,7 @@ def test_without_a_fault_all_is_equal_and_what_is_not_compared_is_said(source: S
         ("  not compared: 5 deleted rows, which silver keeps: the source does not have them", 4),
         ("  not compared: 20 deleted rows, ", 1),
     ):
-        assert sum(line.startswith(beginning) for line in left_out) == times, (beginning, done.stdout)
+        assert sum(line.startswith(beginning) for line in left_out) == times, (beginning, process.stdout)
     assert len(left_out) == 8
     assert lines[-1] == "not compared, as the lines above say: 40 rows, 1 document, 1 field"
     assert source.left() == []
@@ -210,11 +210,11 @@ def break_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     def by_text(table: SilverTable) -> list[str]:
         """Return each column derived for a comparison as the original column."""
         return [
-            f"{quote(one.origin)} AS {quote(one.name)}"
-            if "_equal_" in one.name
-            else f"{one.sql} AS {one.name}"
-            for one in table.columns
-            if isinstance(one, derived.Derived)
+            f"{quote(column.origin)} AS {quote(column.name)}"
+            if "_equal_" in column.name
+            else f"{column.sql} AS {column.name}"
+            for column in table.columns
+            if isinstance(column, derived.Derived)
         ]
 
     monkeypatch.setattr(clauses, "_measure", measure)

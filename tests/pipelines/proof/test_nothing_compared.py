@@ -36,11 +36,11 @@ def written(folder: Path, dsn: str, more: str = "") -> Path:
 
 @pytest.mark.postgres
 def test_a_database_without_a_table_of_the_pipeline(database: str, tmp_path: Path) -> None:
-    done = smelt_here("verify", written(tmp_path, database), folder=tmp_path)
-    assert done.returncode == 1
-    assert "there is nothing to compare: no table matches source.tables (public.*)" in done.stderr
-    assert "silver has customers, orders" in done.stderr
-    assert "Traceback" not in done.stderr
+    process = smelt_here("verify", written(tmp_path, database), folder=tmp_path)
+    assert process.returncode == 1
+    assert "there is nothing to compare: no table matches source.tables (public.*)" in process.stderr
+    assert "silver has customers, orders" in process.stderr
+    assert "Traceback" not in process.stderr
 
 
 def test_a_pattern_of_documents_that_matches_none(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def store(store_of_all: ObjectStore, root: Location) -> ObjectStore:
 
 def names(store: ObjectStore, root: Location) -> set[str]:
     """Return the objects put since `forget` that still exist."""
-    put = {one.path for one in store.requests("PUT", "/lake/scratch/") if one.status == 200}
+    put = {request.path for request in store.requests("PUT", "/lake/scratch/") if request.status == 200}
     return {path for path in put if objects.read(root, path.removeprefix("/lake/scratch/")) is not None}
 
 

@@ -60,9 +60,9 @@ def derive(
 
 def of(expectations: list[Expectation], table: str) -> list[tuple[str, str | None]]:
     return [
-        (about.kind.removeprefix("expect_").removeprefix("column_"), about.column)
-        for about in expectations
-        if about.table == table
+        (expectation.kind.removeprefix("expect_").removeprefix("column_"), expectation.column)
+        for expectation in expectations
+        if expectation.table == table
     ]
 
 
@@ -92,7 +92,9 @@ def test_not_null_dropped_at_the_source_but_not_yet_announced_by_the_stream_is_n
 
 def test_an_enum_label_added_at_the_source_is_allowed_before_the_stream_announces_the_shape_again() -> None:
     expectations, _ = derive(constraints(enum_labels={9: ("free", "plus", "business")}))
-    (allowed,) = [about.kwargs["value_set"] for about in expectations if "value_set" in about.kwargs]
+    (allowed,) = [
+        expectation.kwargs["value_set"] for expectation in expectations if "value_set" in expectation.kwargs
+    ]
     assert allowed == ["free", "plus", "business"]
 
 
@@ -101,13 +103,13 @@ def test_an_enum_behind_a_domain_is_checked_like_the_enum() -> None:
     domain = PgType("domain", "paying", "public", 10, element=tier)
     relation = Relation(7, TableName("public", "t"), (Column("a", 1, domain, "paying"),), (), "d", Lsn(1))
     expectations, _ = derive(constraints(enum_labels={}), [relation], {"silver.t": ["a"]})
-    assert [about.kwargs["value_set"] for about in expectations] == [["free"]]
+    assert [expectation.kwargs["value_set"] for expectation in expectations] == [["free"]]
 
 
 def test_while_the_source_was_never_reached_recorded_shapes_alone_give_expectations() -> None:
     expectations, _ = derive(None)
     assert ("values_to_not_be_null", "email") in of(expectations, "customers")
-    assert not [about for about in expectations if "references" in about.kwargs]
+    assert not [expectation for expectation in expectations if "references" in expectation.kwargs]
 
 
 def test_a_foreign_key_that_postgresql_itself_does_not_hold_is_left_out_and_said() -> None:
@@ -115,7 +117,7 @@ def test_a_foreign_key_that_postgresql_itself_does_not_hold_is_left_out_and_said
         ORDERS_TO_CUSTOMERS, weak="NOT VALID: PostgreSQL has not checked its older rows"
     )
     expectations, left_out = derive(constraints(foreign_keys=(weak,)))
-    assert not [about for about in expectations if "references" in about.kwargs]
+    assert not [expectation for expectation in expectations if "references" in expectation.kwargs]
     assert left_out == [
         "foreign key orders_customer of public.orders: NOT VALID: PostgreSQL has not checked its older rows"
     ]
@@ -130,14 +132,14 @@ def test_a_foreign_key_to_a_table_outside_the_pipeline_is_left_out_and_said() ->
 def test_a_foreign_key_over_a_column_that_the_cut_does_not_have_yet_waits_for_it() -> None:
     tables = TABLES | {"silver.orders": ["number", "total"]}
     expectations, left_out = derive(constraints(), tables=tables)
-    assert not [about for about in expectations if "references" in about.kwargs]
+    assert not [expectation for expectation in expectations if "references" in expectation.kwargs]
     assert left_out == ["foreign key orders_customer of public.orders: the cut does not have customer_id yet"]
 
 
 def test_columns_that_postgresql_compares_in_its_own_way_are_compared_so() -> None:
     key = dataclasses.replace(ORDERS_TO_CUSTOMERS, types=("citext",))
     expectations, _ = derive(constraints(foreign_keys=(key,)))
-    (reference,) = [about for about in expectations if "references" in about.kwargs]
+    (reference,) = [expectation for expectation in expectations if "references" in expectation.kwargs]
     assert reference.kwargs["compare"] == ["ignore case"]
 
 
@@ -156,7 +158,7 @@ def test_where_the_parents_type_is_another_one_the_looser_comparison_counts(
 ) -> None:
     key = dataclasses.replace(ORDERS_TO_CUSTOMERS, types=(child,), referenced_types=(parent,))
     expectations, _ = derive(constraints(foreign_keys=(key,)))
-    (reference,) = [about for about in expectations if "references" in about.kwargs]
+    (reference,) = [expectation for expectation in expectations if "references" in expectation.kwargs]
     assert reference.kwargs.get("compare") == compare
 
 
@@ -164,14 +166,14 @@ def test_where_the_parents_type_is_another_one_the_looser_comparison_counts(
 def test_types_that_are_compared_in_no_way_known_here_are_left_out_and_said(child: str, parent: str) -> None:
     key = dataclasses.replace(ORDERS_TO_CUSTOMERS, types=(child,), referenced_types=(parent,))
     expectations, left_out = derive(constraints(foreign_keys=(key,)))
-    assert not [about for about in expectations if "references" in about.kwargs]
+    assert not [expectation for expectation in expectations if "references" in expectation.kwargs]
     assert left_out == [f"foreign key orders_customer of public.orders: it compares {child} with {parent}"]
 
 
 def test_without_snapshots_foreign_keys_are_left_out_and_said() -> None:
     catalog = silver_catalog(shop_relations(OIDS), SilverSettings())
     expectations, left_out = from_catalog(catalog.values(), constraints(), TABLES, whole=False)
-    assert not [about for about in expectations if "references" in about.kwargs]
+    assert not [expectation for expectation in expectations if "references" in expectation.kwargs]
     assert ("values_to_not_be_null", "email") in of(expectations, "customers")
     (said,) = left_out
     assert (said.subject, "snapshot.mode is never" in said.why) == ("foreign keys", True)

@@ -384,8 +384,8 @@ def test_loading_the_package_loads_neither_spark_nor_great_expectations() -> Non
         "import deltasmelt.pipelines.quality, sys; "
         "print([name for name in ('pyspark', 'great_expectations', 'jinja2') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == "[]"
+    process = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert process.stdout.strip() == "[]"
 
 
 def test_a_foreign_key_that_cannot_be_computed_is_told_and_all_others_are_checked(

@@ -61,7 +61,7 @@ def test_a_key_is_held_where_the_source_enforces_it_without_null() -> None:
     assert held_key(table(unique=False)) == ()
     assert held_key(history_of(table())) == ()
     nullable = table()
-    columns = tuple(replace(one, not_null=one.name == "id") for one in nullable.columns)
+    columns = tuple(replace(column, not_null=column.name == "id") for column in nullable.columns)
     assert held_key(replace(nullable, columns=columns)) == ()
     assert held_key(replace(table(), key=())) == ()
 
@@ -126,8 +126,8 @@ def test_a_catalog_without_such_constraints_is_said_once_and_stops_nothing(
         keys.release([table()])
         keys.state(cut(lsn, "t"), [table()])
     said = [
-        one.getMessage()
-        for one in caplog.records
-        if "no keys are stated in spark_catalog: " in one.getMessage()
+        record.getMessage()
+        for record in caplog.records
+        if "no keys are stated in spark_catalog: " in record.getMessage()
     ]
     assert len(said) == 1

@@ -89,10 +89,10 @@ def test_each_table_of_a_cut_gets_its_name_and_one_that_is_taken_is_left_alone(
         for _ in range(2):
             names.make(Cut(layer, Lsn(7), None, tables, datetime.now(UTC)))
     spark.sql(f"INSERT INTO {lake.sql('silver', 'Orders')} VALUES ('later')")
-    found = spark.sql(
+    rows = spark.sql(
         "SELECT of FROM silver.Orders UNION ALL SELECT of FROM spark_catalog.gold.customer"
     ).collect()
-    assert sorted(row[0] for row in found) == ["gold", "later", "silver"]
+    assert sorted(row[0] for row in rows) == ["gold", "later", "silver"]
     assert spark.sql("SELECT count(*) FROM silver.taken").first() == (0,)
     said = [record.getMessage() for record in caplog.records if "silver.taken" in record.getMessage()]
     assert len(said) == 1
@@ -100,12 +100,12 @@ def test_each_table_of_a_cut_gets_its_name_and_one_that_is_taken_is_left_alone(
 
 
 def session(folder: Path, step: str) -> tuple[str, str]:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", SESSION, str(folder), step],
         check=False, capture_output=True, text=True, cwd=ROOT, timeout=400,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout, done.stderr
+    assert process.returncode == 0, process.stderr[-3000:]
+    return process.stdout, process.stderr
 
 
 @pytest.mark.torture

@@ -44,8 +44,8 @@ def customers_in_order(work: GoldWork) -> list[int]:
     table = DeltaTable(work.lake.uri("silver", "orders"))
     assert len(table.file_uris()) == 1
     name = "customer_id"
-    found: list[int] = pq.read_table(table.file_uris()[0], columns=[name])[name].to_pylist()
-    return found
+    rows: list[int] = pq.read_table(table.file_uris()[0], columns=[name])[name].to_pylist()
+    return rows
 
 
 def clustering(work: GoldWork, layer: Layer, name: str) -> list[str]:

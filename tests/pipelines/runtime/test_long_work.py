@@ -178,11 +178,11 @@ def test_cycles_pass_while_a_large_table_is_copied(spark: SparkSession, lake_pat
 
     # A table that always has much to fold is in every second cut at least.
     gate.open.clear()
-    cut = folding.cycle(*(update(one, "twice") for one in range(MANY)))
+    cut = folding.cycle(*(update(number, "twice") for number in range(MANY)))
     assert set(cut.tables) == {"calm"}
     gate.open.set()
     wait_for(lambda: folding.long_work.has_ended, 60)
-    cut = folding.cycle(*(update(one, "thrice") for one in range(MANY)))
+    cut = folding.cycle(*(update(number, "thrice") for number in range(MANY)))
     assert set(folding.notes("large", cut).values()) == {"thrice"}
 
     # Who must catch up waits, also for what an earlier cycle left.

@@ -111,7 +111,7 @@ class Shop(Stage):
         return Maintenance(self.spark, self.lake, self.control, retention=retention, documents=False)
 
     def maintain(self, retention: float) -> dict[str, Any]:
-        return {done.name: done for done in self.maintenance(retention).all_tables()}
+        return {result.name: result for result in self.maintenance(retention).all_tables()}
 
     def check_all(self) -> int:
         """Check that every recorded cut equals the source at the cut's LSN; return the number of cuts."""
@@ -202,8 +202,8 @@ def test_the_recipe_of_the_docs_reads_all_tables_at_one_cut(shop: Shop) -> None:
     exec(loop.replace("/lake/", f"{shop.path}/"), {"spark": shop.spark})  # noqa: S102 - our own docs
     for shape in shop.shapes:
         name = shape.table.silver_name
-        found = shop.spark.sql(f"SELECT id, count FROM `{name}`").collect()
-        assert sorted(tuple(row) for row in found) == sorted(shop.then[older.commit_lsn][name].items())
+        rows = shop.spark.sql(f"SELECT id, count FROM `{name}`").collect()
+        assert sorted(tuple(row) for row in rows) == sorted(shop.then[older.commit_lsn][name].items())
         shop.spark.catalog.dropTempView(name)
 
 
@@ -373,8 +373,8 @@ def test_what_bronze_lacks_cannot_be_derived(shop: Shop, capsys: pytest.CaptureF
     before = shop.table().version()
     shop.bronze.gap(shop.shapes[0], shop.lsn)
     assert rebuild_silver(shop.spark, pipeline_of(shop.path), [shop.shapes[0].table], Output()) == ["left"]
-    assert "[rebuild-incomplete]" in (said := capsys.readouterr().err)
-    assert "smelt snapshot FILE public.left" in said
+    assert "[rebuild-incomplete]" in (output := capsys.readouterr().err)
+    assert "smelt snapshot FILE public.left" in output
     assert shop.table().version() == before
 
 
@@ -432,9 +432,9 @@ def test_history_and_deleted_rows_from_before_the_snapshot_are_kept_and_the_rest
     assert stage.control.latest_cut("silver") == cut
     # What cannot be rebuilt is left as it is, also where others wrote to it.
     spark.sql(f"DELETE FROM {stage.lake.sql('silver', 'counted')} WHERE _deleted")
-    left = DeltaTable(stage.lake.uri("silver", "counted")).version()
+    table = DeltaTable(stage.lake.uri("silver", "counted")).version()
     assert "counted" in rebuild_silver(spark, pipeline, [kept.SHAPE.table], Output())
-    assert DeltaTable(stage.lake.uri("silver", "counted")).version() == left
+    assert DeltaTable(stage.lake.uri("silver", "counted")).version() == table
 
 
 def test_upkeep_pays_from_many_small_files_or_many_holes() -> None:
@@ -471,9 +471,9 @@ def test_a_rebuild_of_what_a_cycle_refuses_leaves_every_other_table_as_it_is(
     names = [shape.table for shape in shapes]
     failed = rebuild_silver(spark, pipeline_of(str(tmp_path), more), names, Output())
     assert failed == ["orders", "orders__history", "overridden"]
-    said = capsys.readouterr().err
-    assert "which is the history of public.orders" in said
-    assert "public.overridden" in said
+    output = capsys.readouterr().err
+    assert "which is the history of public.orders" in output
+    assert "public.overridden" in output
     after = {shape.table.name: DeltaTable(lake.uri("silver", shape.table.name)).version() for shape in shapes}
     assert after.pop("plain") > before.pop("plain")
     assert after == before

@@ -152,7 +152,7 @@ def test_three_weeks_leave_no_more_than_the_first(tmp_path: Path) -> None:
             days.cycle(now, ["orders", "countries", f"of_day_{day}"], gold)
             days.lsn += 10
         counts.append(days.maintain(now))
-    week = Counter({name: max(one[name] for one in counts[:7]) for one in counts[:7] for name in one})
+    week = Counter({name: max(count[name] for count in counts[:7]) for count in counts[:7] for name in count})
     grown = {
         name: number for name, number in counts[-1].items() if "of_day" not in name and number > week[name]
     }

@@ -118,10 +118,10 @@ def test_what_is_newest_is_put_however_slow_the_store_is_and_nobody_waits_for_it
     root = place
     stored = StoredProgress(root, every=0.1)
     store.set_faults(Faults(latency=0.3))
-    begun = time.monotonic()
+    start = time.monotonic()
     for number in range(100):
         stored.write(str(number).encode())
-    assert time.monotonic() - begun < 0.2
+    assert time.monotonic() - start < 0.2
     store.set_faults()
     wait_for(lambda: (found := objects.read(root, OBJECT)) is not None and found.body == b"99")
 

@@ -178,9 +178,9 @@ def test_a_report_that_blocks_holds_up_neither_the_reader_nor_the_end(
     try:
         until(lambda: reader.finished, 20)
     finally:
-        begun = time.monotonic()
+        start = time.monotonic()
         reader.stop()
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - start < 10
         assert len(told) == 1
         released.set()
     until(lambda: len(told) == 2, 10)
@@ -219,8 +219,8 @@ def test_one_that_does_not_end_is_killed_in_time_whatever_else_ended_meanwhile(
     monkeypatch.setattr("deltasmelt.pipelines.runtime.reader_supervision.STOP_SECONDS", 2.0)
     reader.start()
     assert heard.wait(30)
-    asked = time.monotonic()
+    stop_time = time.monotonic()
     reader.ask_to_end()
     time.sleep(1.5)  # silver and gold end
     reader.stop()
-    assert 1.9 < time.monotonic() - asked < 3.4, "counted from the moment when it was asked"
+    assert 1.9 < time.monotonic() - stop_time < 3.4, "counted from the moment when it was asked"

@@ -40,13 +40,13 @@ def test_a_look_for_new_changes_takes_one_request_and_comes_once_a_second(
     for _ in range(3):
         store.forget()
         assert not stages.cycle()
-        assert [one.method for one in store.requests()] == ["GET"]
+        assert [request.method for request in store.requests()] == ["GET"]
     for lsn in (20, 30):  # the first cut is read back once
         sink.commit(at(lsn))
         store.forget()
         stages.cycle()
     assert stages.reached(at(30).frontier)
-    found = Counter(one.method for one in store.requests())
+    found = Counter(request.method for request in store.requests())
     assert found["PUT"] == 4, "the lease, that it is given back, and a cut"
     assert found.total() <= 12
     assert POLL_SECONDS_IN_STORES >= 1

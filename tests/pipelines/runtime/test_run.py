@@ -143,11 +143,11 @@ def test_run_carries_changes_refuses_a_second_start_outlives_its_reader_and_ends
         run.process.send_signal(signal.SIGINT)
         assert run.wait(60) == 130
         until(lambda: not run.family(), 10)
-    said = run.text()
-    assert "Traceback" not in said
-    assert "WARN" not in said
-    assert "silver as of" in said
-    assert "gold   as of" in said
+    output = run.text()
+    assert "Traceback" not in output
+    assert "WARN" not in output
+    assert "silver as of" in output
+    assert "gold   as of" in output
 
 
 @pytest.mark.postgres
@@ -159,10 +159,10 @@ def test_until_caught_up_carries_what_the_server_held_and_names_a_table_that_can
     assert spark is not None
     shop.execute("CREATE TABLE keyless (a int); INSERT INTO customers VALUES (51, 'new', NULL, '{}')")
     end = shop.execute("INSERT INTO orders VALUES (1000, 51, 1.25)")
-    done = smelt_here("run", shop.file, "--until-caught-up", folder=shop.folder)
-    assert done.returncode == 3, done.stderr
-    assert "keyless" in done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
+    process = smelt_here("run", shop.file, "--until-caught-up", folder=shop.folder)
+    assert process.returncode == 3, process.stderr
+    assert "keyless" in process.stderr
+    assert "Traceback" not in process.stdout + process.stderr
     assert shop.gold_has(end)
     status = json.loads(smelt_here("status", shop.file, "--output", "json", folder=shop.folder).stdout)
     assert [rung["commits"] for rung in status["ladder"] if rung["name"] in {"silver", "gold"}] == [0, 0]
@@ -344,8 +344,8 @@ def test_verify_compares_gold_with_a_rebuild_and_says_where_it_differs(
     control.record_cut(replace(cut, tables={"customer": cut.tables["customer"] + 1}, recorded_at=None))
     with pytest.raises(Failure, match=r"not equal to a full rebuild: gold\.customer"):
         run_verify(shop.pipeline, Output(), document="cust*")
-    said = capsys.readouterr().out
-    assert '{"id":51} differs at name\n    in gold:  "old"\n    rebuilt:  "new"\n' in said
+    output = capsys.readouterr().out
+    assert '{"id":51} differs at name\n    in gold:  "old"\n    rebuilt:  "new"\n' in output
     with pytest.raises(Failure):
         run_verify(shop.pipeline, Output(Format.JSON), document="customer")
     (found,) = json.loads(capsys.readouterr().out)["documents"]
@@ -379,9 +379,9 @@ def test_the_notebook_reads_the_lake_in_the_session_that_is_there_and_leaves_it(
     assert [one.document for one in found["verified"].documents] == ["customer"]
     assert found["quality"].success
     assert (shop.folder / "quality.html").exists()
-    told = capsys.readouterr()
-    assert told.err == "", "nothing but what the notebook prints"
-    assert found["quality"].summary() in told.out
+    captured = capsys.readouterr()
+    assert captured.err == "", "nothing but what the notebook prints"
+    assert found["quality"].summary() in captured.out
 
 
 @pytest.mark.postgres
@@ -391,11 +391,13 @@ def test_explain_tells_how_changes_reach_a_document_and_what_the_last_run_marked
 ) -> None:
     assert spark is not None
     show_explanation(shop.pipeline, "customer", Output())
-    said = capsys.readouterr().out
-    assert said.startswith("gold.customer: one document per row of public.customers, found by id\nlast run  ")
+    output = capsys.readouterr().out
+    assert output.startswith(
+        "gold.customer: one document per row of public.customers, found by id\nlast run  "
+    )
     assert (
         "orders: many public.orders\n  key       id\n  columns   id, customer_id, total\n  order by  id\n"
-        "  join path public.orders.customer_id = public.customers.id\n" in said
+        "  join path public.orders.customer_id = public.customers.id\n" in output
     )
     show_explanation(shop.pipeline, "customer", Output(Format.JSON))
     assert [place["path"] for place in json.loads(capsys.readouterr().out)["nodes"]] == ["", "orders"]
@@ -467,11 +469,11 @@ def test_a_definite_error_of_the_reader_ends_the_run_with_its_own_message(
     shop = Shop(tmp_path, database)
     slot = shop.pipeline.source.slot
     shop.execute(f"SELECT pg_create_physical_replication_slot('{slot}')")
-    done = smelt("bronze", shop.file, "--until-caught-up", folder=tmp_path)
+    process = smelt("bronze", shop.file, "--until-caught-up", folder=tmp_path)
     shop.execute(f"SELECT pg_drop_replication_slot('{slot}')")  # it is the server's, not the database's
-    assert done.returncode == 1
-    assert slot in done.stderr
-    assert "physical" in done.stderr
-    assert "remedy" in done.stderr
-    assert done.stderr.count("error:") == 1
-    assert "Traceback" not in done.stderr
+    assert process.returncode == 1
+    assert slot in process.stderr
+    assert "physical" in process.stderr
+    assert "remedy" in process.stderr
+    assert process.stderr.count("error:") == 1
+    assert "Traceback" not in process.stderr

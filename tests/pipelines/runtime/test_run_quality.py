@@ -33,9 +33,9 @@ def test_a_run_checks_data_quality_again_and_again_and_ends_in_the_middle_of_it(
             until(lambda: run.text().count("expectations hold") > 2, 200)
             run.process.send_signal(signal.SIGINT)
             assert run.wait(END_SECONDS) == 130
-            said = run.text()
-        assert "Traceback" not in said
-        assert "could not be checked" not in said
+            output = run.text()
+        assert "Traceback" not in output
+        assert "could not be checked" not in output
         assert "Traceback" not in next((tmp_path / "logs").glob("*/smelt.log")).read_text()
         assert list((tmp_path / "logs").glob("*/quality.html"))
     finally:

@@ -157,13 +157,13 @@ def test_silver_that_leaves_a_table_out_without_an_error_ends_with_exit_code_3(
     assert silver is not None
     assert gold is not None
     assert (set(silver.tables), set(gold.tables)) == ({"fine"}, {"good"})
-    (found,) = (one for one in told.control.open_errors() if one.name == "malformed")
+    (found,) = (error for error in told.control.open_errors() if error.name == "malformed")
     assert found.code == "yaml-content"
     assert "malformed.yml:4: fields" in found.message
     (tmp_path / "malformed.yml").write_text("document: malformed\nroot: public.fine\nfields: [id]\n")
     (tmp_path / "gapped.yml").unlink()
     run_layers(load_pipeline(file), Output(), layers=["gold"], until_caught_up=True, command="smelt test")
-    assert [one for one in told.control.open_errors() if one.scope == "document"] == []
+    assert [error for error in told.control.open_errors() if error.scope == "document"] == []
 
 
 @pytest.mark.postgres
@@ -174,14 +174,14 @@ def test_bronze_that_caught_up_is_not_failed_by_a_document_that_was_removed(
     control = ControlTables(shop.pipeline.lake_address())
     for error in ERRORS[-2:]:
         control.open_error(error)
-    done = smelt("bronze", shop.file, "--until-caught-up", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "caught up" in done.stderr
+    process = smelt("bronze", shop.file, "--until-caught-up", folder=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert "caught up" in process.stderr
     shop.execute("CREATE TABLE keyless (a int)")
-    done = smelt("bronze", shop.file, "--until-caught-up", folder=tmp_path)
-    assert done.returncode == 3, done.stderr
-    assert "keyless" in done.stderr
-    assert "removed" not in done.stderr
+    process = smelt("bronze", shop.file, "--until-caught-up", folder=tmp_path)
+    assert process.returncode == 3, process.stderr
+    assert "keyless" in process.stderr
+    assert "removed" not in process.stderr
 
 
 def test_a_definition_that_cannot_be_read_is_an_error_until_it_can_or_is_gone(tmp_path: Path) -> None:

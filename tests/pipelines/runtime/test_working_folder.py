@@ -19,7 +19,7 @@ def test_the_reader_imports_nothing_from_the_working_folder(tmp_path: Path) -> N
             "raise SystemExit(f'imported from the working folder: {__file__}')\n"
         )
     file = pipeline_file(tmp_path, "service=nowhere")
-    done = subprocess.run(
+    process = subprocess.run(
         [Path(sys.executable).parent / "smelt", "bronze", file],
         check=False,
         capture_output=True,
@@ -31,6 +31,6 @@ def test_the_reader_imports_nothing_from_the_working_folder(tmp_path: Path) -> N
             "SMELT_LOGS": str(tmp_path / "logs"),
         },
     )
-    assert done.returncode == 1
+    assert process.returncode == 1
     (log,) = (tmp_path / "logs").glob("*/smelt.log")
-    assert "[service-unknown]" in done.stderr, done.stderr + log.read_text()
+    assert "[service-unknown]" in process.stderr, process.stderr + log.read_text()

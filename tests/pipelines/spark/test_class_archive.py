@@ -118,11 +118,11 @@ def test_a_damaged_archive_is_passed_over_without_a_word(tmp_path: Path, content
     java = shutil.which("java")
     assert java is not None
     given = class_archive.options(archive).split()
-    done = subprocess.run([java, *given, "-version"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "")
+    process = subprocess.run([java, *given, "-version"], capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stdout) == (0, "")
     plain = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)
     # It costs Java's own archive, too: that is all.
-    assert done.stderr.replace(", sharing", "") == plain.stderr.replace(", sharing", "")
+    assert process.stderr.replace(", sharing", "") == plain.stderr.replace(", sharing", "")
 
 
 DIES = """
@@ -145,8 +145,8 @@ def test_a_jvm_that_does_not_start_over_it_starts_without_and_the_archive_goes(t
     archive.parent.mkdir(mode=0o700, parents=True)
     archive.touch(mode=0o444)
     command = [sys.executable, "-c", DIES, str(tmp_path / "spark.log")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.stdout.split(), done.stderr) == (["1", "0"], "")
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (process.stdout.split(), process.stderr) == (["1", "0"], "")
     assert "stack size" in (tmp_path / "spark.log").read_text()
     assert not archive.exists()
 
@@ -216,10 +216,10 @@ def test_without_a_cache_it_is_said_in_one_line(
     monkeypatch.setattr(sys, "argv", ["archive_training"])
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     archive_training.main()
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("Spark will start without an archive of its classes: ")
-    assert said.err.count("\n") == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("Spark will start without an archive of its classes: ")
+    assert captured.err.count("\n") == 1
 
 
 @pytest.mark.spark

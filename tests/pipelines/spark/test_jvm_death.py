@@ -89,7 +89,7 @@ print(stop_session(session, patience=2), time.monotonic() - begun)
 @pytest.mark.spark
 def test_a_jvm_that_never_answers_is_killed_within_the_bound() -> None:
     command = [sys.executable, "-c", STOPS_A_HUNG_ONE]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    code, seconds = done.stdout.split()
-    assert int(code) == -signal.SIGKILL, done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    code, seconds = process.stdout.split()
+    assert int(code) == -signal.SIGKILL, process.stderr
     assert float(seconds) < 10

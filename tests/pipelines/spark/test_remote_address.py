@@ -63,8 +63,8 @@ def test_what_the_client_refuses_is_refused_here(address: str) -> None:
     assert problem_of(address) is not None
     with pytest.raises((PySparkException, ValueError)) as caught:
         DefaultChannelBuilder(address)
-    said = str(caught.value)
-    assert "token=" not in said or SECRET not in without_secrets(said)
+    message = str(caught.value)
+    assert "token=" not in message or SECRET not in without_secrets(message)
 
 
 def test_what_only_the_client_knows_to_be_wrong_is_named_by_its_condition(

@@ -67,10 +67,10 @@ def test_a_value_that_spark_refuses_is_one_message_and_costs_no_session(tmp_path
         tmp_path, "host=127.0.0.1 port=1", more="spark: {spark.sql.session.timeZone: Mars}\n"
     )
     make_lake(tmp_path)
-    said = one_message(smelt("sql", file, "SELECT 1", folder=tmp_path))
-    assert "Spark refuses spark.sql.session.timeZone" in said
-    assert "'Mars'" in said
-    assert "section `spark`" in said
+    message = one_message(smelt("sql", file, "SELECT 1", folder=tmp_path))
+    assert "Spark refuses spark.sql.session.timeZone" in message
+    assert "'Mars'" in message
+    assert "section `spark`" in message
 
 
 def test_words_of_spark_outlive_its_jvm(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,8 +39,8 @@ def said(session: SqlSession, lines: str, capsys: pytest.CaptureFixture[str]) ->
     capsys.readouterr()
     for statement in split(lines).all:
         session.run(statement)
-    shown = capsys.readouterr()
-    return (shown.out + shown.err).splitlines()
+    captured = capsys.readouterr()
+    return (captured.out + captured.err).splitlines()
 
 
 def test_tables_are_listed_at_the_cut_and_at_the_one_that_it_is_moved_to(

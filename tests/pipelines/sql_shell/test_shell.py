@@ -100,13 +100,13 @@ def test_a_script_prints_every_form_at_one_cut_and_ends_at_its_first_error(file:
         "\\o json\nSELECT count(*) AS n FROM gold.customer;\n\\o table\n"
         "SELECT 1 AS one; SELECT nme\nFROM silver.orders; SELECT 2"
     )
-    done = smelt(
+    process = smelt(
         "sql", file, "-f", script, "--as-of", "0/1ff", folder=file.parent, seconds=280, SMELT_LOGS=str(logs)
     )
     assert [path.name for path in logs.glob("*/spark-*.log")] != []
-    said = one_message(done)
-    assert f"error: {script}:9 (statement 8): [UNRESOLVED_COLUMN" in said
-    records, _, rest = done.stdout.partition('{"n"')
+    message = one_message(process)
+    assert f"error: {script}:9 (statement 8): [UNRESOLVED_COLUMN" in message
+    records, _, rest = process.stdout.partition('{"n"')
     note = 'say "a"\nb'
     assert list(csv.reader(io.StringIO(records, newline=""))) == [
         ["id", "total", "none", "empty", "note, odd", "list"],
@@ -117,7 +117,7 @@ def test_a_script_prints_every_form_at_one_cut_and_ends_at_its_first_error(file:
 
 
 def test_a_pipe_of_meta_commands_needs_no_spark(file: Path) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "deltasmelt", "sql", file],
         input="\\cut 0/1ff\n\\d silver.*\n\\q\n\\d nowhere\n",
         capture_output=True,
@@ -125,13 +125,13 @@ def test_a_pipe_of_meta_commands_needs_no_spark(file: Path) -> None:
         cwd=ROOT,
         check=True,
     )
-    assert done.stdout.splitlines()[-1] == "silver  orders        3   200"
-    assert done.stderr == ""
+    assert process.stdout.splitlines()[-1] == "silver  orders        3   200"
+    assert process.stderr == ""
 
 
 def test_a_statement_and_a_file_are_not_both_taken(file: Path) -> None:
-    done = smelt("sql", file, "SELECT 1", "--file", "x.sql", folder=file.parent)
-    assert (done.returncode, done.stderr.count("not both")) == (2, 1)
+    process = smelt("sql", file, "SELECT 1", "--file", "x.sql", folder=file.parent)
+    assert (process.returncode, process.stderr.count("not both")) == (2, 1)
 
 
 def test_rows_become_files_that_are_whole_or_not_there(spark: SparkSession, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def project(tmp_path: Path) -> Path:
 
 def bash(script: str, home: Path, folder: Path) -> str:
     """Run a bash script and return its output."""
-    done = subprocess.run(
+    process = subprocess.run(
         ["bash", "--norc", "-c", f"{script}\ntrue"],
         check=True,
         capture_output=True,
@@ -56,8 +56,8 @@ def bash(script: str, home: Path, folder: Path) -> str:
             "SMELT_LOGS": str(home / "logs"),
         },
     )
-    assert done.stderr == ""
-    return done.stdout
+    assert process.stderr == ""
+    return process.stdout
 
 
 def completed(home: Path, folder: Path, *lines: str) -> list[list[str]]:
@@ -102,7 +102,7 @@ def test_bash_completes_pipeline_files_documents_tables_and_codes(home: Path, pr
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_the_other_shells_protocols_answer_too(shell: str, project: Path) -> None:
     """zsh and fish are not always installed, so the test calls the command as their scripts do."""
-    done = subprocess.run(
+    process = subprocess.run(
         [BIN / "smelt"],
         check=False,
         capture_output=True,
@@ -115,6 +115,6 @@ def test_the_other_shells_protocols_answer_too(shell: str, project: Path) -> Non
             "_TYPER_COMPLETE_FISH_ACTION": "get-args",
         },
     )
-    assert done.stderr == ""
-    assert "customer" in done.stdout
-    assert "order" in done.stdout
+    assert process.stderr == ""
+    assert "customer" in process.stdout
+    assert "order" in process.stdout

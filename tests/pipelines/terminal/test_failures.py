@@ -17,9 +17,9 @@ def test_an_error_of_ours_is_told_with_place_and_remedy_and_without_traceback(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     code = report(DefiniteError("the slot is gone", code="no-page", where="slot s", remedy="make it"))
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     assert code == 1
-    assert said == "error: slot s: the slot is gone [no-page]\nremedy: make it\n"
+    assert output == "error: slot s: the slot is gone [no-page]\nremedy: make it\n"
 
 
 def test_an_error_of_several_lines_has_its_code_in_the_first_and_names_the_command_that_explains_it(
@@ -43,10 +43,10 @@ def test_a_foreign_error_is_one_line_that_names_the_log_and_no_password(
 ) -> None:
     error = RuntimeError("cannot open postgresql://me:geheim@db/shop\nwith more lines")
     assert report(error, log=tmp_path / "smelt.log") == 1
-    said = capsys.readouterr().err
-    assert "geheim" not in said
-    assert "more lines" not in said
-    assert str(tmp_path / "smelt.log") in said
+    output = capsys.readouterr().err
+    assert "geheim" not in output
+    assert "more lines" not in output
+    assert str(tmp_path / "smelt.log") in output
 
 
 @pytest.mark.parametrize(
@@ -94,6 +94,6 @@ def _fail() -> None:
 
 @pytest.mark.parametrize("part", ["a", "a-", "x://", "x://:", "x://u:", "password", "password=", "x://u:p@ "])
 def test_a_long_text_is_blanked_in_linear_time(part: str) -> None:
-    begun = time.monotonic()
+    start = time.monotonic()
     without_secrets(part * (400_000 // len(part)) + "@")
-    assert time.monotonic() - begun < 5, "a minute where each beginning is tried to the end"
+    assert time.monotonic() - start < 5, "a minute where each beginning is tried to the end"

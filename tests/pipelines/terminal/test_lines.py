@@ -55,8 +55,8 @@ def test_the_log_has_tracebacks_without_passwords(tmp_path: Path, monkeypatch: p
         except ValueError:
             logging.getLogger("deltasmelt.x").exception("it failed with password=%s", SECRET)
     (line,) = path.read_text().splitlines()
-    found = json.loads(line)
-    assert (found["level"], found["logger"], found["message"]) == (
+    parsed = json.loads(line)
+    assert (parsed["level"], parsed["logger"], parsed["message"]) == (
         "error", "deltasmelt.x", "it failed with password=***",
     )  # fmt: skip
-    assert "postgresql://smelt:***@db/shop" in found["traceback"]
+    assert "postgresql://smelt:***@db/shop" in parsed["traceback"]

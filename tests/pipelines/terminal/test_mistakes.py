@@ -64,8 +64,8 @@ def tell(
             main(list(arguments))
         except SystemExit as end:
             code = int(str(end.code))
-        said = capsys.readouterr()
-        return code, said.out + said.err
+        captured = capsys.readouterr()
+        return code, captured.out + captured.err
 
     yield call
     for handler in root.handlers[:]:
@@ -307,14 +307,14 @@ def test_ctrl_c_while_the_command_is_loaded_ends_it_in_silence(tmp_path: Path) -
     )
     import subprocess  # noqa: PLC0415
 
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(slow), "--version"],
         capture_output=True,
         text=True,
         check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+    assert (process.returncode, process.stderr) == (-signal.SIGINT, "")
 
 
 def _wait_for_its_family(command: Command) -> None:

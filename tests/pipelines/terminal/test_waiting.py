@@ -93,14 +93,14 @@ def test_away_from_a_terminal_nothing_moves_and_nothing_is_coloured() -> None:
             ],
         ),
     ):
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", program],
             check=True,
             capture_output=True,
             text=True,
             env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"},
         )
-        assert done.stderr.splitlines() == lines
+        assert process.stderr.splitlines() == lines
 
 
 def test_a_question_is_asked_only_where_a_person_is_at_the_terminal() -> None:
@@ -109,7 +109,7 @@ def test_a_question_is_asked_only_where_a_person_is_at_the_terminal() -> None:
     assert (said, written) == ("", "False\n")
     ours, theirs = pty.openpty()
     os.write(ours, b"n\n")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", asks],
         check=True,
         stdin=theirs,
@@ -121,6 +121,6 @@ def test_a_question_is_asked_only_where_a_person_is_at_the_terminal() -> None:
     os.close(theirs)
     shown = os.read(ours, 65536).decode()
     os.close(ours)
-    assert done.stdout == "False\n"
+    assert process.stdout == "False\n"
     assert "at db: DROP x;" in shown
     assert "Continue? [y/n]" in shown

@@ -104,7 +104,7 @@ def everything(pipeline: Pipeline, server: EmbeddedServer) -> None:
         assert_bronze_equals_source(source_of(server.dsn("shop")), lake, str(table))
     assert ControlTables(Lake(lake)).open_errors() == []
 
-    assert [each for each in run_check(pipeline) if each.level == "error"] == []
+    assert [finding for finding in run_check(pipeline) if finding.level == "error"] == []
     status = read_status(pipeline)
     assert status.source_error is None
     assert status.wal is not None
@@ -146,8 +146,8 @@ def test_none_of_these_grants_can_be_left_out(shop: EmbeddedServer, tmp_path: Pa
     }
     statement, code = less[kept]
     run(shop, statement)
-    found = run_check(pipeline_of(shop, tmp_path, manage=False))
-    assert code in {each.code for each in found if each.level == "error"}
+    findings = run_check(pipeline_of(shop, tmp_path, manage=False))
+    assert code in {each.code for each in findings if each.level == "error"}
 
 
 @pytest.mark.postgres

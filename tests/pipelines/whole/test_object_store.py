@@ -109,10 +109,10 @@ def test_a_pipeline_killed_within_a_commit_and_refused_for_a_while_is_equal_to_i
         store.set_faults()
         assert "rebuilt" in smelt("rebuild", file, "gold")
         assert "silver.orders" in smelt("maintain", file)
-        said = smelt("verify", file)
-        assert "silver.orders: equal to PostgreSQL" in said
-        assert "295 rows" in said
-        assert "gold.customer: equal to a full rebuild" in said
+        process = smelt("verify", file)
+        assert "silver.orders: equal to PostgreSQL" in process
+        assert "295 rows" in process
+        assert "gold.customer: equal to a full rebuild" in process
         assert "pg_drop_replication_slot" in smelt("drop", file, "--yes")
     assert fetch(source, "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s", source.slot) == 0
     assert fetch(source, "SELECT count(*) FROM pg_publication") == 0

@@ -162,14 +162,14 @@ def test_each_table_lies_in_a_folder_of_its_own_within_its_layer(odd: Odd) -> No
 
 
 def test_documents_hold_the_texts_as_they_are(odd: Odd) -> None:
-    found = json.loads(str(preview_document(odd.spark, odd.pipeline, "Odd", ["1"])))
+    parsed = json.loads(str(preview_document(odd.spark, odd.pipeline, "Odd", ["1"])))
     rows = rows_of(
         odd.spark, f"SELECT to_json(struct(id, note, texts, there, dots)) FROM {odd.lake.sql('gold', 'Odd')}"
     )
     built = {document["id"]: document for document in (json.loads(row[0]) for row in rows)}
-    assert built[1] == found
+    assert built[1] == parsed
     assert built.keys() == {1, 3}
-    assert found == {
+    assert parsed == {
         "id": 1,
         "note": HOSTILE,
         "texts": f"${{env:HOME}} ${{x}}--;/* */ '\U0001f642{HOSTILE}",

@@ -87,9 +87,9 @@ class Place:
         silver.close()
 
     def smelt(self, command: str, *more: str) -> CompletedProcess[str]:
-        done = smelt_here(command, self.file, *more, folder=self.folder)
-        assert "Traceback" not in done.stdout + done.stderr, done.stderr
-        return done
+        process = smelt_here(command, self.file, *more, folder=self.folder)
+        assert "Traceback" not in process.stdout + process.stderr, process.stderr
+        return process
 
     def by_hand(self, statement: str, table: str, layer: Layer = "silver") -> None:
         # VACUUM would list the table's one folder by 10,000 tasks.

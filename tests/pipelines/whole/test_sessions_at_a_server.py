@@ -91,5 +91,5 @@ def looked_at(folder: Path, server: ConnectServer) -> dict[str, Any]:
     module = ("-m", "tests.pipelines.whole.sessions_at_a_server")
     with Command(folder, server.remote, folder=folder, python=module) as command:
         assert command.wait(400) == 0, command.text()
-    seen: dict[str, Any] = json.loads((folder / "seen.json").read_text())
-    return seen
+    text: dict[str, Any] = json.loads((folder / "seen.json").read_text())
+    return text

@@ -87,8 +87,8 @@ def carry_beside(folder: Path, beside: Path) -> None:
         shutil.copy(file, beside)
     shutil.copytree(folder / "lake/bronze", beside / "lake/bronze")
     for layer in ("silver", "gold"):
-        done = smelt_here(layer, "shop.yml", "--until-caught-up", folder=beside)
-        assert done.returncode == 0, done.stderr
+        process = smelt_here(layer, "shop.yml", "--until-caught-up", folder=beside)
+        assert process.returncode == 0, process.stderr
 
 
 def rows(spark: SparkSession, lake: Path, table: tuple[Layer, str]) -> Counter[str]:
