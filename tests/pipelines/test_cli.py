@@ -212,11 +212,11 @@ def test_stages_that_have_nothing_to_read_say_which_command_comes_first(tmp_path
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
     message = one_message(smelt_here("silver", file, "--until-caught-up", folder=tmp_path))
     assert "smelt bronze pipeline.yml --until-caught-up" in message
-    for done in (
+    for process in (
         smelt_here("sql", file, "SELECT 1", folder=tmp_path),
         smelt_here("quality", file, folder=tmp_path),
     ):
-        assert "smelt run pipeline.yml --until-caught-up" in one_message(done)
+        assert "smelt run pipeline.yml --until-caught-up" in one_message(process)
 
 
 def test_a_time_that_is_none_is_refused_before_spark_starts(tmp_path: Path) -> None:
@@ -228,16 +228,18 @@ def test_a_time_that_is_none_is_refused_before_spark_starts(tmp_path: Path) -> N
 def test_an_unknown_document_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1", more="gold: {documents: ['d*.yml']}\n")
     (tmp_path / "d.yml").write_text("document: customer\nroot: public.t\nfields: [id]\n")
-    asked = (
+    commands = (
         ["preview", "custmer", "--key", "1"],
         ["verify", "--document", "custmer"],
         ["explain", "custmer"],
     )
-    for command, *more in asked:
-        assert "did you mean 'customer'" in one_message(smelt_here(command, file, *more, folder=tmp_path))
+    for command, *arguments in commands:
+        assert "did you mean 'customer'" in one_message(
+            smelt_here(command, file, *arguments, folder=tmp_path)
+        )
     (tmp_path / "d2.yml").write_text("document: custmer\nroot: public.t\nfields: {id: id}\n")
-    for command, *more in asked:
-        assert "d2.yml:3: fields" in one_message(smelt_here(command, file, *more, folder=tmp_path))
+    for command, *arguments in commands:
+        assert "d2.yml:3: fields" in one_message(smelt_here(command, file, *arguments, folder=tmp_path))
     assert "d2.yml" not in one_message(smelt_here("explain", file, "customer", folder=tmp_path))
 
 
@@ -250,8 +252,8 @@ def test_the_schema_of_document_files_needs_no_lake(tmp_path: Path) -> None:
 
 def test_what_cannot_be_rebuilt_or_maintained_is_told_before_spark_starts(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
-    for command, more in (("rebuild", ["silver"]), ("rebuild", ["gold"]), ("maintain", [])):
-        message = one_message(smelt_here(command, file, *more, folder=tmp_path))
+    for command, arguments in (("rebuild", ["silver"]), ("rebuild", ["gold"]), ("maintain", [])):
+        message = one_message(smelt_here(command, file, *arguments, folder=tmp_path))
         assert "smelt run pipeline.yml --until-caught-up" in message
     process = smelt_here("rebuild", file, "bronze", folder=tmp_path)
     assert process.returncode == 2
@@ -310,10 +312,10 @@ def test_drop_removes_slot_and_publication_that_it_made_and_says_the_sql(
 
         connection.execute("CREATE PUBLICATION cli_test")
         ensure_publication(connection, load_pipeline(file).source, [])  # taken as it is, and extended
-        kept = smelt_here("drop", file, "--yes", folder=tmp_path)
-        assert kept.returncode == 0, kept.stderr
-        assert kept.stdout.splitlines() == ['DROP PUBLICATION "cli_test";']
-        assert "not changed" in kept.stderr
+        second_drop = smelt_here("drop", file, "--yes", folder=tmp_path)
+        assert second_drop.returncode == 0, second_drop.stderr
+        assert second_drop.stdout.splitlines() == ['DROP PUBLICATION "cli_test";']
+        assert "not changed" in second_drop.stderr
         assert connection.execute("SELECT pubname FROM pg_publication").fetchall() == [("cli_test",)]
 
 

@@ -27,13 +27,13 @@ def yaml_of(page: str) -> list[str]:
 
 def documents() -> dict[str, str]:
     """Return the whole documents of each page; the guide's steps form one document."""
-    found = {
+    by_page = {
         f"{page}, {number}": block
         for page in ("gold.md", "gold-compared.md")
         for number, block in enumerate(yaml_of(page))
         if re.search("^document:", block, re.MULTILINE)
     }
-    return {**found, "gold-guide.md": "".join(yaml_of("gold-guide.md"))}
+    return {**by_page, "gold-guide.md": "".join(yaml_of("gold-guide.md"))}
 
 
 @pytest.mark.postgres
@@ -42,7 +42,7 @@ def test_every_document_of_the_pages_fits_the_demos_tables(database: str) -> Non
         connection.execute((conf_folder() / "demo" / "shop.sql").read_bytes())
     source = SourceSettings(dsn=SecretStr(database), slot="smelt", publication="smelt")
     with connect(source, application_name="test") as server:
-        catalog = {each.name: each.table for each in read_catalog(server, source).described}
+        catalog = {described.name: described.table for described in read_catalog(server, source).described}
     texts = documents()
     assert len(texts) == 3
     for name, text in texts.items():
@@ -54,7 +54,7 @@ def test_where_is_names_files_and_functions_that_are_there() -> None:
     page = (DOCS / "architecture.md").read_text().split("## Where is")[1].split("##")[0]
     rows = re.findall(r"^\| [^|]+\| `([a-z_/]+\.py)` \| ([^|]+) \|$", page, re.MULTILINE)
     assert len(rows) >= 15
-    for file, said in rows:
+    for file, names in rows:
         text = (DOCS.parent / file).read_text()
-        for name in re.findall("`(\\w+)`", said):
+        for name in re.findall("`(\\w+)`", names):
             assert re.search(rf"^(def|class) {name}\b|^{name}\b", text, re.MULTILINE), (file, name)

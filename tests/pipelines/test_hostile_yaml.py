@@ -56,14 +56,14 @@ def test_it_is_refused_with_one_message_and_nothing_is_run(
     read: Callable[[Path], object], tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text, said = HOSTILE[kind]
+    text, message = HOSTILE[kind]
     file = tmp_path / "hostile.yml"
     file.write_text(text, encoding="utf-8")
     began = time.monotonic()
     with pytest.raises(ConfigurationError) as caught:
         read(file)
     assert time.monotonic() - began < 20, "0.6 s on an idle machine"
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert len(caught.value.message.splitlines()) == 1
     assert caught.value.code == "yaml-content"
     assert f"{file}:" in str(caught.value.where)

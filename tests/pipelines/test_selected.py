@@ -65,8 +65,8 @@ def words_of(parameters: list[Any], *, layer: str = "silver") -> list[str]:
     words = []
     for parameter in parameters[1:]:
         if parameter.required or (parameter.name == "document" and parameter.param_type_name == "argument"):
-            given = layer if parameter.name == "layer" else WORDS.get(parameter.name, [NOTHING])[0]
-            words += [parameter.opts[0], given] if parameter.param_type_name == "option" else [given]
+            word = layer if parameter.name == "layer" else WORDS.get(parameter.name, [NOTHING])[0]
+            words += [parameter.opts[0], word] if parameter.param_type_name == "option" else [word]
     return words + [
         parameter.opts[0] for parameter in parameters if parameter.name in {"until_caught_up", "every"}
     ]
@@ -90,8 +90,8 @@ def test_patterns_without_a_file_end_each_command_that_reads_them(
 ) -> None:
     """A run of each command shows whether it reads the patterns. Without Java a late refusal fails."""
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    more = "gold: {documents: ['document/*.yml']}\nquality: {suites: ['expectation/*.yml']}\n"
-    file = pipeline_file(tmp_path, "host=127.0.0.1 port=1", more=more)
+    settings = "gold: {documents: ['document/*.yml']}\nquality: {suites: ['expectation/*.yml']}\n"
+    file = pipeline_file(tmp_path, "host=127.0.0.1 port=1", more=settings)
     (tmp_path / "documents").mkdir()
     (tmp_path / "documents" / "customer.yml").touch()
     make_lake(tmp_path)
@@ -102,13 +102,13 @@ def test_patterns_without_a_file_end_each_command_that_reads_them(
     for name, parameters in commands():
         read.clear()
         process = smelt_here(name, file, *words_of(parameters, layer=layer), folder=tmp_path)
-        said = process.stdout + process.stderr
-        assert "Traceback" not in said
+        output = process.stdout + process.stderr
+        assert "Traceback" not in output
         if read:
             ended.add(name)
-            assert f"{read[0]}/*.yml selects no file" in said, (name, said)
-            assert process.returncode == 1, (name, said)
-            assert name == "maintain" or "documents/customer.yml" in said, (name, said)
+            assert f"{read[0]}/*.yml selects no file" in output, (name, output)
+            assert process.returncode == 1, (name, output)
+            assert name == "maintain" or "documents/customer.yml" in output, (name, output)
     assert {"run", "gold", "quality", "check", "verify", "explain", "preview"} <= ended
 
 
@@ -123,22 +123,28 @@ def test_every_argument_and_option_that_selects_refuses_what_selects_nothing(
     make_lake(tmp_path)
     tried = []
     for name, parameters in commands():
-        for one in parameters[1:]:
-            if one.name not in SELECTING:
+        for choice in parameters[1:]:
+            if choice.name not in SELECTING:
                 continue
             for layer in (
                 WORDS["layer"] if any(parameter.name == "layer" for parameter in parameters) else [""]
             ):
                 for pattern in (f"public.{NOTHING}*", f"{NOTHING}*", NOTHING):
-                    behind = [one.opts[0]] if one.param_type_name == "option" else []
+                    behind = [choice.opts[0]] if choice.param_type_name == "option" else []
                     needed = [layer] if layer else []
                     needed += (
                         ["--key", "1"] if any(parameter.name == "key" for parameter in parameters) else []
                     )
                     process = smelt_here(name, file, *needed, *behind, pattern, folder=tmp_path)
-                    tried.append((name, one.name))
-                    assert process.returncode == 1, (name, one.name, pattern, process.stdout, process.stderr)
-                    assert pattern in process.stderr, (name, one.name, process.stderr)
+                    tried.append((name, choice.name))
+                    assert process.returncode == 1, (
+                        name,
+                        choice.name,
+                        pattern,
+                        process.stdout,
+                        process.stderr,
+                    )
+                    assert pattern in process.stderr, (name, choice.name, process.stderr)
                     assert "java" not in process.stderr.lower()
     assert {("verify", "table"), ("verify", "document"), ("snapshot", "tables")} <= set(tried)
     assert {("rebuild", "name"), ("explain", "document"), ("preview", "document")} <= set(tried)

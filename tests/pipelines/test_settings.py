@@ -36,9 +36,9 @@ def test_the_shortest_pipeline_file_has_the_documented_defaults(tmp_path: Path) 
 
 
 def test_a_lake_in_a_store_is_committed_to_less_often_unless_the_file_says_how_often(tmp_path: Path) -> None:
-    for given, interval in ((", heartbeat: 20s", 5.0), (", flush_interval: 500ms", 0.5)):
+    for keys, interval in ((", heartbeat: 20s", 5.0), (", flush_interval: 500ms", 0.5)):
         text = (
-            f"pipeline: shop\n{SOURCE}lake: {{path: s3://bucket/lake}}\nbronze: {{flush_bytes: 1MB{given}}}\n"
+            f"pipeline: shop\n{SOURCE}lake: {{path: s3://bucket/lake}}\nbronze: {{flush_bytes: 1MB{keys}}}\n"
         )
         pipeline = load_pipeline(written(tmp_path, text))
         assert (pipeline.bronze.flush_interval, pipeline.bronze.flush_bytes) == (interval, 1_000_000)
@@ -172,8 +172,8 @@ def test_a_lake_in_a_catalog_has_a_pace_and_leases_of_its_own_and_no_store(tmp_p
 
 
 def test_soft_deletes_and_history_are_served(tmp_path: Path) -> None:
-    more = "silver: {deletes: soft, history: [public.orders]}"
-    pipeline = load_pipeline(written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{path: lake}}\n{more}\n"))
+    settings = "silver: {deletes: soft, history: [public.orders]}"
+    pipeline = load_pipeline(written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{path: lake}}\n{settings}\n"))
     assert (pipeline.silver.deletes, pipeline.silver.history) == ("soft", ["public.orders"])
 
 
@@ -192,9 +192,9 @@ def test_document_patterns_find_each_file_once_and_a_missing_plain_name_is_an_er
     text = f"pipeline: shop\n{SOURCE}lake: {{path: lake}}\n{gold}\n"
     pipeline = load_pipeline(written(tmp_path, text)).document_files()
     assert [path.name for path in pipeline] == ["a.yml", "b.yml"]
-    lacking = load_pipeline(written(tmp_path, text.replace("documents/a.yml", "documents/c.yml")))
+    incomplete = load_pipeline(written(tmp_path, text.replace("documents/a.yml", "documents/c.yml")))
     with pytest.raises(ConfigurationError, match=r"gold\.documents names documents/c\.yml"):
-        lacking.document_files()
+        incomplete.document_files()
 
 
 def test_files_of_a_configmap_are_found_after_it_has_changed(tmp_path: Path) -> None:

@@ -82,9 +82,9 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with EmbeddedServer(settings=_SETTINGS) as ours, EmbeddedServer(settings=_SETTINGS) as other:
-        here = World(tmp_path_factory.mktemp("whose"), ours, other)
-        for server, databases in ((ours, ("shop", "twin")), (other, ("shop",))):
+    with EmbeddedServer(settings=_SETTINGS) as ours, EmbeddedServer(settings=_SETTINGS) as second_server:
+        built = World(tmp_path_factory.mktemp("whose"), ours, second_server)
+        for server, databases in ((ours, ("shop", "twin")), (second_server, ("shop",))):
             for database in databases:
                 with psycopg.connect(server.dsn("postgres"), autocommit=True) as connection:
                     connection.execute(f"CREATE DATABASE {database}".encode())
@@ -93,14 +93,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                     connection.execute("INSERT INTO items VALUES (1)")
         lakes = {"lake": "whose", "lake_second": "second"}
         for lake, slot in lakes.items():
-            file = here.file(slot, ours.dsn("shop"), lake, slot=slot)
-            process = smelt_here("bronze", file, "--until-caught-up", folder=here.folder)
+            file = built.file(slot, ours.dsn("shop"), lake, slot=slot)
+            process = smelt_here("bronze", file, "--until-caught-up", folder=built.folder)
             assert process.returncode == 0, process.stderr
-            position = read_position(Lake(str(here.folder / lake)))
+            position = read_position(Lake(str(built.folder / lake)))
             assert position is not None
-            control = ControlTables(Lake(str(here.folder / lake)))
+            control = ControlTables(Lake(str(built.folder / lake)))
             control.record_cut(Cut("silver", position.frontier, None, {"items": 0}))
-        yield here
+        yield built
 
 
 @pytest.fixture
@@ -119,11 +119,11 @@ def commands() -> Iterator[list[str]]:
     """Return each command with a pipeline file, plain and with each single switch."""
     tree = cast("Any", typer.main.get_command(cli.app))
     for name, command in tree.commands.items():
-        arguments = [one for one in command.params if one.param_type_name == "argument"]
+        arguments = [param for param in command.params if param.param_type_name == "argument"]
         if not arguments or arguments[0].name != "file":
             continue
-        words = ["FILE", *(_WORDS[one.name] for one in arguments[1:])]
-        options = [one for one in command.params if one.param_type_name == "option"]
+        words = ["FILE", *(_WORDS[argument.name] for argument in arguments[1:])]
+        options = [param for param in command.params if param.param_type_name == "option"]
         for option in options:
             if option.required:
                 words += [option.opts[0], _WORDS[option.name]]
@@ -154,21 +154,21 @@ def assert_refused(
         walked: names of calls, each with its arguments.
         run: function that makes a call and returns its output.
     """
-    asked, unrefused, wrote = set(), [], []
+    called, unrefused, wrote = set(), [], []
     for name, words in walked:
         before, connected = world.state(), world.connections()
-        said = run(name, words)
+        output = run(name, words)
         if world.connections() == connected:
             continue
-        asked.add(name)
-        if refusal not in said:
-            unrefused.append((name, words, said))
+        called.add(name)
+        if refusal not in output:
+            unrefused.append((name, words, output))
         if (after := world.state()) != before:
             keys = sorted(after.keys() | before.keys())
             wrote.append((name, words, [key for key in keys if after.get(key) != before.get(key)]))
     assert unrefused == []
     assert wrote == []
-    return asked
+    return called
 
 
 WRONG = pytest.mark.parametrize("wrong", ["server", "database", "lake", "no lake"], indirect=True)
@@ -185,13 +185,13 @@ def test_every_command_refuses_another_server_database_or_lake_before_it_writes(
         process = smelt_here(
             name, *[str(file) if word == "FILE" else word for word in words], folder=world.folder
         )
-        said = process.stdout + process.stderr
-        assert "Traceback" not in said, (name, words, said)
-        return said
+        output = process.stdout + process.stderr
+        assert "Traceback" not in output, (name, words, output)
+        return output
 
-    asked = assert_refused(world, refusal, ((name, words) for name, *words in commands()), run)
+    called = assert_refused(world, refusal, ((name, words) for name, *words in commands()), run)
     asks_first = {"verify", "quality"} if "none" not in file.name else set()  # an empty lake has no cut
-    assert {"run", "bronze", "snapshot", "drop", "check", "status"} | asks_first <= asked, (
+    assert {"run", "bronze", "snapshot", "drop", "check", "status"} | asks_first <= called, (
         "the walk has lost the commands that ask a server"
     )
 
@@ -205,7 +205,13 @@ def calls() -> Iterator[tuple[str, list[str]]]:
             if parameter.default is inspect.Parameter.empty
         ]
         if not name.startswith("_") and name != "close":
-            yield name, [f"silver.{_WORDS[one]}" if name == "table" else _WORDS[one] for one in needed]
+            yield (
+                name,
+                [
+                    f"silver.{_WORDS[name_needed]}" if name == "table" else _WORDS[name_needed]
+                    for name_needed in needed
+                ],
+            )
 
 
 @WRONG
@@ -218,10 +224,10 @@ def test_every_method_of_an_open_lake_does_so_too(
 
         def run(name: str, words: list[str]) -> str:
             try:
-                said = repr(getattr(lake, name)(*words))
+                output = repr(getattr(lake, name)(*words))
             except SmeltError as error:
-                said = str(error)
-            return said.replace("\\'", "'")
+                output = str(error)
+            return output.replace("\\'", "'")
 
-        asked = assert_refused(world, refusal, calls(), run)
-    assert {"status", "check"} <= asked
+        called = assert_refused(world, refusal, calls(), run)
+    assert {"status", "check"} <= called

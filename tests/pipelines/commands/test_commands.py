@@ -96,14 +96,14 @@ def test_gold_builds_the_documents_of_silvers_newest_cut(commands: Commands) -> 
 
 
 def test_status_shows_every_layer(commands: Commands) -> None:
-    found = commands.value("status")
-    assert {table["name"]: table["state"] for table in found["tables"]} == {
+    status = commands.value("status")
+    assert {table["name"]: table["state"] for table in status["tables"]} == {
         "public.customers": "streaming",
         "public.orders": "streaming",
     }
-    assert [document["name"] for document in found["documents"]] == ["customer"]
-    assert found["lake_error"] is None
-    assert found["source_error"] is None
+    assert [document["name"] for document in status["documents"]] == ["customer"]
+    assert status["lake_error"] is None
+    assert status["source_error"] is None
 
 
 def test_explain_tells_how_changes_reach_a_document(commands: Commands) -> None:
@@ -119,23 +119,23 @@ def test_preview_prints_a_document(commands: Commands) -> None:
 
 
 def test_verify_finds_gold_equal_to_a_rebuild(commands: Commands) -> None:
-    (found,) = json.loads(commands.say_here("verify", "--document", "*", "--output", "json"))["documents"]
-    assert (found["document"], found["equal"], found["compared"]) == ("customer", True, 50)
+    (verdict,) = json.loads(commands.say_here("verify", "--document", "*", "--output", "json"))["documents"]
+    assert (verdict["document"], verdict["equal"], verdict["compared"]) == ("customer", True, 50)
 
 
 def test_quality_checks_what_the_catalog_says_and_writes_its_report(
     commands: Commands, tmp_path: Path
 ) -> None:
     report = tmp_path / "report.html"
-    found = commands.value("quality", "--report", str(report))
-    assert found["success"] is True
+    result = commands.value("quality", "--report", str(report))
+    assert result["success"] is True
     assert "customers" in report.read_text()
 
 
 def test_maintain_says_what_it_did_to_each_table(commands: Commands) -> None:
     output = commands.say_here("maintain", "--output", "json")
     lines = [json.loads(line) for line in output.splitlines()]
-    assert {f"{done['layer']}.{done['name']}" for done in lines} == {
+    assert {f"{result['layer']}.{result['name']}" for result in lines} == {
         "silver.customers",
         "silver.orders",
         "gold.customer",
@@ -168,7 +168,7 @@ def test_stages_and_sql_succeed_too(commands: Commands) -> None:
     assert commands.value("sql", query) == {"n": 51}
     assert json.loads(commands.say("preview", "customer", "--key", "51"))["name"] == "new"
     verified = commands.value("verify")
-    assert [found["equal"] for found in verified["tables"] + verified["documents"]] == [True, True, True]
+    assert [verdict["equal"] for verdict in verified["tables"] + verified["documents"]] == [True, True, True]
     assert len(commands.say("maintain", "--output", "json").splitlines()) == 3
     assert len(commands.say("rebuild", "silver").splitlines()) == 2
     assert commands.say("rebuild", "gold") == "gold.customer: rebuilt in full from silver\n"

@@ -109,9 +109,9 @@ def test_a_publication_that_another_pipeline_reads_stays(
     source = source_of(database)
     execute(source, "CREATE TABLE items (id int PRIMARY KEY)")
     read_all(source, str(tmp_path / "lake"))
-    other = source.model_copy(update={"slot": f"{source.slot}_b"})
-    read_all(other, str(tmp_path / "other"))
+    second_source = source.model_copy(update={"slot": f"{source.slot}_b"})
+    read_all(second_source, str(tmp_path / "other"))
     run_drop(local(tmp_path, database, source.slot), Output(Format.TEXT))
-    assert f"{other.slot} of another pipeline reads it" in capsys.readouterr().err
+    assert f"{second_source.slot} of another pipeline reads it" in capsys.readouterr().err
     assert slots(database) == 1
-    read_all(other, str(tmp_path / "other"))
+    read_all(second_source, str(tmp_path / "other"))

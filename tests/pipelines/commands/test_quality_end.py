@@ -15,8 +15,8 @@ OTHER = LeftOut("foreign keys", "the source could not be asked")
 
 
 def result(*held: bool | None, left_out: tuple[LeftOut, ...] = ()) -> QualityResult:
-    about = Expectation("silver", "orders", "orders", "expect_column_to_exist", {"column": "id"})
-    rows = tuple(Result(about, success) for success in held)
+    expectation = Expectation("silver", "orders", "orders", "expect_column_to_exist", {"column": "id"})
+    rows = tuple(Result(expectation, success) for success in held)
     now = datetime(2026, 11, 26, tzinfo=UTC)
     return QualityResult("shop", "run", now, 1.0, Lsn(1), now, (), rows, left_out=left_out)
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> Iterator[Lake]:
-    with lake_in_catalog(spark, tmp_path / "lake") as made:
-        yield made
+    with lake_in_catalog(spark, tmp_path / "lake") as lake_made:
+        yield lake_made
 
 
 def test_no_table_is_written_over_one_whose_name_a_catalog_takes_for_its_own(

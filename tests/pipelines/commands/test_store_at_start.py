@@ -74,16 +74,16 @@ def test_a_command_that_opens_the_lake_ends_with_one_message(
 ) -> None:
     file = pipeline_in(tmp_path, bad.lake, {**store.options(), **bad.options})
     store.set_faults(bad.faults)
-    name, *others = command
-    process = smelt_here(name, file, *others, folder=tmp_path)
+    name, *arguments = command
+    process = smelt_here(name, file, *arguments, folder=tmp_path)
     assert process.returncode == 1
     assert "Traceback" not in process.stderr + process.stdout
     assert "\x1b" not in process.stderr
-    message, remedy, more = process.stderr.strip().splitlines()
+    message, remedy, page_line = process.stderr.strip().splitlines()
     assert message.startswith(f"error: {bad.lake}")
     assert message.endswith(f"[{bad.code}]")
     assert remedy.startswith("remedy: ")
-    assert more == f"more: smelt explain-error {bad.code}"
+    assert page_line == f"more: smelt explain-error {bad.code}"
 
 
 def test_check_of_a_sound_store_says_nothing_and_leaves_nothing(store: ObjectStore, tmp_path: Path) -> None:

@@ -45,22 +45,22 @@ except Terminated as error:
 
 def servers(folder: Path) -> list[int]:
     """Return the postgres processes whose command line contains a folder."""
-    found = []
+    pids = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             line = (entry / "cmdline").read_bytes()
         except OSError:  # it ended while we looked
             continue
         if str(folder).encode() in line and b"postgres" in line:
-            found.append(int(entry.name))
-    return found
+            pids.append(int(entry.name))
+    return pids
 
 
 @pytest.fixture
 def listener() -> Iterator[int]:
     """Return a port on which a foreign socket listens."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        yield taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
 
 
 @pytest.mark.postgres
@@ -76,9 +76,9 @@ def test_a_port_that_somebody_took_meanwhile_is_left_to_him(
         assert server.port != listener
         with psycopg.connect(server.dsn()) as connection:
             assert connection.execute("SELECT inet_server_port()").fetchone() == (server.port,)
-        known = server.port
+        port = server.port
         server.restart()
-        assert server.port == known
+        assert server.port == port
         # One that was asked for is not exchanged, and whoever answers there is not taken for the server.
         server.stop()
         server.port = listener
@@ -176,34 +176,34 @@ def test_a_copy_of_the_binaries_heals_and_one_that_another_account_made_is_not_u
         (packaged / "bin" / name).write_text(f"#!{name}\n")
         (packaged / "bin" / name).chmod(0o700)
     copy = shared_copy(packaged, 16)
-    kept = cache / "deltasmelt" / "postgresql-16"
-    assert copy == kept / "package" / "install"
-    assert (kept / "package.libs" / "libpq.so").read_text() == "lib"
+    cached = cache / "deltasmelt" / "postgresql-16"
+    assert copy == cached / "package" / "install"
+    assert (cached / "package.libs" / "libpq.so").read_text() == "lib"
     assert (copy / "bin" / "postgres").stat().st_mode & 0o777 == 0o744
     inode = (copy / "bin").stat().st_ino
     assert shared_copy(packaged, 16) == copy
     assert (copy / "bin").stat().st_ino == inode, "it is made once"
 
-    (kept.parent / ".draft-killed").mkdir()
+    (cached.parent / ".draft-killed").mkdir()
     (copy / "bin" / "initdb").unlink()
     assert shared_copy(packaged, 16) == copy
     assert (copy / "bin" / "initdb").read_text() == "#!initdb\n"
     (packaged / "bin" / "postgres").write_text("#!postgres, newer\n")
     assert (shared_copy(packaged, 16) / "bin" / "postgres").read_text() == "#!postgres, newer\n"
 
-    kept.chmod(0o777)
+    cached.chmod(0o777)
     (copy / "bin" / "initdb").write_text("#!theirs\n")
     assert (shared_copy(packaged, 16) / "bin" / "initdb").read_text() == "#!initdb\n"
-    shutil.rmtree(kept)
+    shutil.rmtree(cached)
     theirs = tmp_path / "theirs"
     theirs.mkdir()
-    kept.symlink_to(theirs)
+    cached.symlink_to(theirs)
     assert (shared_copy(packaged, 16) / "bin" / "initdb").read_text() == "#!initdb\n"
-    assert not kept.is_symlink()
-    assert sorted(path.name for path in kept.parent.iterdir()) == [".lock", "postgresql-16"]
+    assert not cached.is_symlink()
+    assert sorted(path.name for path in cached.parent.iterdir()) == [".lock", "postgresql-16"]
 
-    kept.parent.chmod(0o777)
-    monkeypatch.setattr("deltasmelt.pipelines.demo.embedded_copy.SYSTEM_CACHE", kept.parent)
+    cached.parent.chmod(0o777)
+    monkeypatch.setattr("deltasmelt.pipelines.demo.embedded_copy.SYSTEM_CACHE", cached.parent)
     elsewhere = shared_copy(packaged, 16)
     assert not elsewhere.is_relative_to(cache)
     assert (elsewhere / "bin" / "initdb").read_text() == "#!initdb\n"

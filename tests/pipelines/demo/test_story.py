@@ -30,7 +30,7 @@ def test_both_acts_change_what_they_say_and_count_only_what_the_lake_shows(
     shop: psycopg.Connection[Any],
 ) -> None:
     story = Story(shop)
-    customer, other = sorted(story.spared.customers)
+    customer, second_customer = sorted(story.spared.customers)
     story.first_act()
     assert story.order is not None
     assert story.spared.orders == {story.order.order}
@@ -42,7 +42,7 @@ def test_both_acts_change_what_they_say_and_count_only_what_the_lake_shows(
     story.second_act(lambda: killed.append(True))
     assert killed == [True]
     assert shop.execute("SELECT count(*) FROM customer_tags").fetchone() == (0,)
-    assert shop.execute("SELECT count(*) FROM customers WHERE id = %s", [other]).fetchone() == (0,)
+    assert shop.execute("SELECT count(*) FROM customers WHERE id = %s", [second_customer]).fetchone() == (0,)
     assert shop.execute("SELECT points FROM customers WHERE id = %s", [customer]).fetchone() == (42,)
 
     places = [change.position for change in story.followed]

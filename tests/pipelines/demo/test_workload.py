@@ -21,20 +21,22 @@ def shop_dsn(database: str) -> str:
 def test_every_kind_of_change_happens_and_the_shop_stays_consistent(
     shop_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: dict[str, int] = {}
+    verbs: dict[str, int] = {}
     run = Shop.run
 
     def counting(shop: Shop, statement: str, *values: object) -> list[tuple[object, ...]]:
         verb = statement.split(maxsplit=1)[0]
-        seen[verb] = seen.get(verb, 0) + 1
+        verbs[verb] = verbs.get(verb, 0) + 1
         return run(shop, statement, *values)
 
     monkeypatch.setattr(Shop, "run", counting)
-    told: list[int] = []
-    done = run_workload(shop_dsn, seconds=4, rate=2000, stop=threading.Event(), committed=told.append)
-    assert told[-1] == done
-    assert done > 200
-    assert seen.keys() == {"INSERT", "UPDATE", "DELETE"}
+    counts: list[int] = []
+    transactions = run_workload(
+        shop_dsn, seconds=4, rate=2000, stop=threading.Event(), committed=counts.append
+    )
+    assert counts[-1] == transactions
+    assert transactions > 200
+    assert verbs.keys() == {"INSERT", "UPDATE", "DELETE"}
     with psycopg.connect(shop_dsn) as connection:
         wrong = connection.execute(
             "SELECT count(*) FROM orders WHERE total <> coalesce((SELECT sum(qty * unit_price) "
@@ -59,12 +61,12 @@ def test_each_action_works_whatever_the_dice_say(shop_dsn: str) -> None:
 @pytest.mark.postgres
 def test_the_workload_ends_when_it_is_told_to(shop_dsn: str) -> None:
     stop = threading.Event()
-    told: list[int] = []
+    totals: list[int] = []
 
     def enough(committed: int) -> None:
-        told.append(committed)
+        totals.append(committed)
         if committed >= 50:
             stop.set()
 
     run_workload(shop_dsn, seconds=600, rate=500, stop=stop, committed=enough)
-    assert told[-1] < 100
+    assert totals[-1] < 100

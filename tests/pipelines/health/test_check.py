@@ -72,7 +72,7 @@ def codes(found: list[Finding], level: str = "error") -> list[str]:
 
 
 def one(found: list[Finding], code: str) -> Finding:
-    [finding] = [each for each in found if each.code == code]
+    [finding] = [candidate for candidate in found if candidate.code == code]
     return finding
 
 
@@ -145,9 +145,9 @@ def test_names_in_suites_are_checked_against_silver_and_the_documents(tmp_path: 
     )
     findings = run_check(pipeline(tmp_path, shop, more="quality: {suites: ['*suite.yml']}\n"))
     faults = {finding.subject: finding.message for finding in findings if finding.code == "suite-invalid"}
-    said = " ".join(faults.values())
-    assert "no column 'emial' in gold.customer; did you mean 'email'?" in said
-    assert "did you mean 'silver.customers'?" in said
+    messages = " ".join(faults.values())
+    assert "no column 'emial' in gold.customer; did you mean 'email'?" in messages
+    assert "did you mean 'silver.customers'?" in messages
     assert [subject.rpartition("/")[2] for subject in sorted(faults)] == ["other_suite.yml:3", "suite.yml:3"]
 
 
@@ -159,11 +159,11 @@ def test_a_mask_that_hides_nothing_is_an_error(tmp_path: Path, shop: str) -> Non
 
 
 def test_a_mask_of_a_column_that_only_silver_still_has_is_none(tmp_path: Path, shop: str) -> None:
-    here = pipeline(tmp_path, shop, more="quality: {masked: [public.customers.mail__9]}\n")
-    assert "mask-unknown" in codes(run_check(here))
-    silver = here.lake_address().uri("silver", "customers")
+    shop_pipeline = pipeline(tmp_path, shop, more="quality: {masked: [public.customers.mail__9]}\n")
+    assert "mask-unknown" in codes(run_check(shop_pipeline))
+    silver = shop_pipeline.lake_address().uri("silver", "customers")
     write_deltalake(silver, pa.table({"id": [1], "mail__9": ["a"]}))
-    assert "mask-unknown" not in codes(run_check(here))
+    assert "mask-unknown" not in codes(run_check(shop_pipeline))
 
 
 def test_a_broken_document_does_not_hide_what_is_wrong_with_the_source(tmp_path: Path, shop: str) -> None:
@@ -183,14 +183,14 @@ def test_an_unreachable_source_is_one_error_without_the_password(tmp_path: Path,
 
 
 def test_offline_no_server_is_asked(tmp_path: Path) -> None:
-    here = pipeline(tmp_path, "postgresql://nobody@127.0.0.1:1/nothing")
-    assert [finding.code for finding in run_check(here, offline=True)] == ["documents-unchecked"]
+    unreachable = pipeline(tmp_path, "postgresql://nobody@127.0.0.1:1/nothing")
+    assert [finding.code for finding in run_check(unreachable, offline=True)] == ["documents-unchecked"]
 
 
 def test_offline_documents_are_checked_against_the_shapes_in_the_lake(tmp_path: Path, shop: str) -> None:
-    here = pipeline(tmp_path, shop)
-    lake_of(here, Lsn(100))
-    findings = run_check(here, offline=True)
+    shop_pipeline = pipeline(tmp_path, shop)
+    lake_of(shop_pipeline, Lsn(100))
+    findings = run_check(shop_pipeline, offline=True)
     assert {finding.code for finding in findings} == {"document-invalid"}
     assert any("public.orders" in finding.message for finding in findings)
     assert any("email" in finding.message for finding in findings)
@@ -202,10 +202,10 @@ def silver(pipeline: Pipeline, **values: object) -> Pipeline:
 
 
 def test_settings_that_name_no_table_or_column_are_told_the_nearest_name(tmp_path: Path, shop: str) -> None:
-    here = pipeline(tmp_path, shop)
+    shop_pipeline = pipeline(tmp_path, shop)
     types, history = {"public.orders.totl": "decimal(38,9)"}, ["public.order"]
     cluster = {'"public"."orders"': ["id", "customer"], "public.ordres": ["id"]}
-    findings = run_check(silver(here, types=types, history=history, cluster=cluster))
+    findings = run_check(silver(shop_pipeline, types=types, history=history, cluster=cluster))
     assert codes(findings) == []
     assert "public.orders.total?" in str(one(findings, "type-override-unused").remedy)
     assert "public.orders?" in str(one(findings, "history-unused").remedy)
@@ -216,43 +216,47 @@ def test_settings_that_name_no_table_or_column_are_told_the_nearest_name(tmp_pat
 
 def test_a_type_override_that_cannot_be_is_an_error(tmp_path: Path, shop: str) -> None:
     findings = run_check(pipeline(tmp_path, shop, more="silver: {types: {public.orders.total: nonsense}}\n"))
-    [finding] = [each for each in findings if each.level == "error" and each.code != "document-invalid"]
+    [finding] = [
+        candidate
+        for candidate in findings
+        if candidate.level == "error" and candidate.code != "document-invalid"
+    ]
     assert "nonsense" in finding.message + str(finding.remedy)
 
 
 def test_names_that_silver_settings_make_clash_are_errors(tmp_path: Path, shop: str) -> None:
     run(shop, "CREATE TABLE orders__history (id int PRIMARY KEY, _deleted boolean)")
-    here = pipeline(tmp_path, shop)
-    findings = run_check(silver(here, deletes="soft", history=["public.orders"]))
+    shop_pipeline = pipeline(tmp_path, shop)
+    findings = run_check(silver(shop_pipeline, deletes="soft", history=["public.orders"]))
     assert codes(findings) == ["silver-settings-clash", "silver-settings-clash"]
-    assert codes(run_check(here)) == []
+    assert codes(run_check(shop_pipeline)) == []
 
 
 def test_a_lake_of_another_pipeline_cluster_or_database_is_an_error(
     tmp_path: Path, shop: str, database18: str
 ) -> None:
-    here = pipeline(tmp_path, shop)
-    lake_of(here, Lsn(100), name="another", database="elsewhere")
-    findings = run_check(here)
+    shop_pipeline = pipeline(tmp_path, shop)
+    lake_of(shop_pipeline, Lsn(100), name="another", database="elsewhere")
+    findings = run_check(shop_pipeline)
     assert {"lake-of-another-pipeline", "lake-of-another-database"} <= set(codes(findings))
     assert "another" in one(findings, "lake-of-another-pipeline").message
-    assert codes(run_check(here, offline=True))[0] == "lake-of-another-pipeline"
+    assert codes(run_check(shop_pipeline, offline=True))[0] == "lake-of-another-pipeline"
     run(database18, SHOP)
     moved = pipeline(tmp_path, database18, name="another")
     assert "lake-of-another-server" in codes(run_check(moved))
 
 
 def test_a_stream_that_cannot_go_on_where_the_lake_ends_is_an_error(tmp_path: Path, shop: str) -> None:
-    here = pipeline(tmp_path, shop)
-    lake_of(here, Lsn(100))
-    findings = run_check(here)
+    shop_pipeline = pipeline(tmp_path, shop)
+    lake_of(shop_pipeline, Lsn(100))
+    findings = run_check(shop_pipeline)
     assert codes(findings) == ["slot-lost"]
     assert "slot-missing" not in codes(findings, "info")
-    with connect(here.source) as connection:
+    with connect(shop_pipeline.source) as connection:
         tables = [TableName("public", "orders"), TableName("public", "customers")]
-        ensure_publication(connection, here.source, tables)
-        slot = ensure_slot(connection, here.source)
-    findings = run_check(here)
+        ensure_publication(connection, shop_pipeline.source, tables)
+        slot = ensure_slot(connection, shop_pipeline.source)
+    findings = run_check(shop_pipeline)
     assert codes(findings) == ["slot-gap"]
     assert str(slot.confirmed_flush) in one(findings, "slot-gap").message
 
@@ -261,18 +265,18 @@ def test_a_stream_that_cannot_go_on_where_the_lake_ends_is_an_error(tmp_path: Pa
         ("ahead", Lsn(slot.confirmed_flush + (1 << 40)), ["server-behind"]),
     ):
         (tmp_path / folder).mkdir()
-        other = pipeline(tmp_path / folder, shop)
-        lake_of(other, end)
-        assert codes(run_check(other)) == expected
+        second_pipeline = pipeline(tmp_path / folder, shop)
+        lake_of(second_pipeline, end)
+        assert codes(run_check(second_pipeline)) == expected
 
     run(shop, "INSERT INTO customers VALUES (1, 'a@b.c')")
-    with connect(here.source) as connection:
+    with connect(shop_pipeline.source) as connection:
         end = log_end(connection)
     (tmp_path / "parted").mkdir()
-    other = pipeline(tmp_path / "parted", shop)
-    lake_of(other, end, sent=SentTransaction(slot.confirmed_flush, 1))
+    second_pipeline = pipeline(tmp_path / "parted", shop)
+    lake_of(second_pipeline, end, sent=SentTransaction(slot.confirmed_flush, 1))
     for _ in range(2):  # a check moves no slot
-        assert codes(run_check(other)) == ["server-history-differs"]
+        assert codes(run_check(second_pipeline)) == ["server-history-differs"]
 
 
 @pytest.mark.parametrize("command", ["check", "init", "quality"])
@@ -292,16 +296,16 @@ def test_an_answer_that_never_comes_ends_each_command_that_reads_the_catalog(
             opened.append(result)
         return result
 
-    asked = pipeline(tmp_path, shop)
+    shop_pipeline = pipeline(tmp_path, shop)
     with guarded(silent):
         if command == "check":
-            (found,) = (finding for finding in run_check(asked) if finding.level == "error")
-            said = found.message
+            (error,) = (finding for finding in run_check(shop_pipeline) if finding.level == "error")
+            message = error.message
         elif command == "init":
             with pytest.raises(TransientError) as caught:
                 run_init(Output(), dsn=shop, out=tmp_path / "new" / "pipeline.yml")
-            said = str(caught.value)
+            message = str(caught.value)
         else:
-            _, (left_out,) = _constraints(asked, asked.lake_address())
-            said = str(left_out)
-    assert "has not answered" in said
+            _, (left_out,) = _constraints(shop_pipeline, shop_pipeline.lake_address())
+            message = str(left_out)
+    assert "has not answered" in message

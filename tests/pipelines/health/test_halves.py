@@ -111,11 +111,11 @@ def test_either_half_away_hides_nothing_of_the_other(
             ("head", False), ("slot confirmed", False), ("received", True),
             ("bronze", True), ("silver", True),
         ]  # fmt: skip
-        found = metrics_of(away)
+        metrics = metrics_of(away)
         assert {"deltasmelt_lake_up 0.0", "deltasmelt_source_up 1.0", "deltasmelt_slot_active 0.0"} <= {
-            *found
+            *metrics
         }
-        assert not [line for line in found if "open_errors{" in line or "tables{" in line], "not known"
+        assert not [line for line in metrics if "open_errors{" in line or "tables{" in line], "not known"
         require_shown(away, "<li>the lake cannot be read: ", "wal_status reserved, no reader")
     require_firing([exported(away)], {"DeltasmeltLakeDown", "DeltasmeltNotReady", "DeltasmeltSlotUnread"})
     process = smelt_here("status", pipeline_file(database), folder=tmp_path)
@@ -142,8 +142,8 @@ def test_either_half_away_hides_nothing_of_the_other(
     assert down.source_error is not None
     assert (down.slot, down.tables, down.errors) == (None, status.tables, status.errors)
     require_shown(down, "<li>the source does not answer: ", "<strong>table public.t</strong>")
-    found = metrics_of(down)
-    assert {"deltasmelt_lake_up 1.0", "deltasmelt_source_up 0.0"} <= {*found}
+    metrics = metrics_of(down)
+    assert {"deltasmelt_lake_up 1.0", "deltasmelt_source_up 0.0"} <= {*metrics}
     require_firing(
         [exported(down)],
         {"DeltasmeltSourceDown", "DeltasmeltNotReady", "DeltasmeltOpenError", "DeltasmeltStopped"},
@@ -185,8 +185,10 @@ def test_a_local_lake_that_vanishes_is_a_failure_until_it_is_back(tmp_path: Path
     lake.rename(aside)
     assert not reader.read().lake_read
     open_sink(str(lake)).commit(at(20))
-    other = reader.read()
-    assert (other.lake_read, other.errors, other.ladder[0].lsn) == (True, (), Lsn(20)), "another lake"
+    second_lake = reader.read()
+    assert (second_lake.lake_read, second_lake.errors, second_lake.ladder[0].lsn) == (True, (), Lsn(20)), (
+        "another lake"
+    )
 
 
 def test_a_half_that_never_answers_is_waited_for_no_longer_than_a_time() -> None:
@@ -223,10 +225,10 @@ def test_what_a_half_meets_is_its_own_error(error: BaseException, said: str) -> 
 
     half = Half("the lake", read, code="lake-unreachable")
     half.begin()
-    value, why = half.answer()
+    value, failure = half.answer()
     assert value is None
-    assert why is not None
-    assert words(why) == said
+    assert failure is not None
+    assert words(failure) == said
     with pytest.raises(KeyboardInterrupt):
         Half("the lake", interrupted, code="lake-unreachable", threaded=False).answer()
 
@@ -238,14 +240,14 @@ def interrupted() -> int:
 def test_transactions_that_a_layer_lacks_are_counted_and_no_file_is_read_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, ends = datetime(2026, 1, 1, tzinfo=UTC), {}
+    at_first, ends = datetime(2026, 1, 1, tzinfo=UTC), {}
     table = pa.schema(
         [("commit_lsn", pa.int64()), ("commit_ts", pa.timestamp("us", "UTC")), ("end_of_tx", pa.bool_())]
     )
 
     def append(first: int, count: int) -> None:
         lsns = [lsn for lsn in range(first, first + count) for _ in range(2)]
-        ends.update({lsn: begun + timedelta(seconds=lsn) for lsn in lsns})
+        ends.update({lsn: at_first + timedelta(seconds=lsn) for lsn in lsns})
         rows = {
             "commit_lsn": lsns,
             "commit_ts": [ends[lsn] for lsn in lsns],
@@ -271,8 +273,8 @@ def test_transactions_that_a_layer_lacks_are_counted_and_no_file_is_read_twice(
 
     def counted(*positions: int) -> dict[int, tuple[int, datetime | None]]:
         read.clear()
-        found = backlog.after(DeltaTable(str(tmp_path)), [Lsn(position) for position in positions])
-        return {int(position): count for position, count in found.items()}
+        counts = backlog.after(DeltaTable(str(tmp_path)), [Lsn(position) for position in positions])
+        return {int(position): count for position, count in counts.items()}
 
     def expected(*positions: int) -> dict[int, tuple[int, datetime | None]]:
         later = {position: [ends[lsn] for lsn in ends if lsn > position] for position in positions}

@@ -48,10 +48,10 @@ def findings(database: str, settings: SilverSettings | None = None) -> dict[str,
     source = SourceSettings(dsn=SecretStr(database), slot="s", publication="p", tables=["public.*"])
     with connect(source) as connection:
         tables = select_tables(connection, source, sizes=False)
-        found = list(numeric_findings(connection, tables, settings or SilverSettings()))
+        listed = list(numeric_findings(connection, tables, settings or SilverSettings()))
         assert connection.execute("SHOW statement_timeout").fetchone() == ("0",)
-    assert {finding.code for finding in found} <= {"numeric-digits"}
-    return {finding.subject: finding for finding in found}
+    assert {finding.code for finding in listed} <= {"numeric-digits"}
+    return {finding.subject: finding for finding in listed}
 
 
 def test_what_each_column_becomes_and_how_many_values_do_not_fit(
@@ -59,9 +59,9 @@ def test_what_each_column_becomes_and_how_many_values_do_not_fit(
 ) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(SCHEMA.encode())
-    found = findings(database)
-    assert set(found) == {"public.fitting", "public.losing", "public.keyed", "public.parted"}
-    fitting, losing, keyed = found["public.fitting"], found["public.losing"], found["public.keyed"]
+    by_table = findings(database)
+    assert set(by_table) == {"public.fitting", "public.losing", "public.keyed", "public.parted"}
+    fitting, losing, keyed = by_table["public.fitting"], by_table["public.losing"], by_table["public.keyed"]
     assert fitting.level == "info"
     assert fitting.message == (
         "id becomes DECIMAL(38,18), which holds all 1,000 values; total becomes DECIMAL(38,18), which holds "
@@ -81,7 +81,7 @@ def test_what_each_column_becomes_and_how_many_values_do_not_fit(
     assert keyed.level == "error"
     assert "does not hold 2 of 3 values; such a key stops the table" in keyed.message
     assert keyed.remedy == "silver.types: {public.keyed.id: decimal(38,19)}"
-    assert "does not hold 1 of 1 values" in found["public.parted"].message
+    assert "does not hold 1 of 1 values" in by_table["public.parted"].message
 
     # What the pipeline file names is measured, too; text holds everything.
     types = {
@@ -99,9 +99,9 @@ def test_what_each_column_becomes_and_how_many_values_do_not_fit(
         connection.execute("ANALYZE fitting")
         with connection.transaction():
             connection.execute("LOCK TABLE keyed")
-            found = findings(database)
-    assert found["public.fitting"].message.endswith(" rows were read")
-    assert "could not be counted" in found["public.keyed"].message
+            by_table = findings(database)
+    assert by_table["public.fitting"].message.endswith(" rows were read")
+    assert "could not be counted" in by_table["public.keyed"].message
 
 
 def test_a_better_type_is_one_with_room(database: str) -> None:
@@ -120,10 +120,10 @@ def test_a_better_type_is_one_with_room(database: str) -> None:
     source = SourceSettings(dsn=SecretStr(database), slot="s", publication="p", tables=["public.*"])
     with connect(source) as connection:
         [table] = select_tables(connection, source, sizes=False)
-        counted = count_values(connection, table, {"n": (38, 18)})
-    assert counted is not None
-    assert counted.complete
-    assert counted.columns == {"n": NumericValues(1, 0, 0, 4, 1)}
+        counts = count_values(connection, table, {"n": (38, 18)})
+    assert counts is not None
+    assert counts.complete
+    assert counts.columns == {"n": NumericValues(1, 0, 0, 4, 1)}
 
 
 def test_init_writes_types_that_suit_the_values(database: str, tmp_path: Path) -> None:

@@ -100,16 +100,16 @@ def test_a_server_that_is_away_leaves_lag_unknown_and_resolves_no_alert(tmp_path
     claims = ServerClaims(identity, None)
     server = ServerHalf(claims, Lsn(90_000_000), None, None, False, 0.0, None, set())
     pipeline = pipeline_of(tmp_path, "", "s")
-    gone = TransientError("no answer", code="server-unreachable")
-    there = _status(pipeline, server, None, lake, None)
-    away = _status(pipeline, None, gone, lake, None)
+    no_answer = TransientError("no answer", code="server-unreachable")
+    complete = _status(pipeline, server, None, lake, None)
+    away = _status(pipeline, None, no_answer, lake, None)
     alerts = Alerts("shop", kinds=["lag"], layers=["bronze", "silver"], limit=300.0)
-    assert [alert.state for alert in alerts.after(there, 0)] == ["firing", "firing"]
+    assert [alert.state for alert in alerts.after(complete, 0)] == ["firing", "firing"]
     assert alerts.after(away, 5) == []
     assert [(rung.name, rung.bytes, rung.seconds, rung.commits) for rung in away.ladder] == [
         ("bronze", None, None, None), ("silver", None, None, 0),
     ]  # fmt: skip
     jsonschema.validate(json.loads(json.dumps(plain_status(away))), status_schema())
-    lacking = dataclasses.replace(lake, pending={"silver": (3, at), "gold": (None, None)})
-    silver = _status(pipeline, None, gone, lacking, None).ladder[-1]
+    lagging = dataclasses.replace(lake, pending={"silver": (3, at), "gold": (None, None)})
+    silver = _status(pipeline, None, no_answer, lagging, None).ladder[-1]
     assert (silver.commits, (silver.seconds or 0) >= 600) == (3, True), "of what bronze holds"

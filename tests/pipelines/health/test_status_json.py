@@ -30,7 +30,7 @@ def fields(schema: dict[str, Any], *path: str) -> set[str]:
     for key in path:
         schema = schema["properties"][key]
         schema = schema.get("items", schema)
-        schema = next((one for one in schema.get("anyOf", ()) if one != {"type": "null"}), schema)
+        schema = next((member for member in schema.get("anyOf", ()) if member != {"type": "null"}), schema)
     assert schema["required"] == list(schema["properties"]), "each key is always there"
     return set(schema["properties"])
 

@@ -59,13 +59,13 @@ def written(folder: Path, text: str = PIPELINE) -> Path:
 
 
 def resources(folder: Path, target: str, given: Mapping[str, Any] = GIVEN) -> dict[str, Any]:
-    found: dict[str, Any] = bundle.for_target(folder, target, given)["resources"]
-    return found
+    target_resources: dict[str, Any] = bundle.for_target(folder, target, given)["resources"]
+    return target_resources
 
 
 def clusters(folder: Path, target: str) -> list[dict[str, Any]]:
     jobs = resources(folder, target)["jobs"].values()
-    return [each["new_cluster"] for job in jobs for each in job.get("job_clusters", [])]
+    return [job_cluster["new_cluster"] for job in jobs for job_cluster in job.get("job_clusters", [])]
 
 
 def test_a_bundle_is_written_for_a_pipeline_without_its_secrets(tmp_path: Path) -> None:
@@ -78,11 +78,11 @@ def test_a_bundle_is_written_for_a_pipeline_without_its_secrets(tmp_path: Path) 
     assert whole["bundle"]["name"] == "shop_eu"
     assert "artifacts" not in whole
     for target in TARGETS:
-        found = resources(folder, target)
-        for job in found["jobs"].values():
+        target_resources = resources(folder, target)
+        for job in target_resources["jobs"].values():
             assert Job.from_dict(job).as_dict()
         schema = "smelt_shop_eu_dev" if target == "dev" else "smelt_shop_eu"
-        words = found["jobs"]["reader"]["tasks"][0]["python_wheel_task"]["parameters"]
+        words = target_resources["jobs"]["reader"]["tasks"][0]["python_wheel_task"]["parameters"]
         assert words == ["bronze", f"/Volumes/sales/{schema}/config/shop.yml"]
         for cluster in clusters(folder, target):
             assert cluster["spark_env_vars"] == {
@@ -90,7 +90,7 @@ def test_a_bundle_is_written_for_a_pipeline_without_its_secrets(tmp_path: Path) 
             }
             cloud = target if target in MACHINES else "azure"
             assert cluster["node_type_id"] in {MACHINES[cloud], MACHINES[cloud].replace("xlarge", "large")}
-        for _, text in bundle.texts(found):
+        for _, text in bundle.texts(target_resources):
             if text.endswith(".whl"):
                 assert (folder / "resources" / text).resolve().parent == folder.resolve() / "dist"
     lag = resources(folder, "azure")["alerts"]["lag"]["query_text"]
@@ -180,13 +180,13 @@ def test_what_no_bundle_can_be_written_for_is_said_in_one_message(tmp_path: Path
 
 def test_nothing_is_written_over(tmp_path: Path) -> None:
     (tmp_path / "databricks" / "resources").mkdir(parents=True)
-    own = tmp_path / "databricks" / "resources" / "reader.yml"
-    own.write_text("mine\n")
+    existing = tmp_path / "databricks" / "resources" / "reader.yml"
+    existing.write_text("mine\n")
     process = smelt_here("init", "--databricks", written(tmp_path), folder=tmp_path)
     assert process.returncode == 1
     assert "[file-exists]" in process.stderr
-    assert own.read_text() == "mine\n"
-    assert [path for path in (tmp_path / "databricks").rglob("*") if path.is_file()] == [own]
+    assert existing.read_text() == "mine\n"
+    assert [path for path in (tmp_path / "databricks").rglob("*") if path.is_file()] == [existing]
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)

@@ -87,8 +87,10 @@ def init(folder: Path, dsn: str | None, *schemas: str, out: str = "pipeline.yml"
 
 def wrong(pipeline: Pipeline) -> list[Finding]:
     """Return the findings of check with and without the server, except mere information."""
-    found = [*run_check(pipeline), *run_check(pipeline, offline=True)]
-    return [each for each in found if each.level == "error" or each.code == "pattern-matches-nothing"]
+    listed = [*run_check(pipeline), *run_check(pipeline, offline=True)]
+    return [
+        finding for finding in listed if finding.level == "error" or finding.code == "pattern-matches-nothing"
+    ]
 
 
 def selected(pipeline: Pipeline) -> set[str]:
@@ -321,10 +323,10 @@ def test_a_server_that_is_not_there_is_told_as_check_tells_it(tmp_path: Path) ->
         f"pipeline: p\nsource: {{dsn: '{dsn}', slot: s, publication: p}}\nlake: {{path: ./lake}}\n"
     )
     message = one_message(smelt_here("init", "--dsn", dsn, folder=tmp_path))
-    (found,) = [
+    (error,) = [
         finding for finding in run_check(load_pipeline(tmp_path / "there.yml")) if finding.level == "error"
     ]
-    assert found.message in message
+    assert error.message in message
     assert "this error is usually temporary" in message
 
 
@@ -383,16 +385,16 @@ def test_of_two_that_write_the_same_files_one_writes_all_and_the_other_none(tmp_
 def test_a_connection_string_without_its_secrets(
     dsn: str, written: str | None, secrets: dict[str, str]
 ) -> None:
-    found = without_password(dsn)
-    kept = {key: value for key, value in conninfo_to_dict(dsn).items() if key not in secrets}
-    assert conninfo_to_dict(found.text) == kept
-    assert found.secrets == secrets
-    assert conninfo_to_dict(found.text) == conninfo_to_dict(written or dsn)
-    assert found.text == dsn or written is not None
+    stripped = without_password(dsn)
+    public = {key: value for key, value in conninfo_to_dict(dsn).items() if key not in secrets}
+    assert conninfo_to_dict(stripped.text) == public
+    assert stripped.secrets == secrets
+    assert conninfo_to_dict(stripped.text) == conninfo_to_dict(written or dsn)
+    assert stripped.text == dsn or written is not None
 
 
 def test_names_from_the_database() -> None:
-    assert [pipeline_name(each) for each in ("shop", "My Shop", "_x", "日本", "")] == [
+    assert [pipeline_name(name) for name in ("shop", "My Shop", "_x", "日本", "")] == [
         "shop", "My_Shop", "x", "pipeline", "pipeline",
     ]  # fmt: skip
     assert slot_name("My-Shop", set()) == "smelt_my_shop"

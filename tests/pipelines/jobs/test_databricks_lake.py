@@ -113,8 +113,8 @@ def shop(spark: SparkSession, server_dsn: str, tmp_path_factory: pytest.TempPath
 
 def alert(name: str, lake: str) -> str:
     """Return the query of an alert."""
-    given = {"lake": lake, "run_as": "-", "warehouse_id": "-"}
-    text: str = bundle.for_target(DATABRICKS, "aws", given)["resources"]["alerts"][name]["query_text"]
+    variables = {"lake": lake, "run_as": "-", "warehouse_id": "-"}
+    text: str = bundle.for_target(DATABRICKS, "aws", variables)["resources"]["alerts"][name]["query_text"]
     return text
 
 
@@ -163,17 +163,17 @@ def test_the_alerts_find_what_waits_what_is_open_and_what_failed(spark: SparkSes
 
 def cells(notebook: Path) -> list[tuple[str, str]]:
     """Return language and text of each cell, parsed from Databricks' source format."""
-    head, *rest = re.split(r"\n*# COMMAND ----------\n*", notebook.read_text())
+    head, *later_cells = re.split(r"\n*# COMMAND ----------\n*", notebook.read_text())
     assert head.startswith("# Databricks notebook source\n")
-    found = []
-    for cell in (head.partition("\n")[2], *rest):
+    sources = []
+    for cell in (head.partition("\n")[2], *later_cells):
         lines = cell.strip("\n").splitlines()
         if lines[0].startswith("# MAGIC %"):
             text = "\n".join(line.removeprefix("# MAGIC").removeprefix(" ") for line in lines[1:])
-            found.append((lines[0].removeprefix("# MAGIC %"), text))
+            sources.append((lines[0].removeprefix("# MAGIC %"), text))
         else:
-            found.append(("python", "\n".join(lines)))
-    return found
+            sources.append(("python", "\n".join(lines)))
+    return sources
 
 
 def play(spark: SparkSession, lake: str, as_of: str = "", *, setting: str = OLD_VERSIONS) -> dict[str, Any]:
@@ -187,14 +187,14 @@ def play(spark: SparkSession, lake: str, as_of: str = "", *, setting: str = OLD_
     widgets = {"lake": lake + "/", "as_of": as_of}
     dbutils = SimpleNamespace(widgets=SimpleNamespace(text=lambda *_: None, get=widgets.get))
     names: dict[str, Any] = {"spark": spark, "dbutils": dbutils}
-    shown: list[list[Any]] = []
+    outputs: list[list[Any]] = []
     for language, written in cells(DATABRICKS / "notebooks" / "read_at_a_cut.py"):
         text = written.replace(OLD_VERSIONS, setting)
         if language == "sql":
-            shown.append(spark.sql(text).collect())
+            outputs.append(spark.sql(text).collect())
         elif language == "python":
             exec(compile(text, "cell", "exec"), names)  # noqa: S102 - what Databricks does with it
-    return {f"{row.layer}.{row.table_name}": row for row in shown[1]}
+    return {f"{row.layer}.{row.table_name}": row for row in outputs[1]}
 
 
 @pytest.fixture
@@ -243,9 +243,9 @@ def test_the_notebook_reads_a_table_that_rested_for_long_and_changed_since_the_c
         with pytest.raises(PySparkException, match="DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND"):
             play(spark, shop.lake, setting="spark.sql.warehouse.dir")  # which no session may set
         assert "cannot be read here: CANNOT_MODIFY_STATIC_CONFIG" in capsys.readouterr().out
-        seen = play(spark, shop.lake)
+        outputs = play(spark, shop.lake)
         assert capsys.readouterr().out == ""
-        for row in seen.values():
+        for row in outputs.values():
             assert spark.table(f"{row.layer}_{row.table_name}").count() > 0, row
 
 
@@ -263,8 +263,8 @@ def test_events_for_auto_cdc_end_in_the_rows_of_the_source(
     monkeypatch.syspath_prepend(str(DATABRICKS / "auto_cdc"))
     shop.execute(*CHANGES[1:])
     shop.read()
-    where = f"{shop.lake}/bronze"
-    relations = spark.read.format("delta").load(f"{where}/relations")
+    folder = f"{shop.lake}/bronze"
+    relations = spark.read.format("delta").load(f"{folder}/relations")
     types = {"title": "STRING", "seen": "TIMESTAMP", "ok": "BOOLEAN", "raw": "BINARY", "level": "INT"}
     with reading(spark):
         decoding = import_module("decoding")
@@ -272,14 +272,14 @@ def test_events_for_auto_cdc_end_in_the_rows_of_the_source(
             assert decoding.SEQUENCE == "struct(_commit_lsn, _seq, _part)"
             customers = decoding.SourceTable("public", "customers", ("id",), {"id": "INT", **types})
             stream = decoding.decoded(
-                spark.readStream.format("delta").load(f"{where}/changes"), relations, customers
+                spark.readStream.format("delta").load(f"{folder}/changes"), relations, customers
             )
             written = str(tmp_path / "events")
             query = stream.writeStream.format("delta").trigger(availableNow=True)
             query = query.option("checkpointLocation", str(tmp_path / "point"))
             assert query.start(written).awaitTermination(120)
             events = spark.read.format("delta").load(written).collect()
-            changes = spark.read.format("delta").load(f"{where}/changes")
+            changes = spark.read.format("delta").load(f"{folder}/changes")
             large = [
                 decoding.decoded(
                     changes,
@@ -303,6 +303,6 @@ def test_events_for_auto_cdc_end_in_the_rows_of_the_source(
     assert [None if row.seen is None else row.seen.timestamp() for row in rows] == [
         None if row[2] is None else row[2].timestamp() for row in source
     ]
-    whole, unsent = (kept(found, "id") for found in large)
+    whole, unsent = (kept(delivered, "id") for delivered in large)
     assert {len(row.note) for row in whole} == {9000}, "from the old row, which is whole"
     assert [(row.note, row._unchanged) for row in unsent] == [(None, ["note"])], "AUTO CDC would write NULL"

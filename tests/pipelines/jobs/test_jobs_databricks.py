@@ -70,8 +70,8 @@ SETTINGS: Final = mapping(
 
 def of(target: str) -> dict[str, dict[str, Any]]:
     """Return the resources of one target, by kind and name."""
-    found: dict[str, dict[str, Any]] = bundle.for_target(BUNDLE, target, GIVEN)["resources"]
-    return found
+    by_kind: dict[str, dict[str, Any]] = bundle.for_target(BUNDLE, target, GIVEN)["resources"]
+    return by_kind
 
 
 def jobs(target: str) -> dict[str, dict[str, Any]]:
@@ -102,10 +102,10 @@ def test_databricks_models_accept_every_resource_of_each_target(target: str) -> 
         for resource in named.values():
             assert MODELS[kind].from_dict(resource).as_dict(), "also before variables are in their places"
     for path, text in bundle.texts(written):
-        found: Any = resources
+        value: Any = resources
         for step in path:
-            found = found[step]
-        if "${" in text and not isinstance(found, str):  # as the CLI's schema has it
+            value = value[step]
+        if "${" in text and not isinstance(value, str):  # as the CLI's schema has it
             assert re.fullmatch(r"\$\{var\.[a-zA-Z]+([-_]?[a-zA-Z0-9]+)*\}", text), path
 
 
@@ -156,13 +156,13 @@ def test_a_task_with_an_option_that_the_command_lacks_would_be_noticed() -> None
 
 @pytest.mark.parametrize("target", [*PRODUCTION, "dev"])
 def test_what_follows_what_and_what_runs_for_ever(target: str) -> None:
-    found = jobs(target)
+    target_jobs = jobs(target)
     order = {
         name: [
-            (task["task_key"], [each["task_key"] for each in task.get("depends_on", [])])
+            (task["task_key"], [dependency["task_key"] for dependency in task.get("depends_on", [])])
             for task in job["tasks"]
         ]
-        for name, job in found.items()
+        for name, job in target_jobs.items()
     }
     assert order == {
         "reader": [("bronze", [])],
@@ -171,8 +171,8 @@ def test_what_follows_what_and_what_runs_for_ever(target: str) -> None:
         "quality": [("quality", [])],
         "continuous_stages": [("silver", []), ("gold", [])],
     }
-    assert {job["max_concurrent_runs"] for job in found.values()} == {1}
-    for job in found.values():
+    assert {job["max_concurrent_runs"] for job in target_jobs.values()} == {1}
+    for job in target_jobs.values():
         words = [word for task in job["tasks"] for word in task["python_wheel_task"]["parameters"]]
         if "continuous" in job:  # has no order of tasks, no schedule, and no end by which to measure
             assert job["continuous"]["task_retry_mode"] == "ON_FAILURE"
@@ -183,15 +183,15 @@ def test_what_follows_what_and_what_runs_for_ever(target: str) -> None:
             assert job["email_notifications"]["on_duration_warning_threshold_exceeded"]
             assert job["timeout_seconds"] > job["health"]["rules"][0]["value"]
         assert job["email_notifications"]["on_failure"] == ["somebody@example.com"]
-    assert found["maintain"]["schedule"]["quartz_cron_expression"] == "0 30 3 * * ?"
+    assert target_jobs["maintain"]["schedule"]["quartz_cron_expression"] == "0 30 3 * * ?"
 
 
 def test_one_variable_chooses_how_the_stages_run() -> None:
     def states(**given: str) -> tuple[str, str]:
-        found = bundle.for_target(BUNDLE, "aws", {**GIVEN, **given})["resources"]["jobs"]
-        return found["stages"]["schedule"]["pause_status"], found["continuous_stages"]["continuous"][
-            "pause_status"
-        ]
+        target_jobs = bundle.for_target(BUNDLE, "aws", {**GIVEN, **given})["resources"]["jobs"]
+        return target_jobs["stages"]["schedule"]["pause_status"], target_jobs["continuous_stages"][
+            "continuous"
+        ]["pause_status"]
 
     assert states() == ("UNPAUSED", "PAUSED")
     assert states(scheduled_stages="PAUSED", continuous_stages="UNPAUSED") == ("PAUSED", "UNPAUSED")
@@ -204,8 +204,11 @@ def test_a_task_runs_on_a_cluster_of_its_job_or_in_an_environment_with_the_wheel
     assert (root / "pyproject.toml").is_file()
     for target in (*PRODUCTION, "dev"):
         for name, job in jobs(target).items():
-            clusters = {each["job_cluster_key"] for each in job.get("job_clusters", [])}
-            environments = {each["environment_key"]: each["spec"] for each in job.get("environments", [])}
+            clusters = {cluster["job_cluster_key"] for cluster in job.get("job_clusters", [])}
+            environments = {
+                environment["environment_key"]: environment["spec"]
+                for environment in job.get("environments", [])
+            }
             serverless = (target, name) == ("serverless", "quality")
             assert bool(environments) == serverless
             for task in job["tasks"]:
@@ -221,22 +224,24 @@ def test_a_task_runs_on_a_cluster_of_its_job_or_in_an_environment_with_the_wheel
 
 
 def test_what_quality_needs_beside_the_wheel_is_what_the_project_says() -> None:
-    wanted = PROJECT["optional-dependencies"]["quality"]
+    requirements = PROJECT["optional-dependencies"]["quality"]
     (task,) = jobs("aws")["quality"]["tasks"]
-    assert [library["pypi"]["package"] for library in task["libraries"] if "pypi" in library] == wanted
+    assert [library["pypi"]["package"] for library in task["libraries"] if "pypi" in library] == requirements
     (environment,) = jobs("serverless")["quality"]["environments"]
-    assert environment["spec"]["dependencies"] == ["../../../dist/*.whl", *wanted]
+    assert environment["spec"]["dependencies"] == ["../../../dist/*.whl", *requirements]
 
 
 def test_each_cloud_has_machines_of_its_own_and_a_runtime_with_the_spark_that_the_wheel_wants() -> None:
     kinds = {}
     for target in PRODUCTION:
         clusters = [
-            each["new_cluster"] for job in jobs(target).values() for each in job.get("job_clusters", [])
+            job_cluster["new_cluster"]
+            for job in jobs(target).values()
+            for job_cluster in job.get("job_clusters", [])
         ]
-        kinds[target] = {each["node_type_id"] for each in clusters}
-        assert {each["spark_version"] for each in clusters} == {"18.x-scala2.13"}
-        assert {each["data_security_mode"] for each in clusters} == {"SINGLE_USER"}
+        kinds[target] = {cluster["node_type_id"] for cluster in clusters}
+        assert {cluster["spark_version"] for cluster in clusters} == {"18.x-scala2.13"}
+        assert {cluster["data_security_mode"] for cluster in clusters} == {"SINGLE_USER"}
     assert (
         not (kinds["aws"] & kinds["azure"]) | (kinds["aws"] & kinds["gcp"]) | (kinds["azure"] & kinds["gcp"])
     )
@@ -245,18 +250,18 @@ def test_each_cloud_has_machines_of_its_own_and_a_runtime_with_the_spark_that_th
 
 def test_whoever_runs_it_and_whoever_changes_it_are_named_in_production_alone() -> None:
     for target in PRODUCTION:
-        found = bundle.for_target(BUNDLE, target, GIVEN)
-        assert found["mode"] == "production"
-        assert found["run_as"] == {"service_principal_name": "0000-1111"}
-        assert found["permissions"] == [{"level": "CAN_MANAGE", "group_name": "admins"}]
-        assert found["workspace"]["root_path"] == f"/Workspace/Shared/.bundle/deltasmelt/{target}"
+        definition = bundle.for_target(BUNDLE, target, GIVEN)
+        assert definition["mode"] == "production"
+        assert definition["run_as"] == {"service_principal_name": "0000-1111"}
+        assert definition["permissions"] == [{"level": "CAN_MANAGE", "group_name": "admins"}]
+        assert definition["workspace"]["root_path"] == f"/Workspace/Shared/.bundle/deltasmelt/{target}"
         for schema in ("silver", "gold"):
-            assert {each["principal"] for each in found["resources"]["schemas"][schema]["grants"]} == {
+            assert {grant["principal"] for grant in definition["resources"]["schemas"][schema]["grants"]} == {
                 "0000-1111",
                 "account users",
             }
-        assert found["resources"]["schemas"]["deltasmelt"]["name"] == "deltasmelt"
-        assert found["resources"]["schemas"]["deltasmelt"]["grants"] == [
+        assert definition["resources"]["schemas"]["deltasmelt"]["name"] == "deltasmelt"
+        assert definition["resources"]["schemas"]["deltasmelt"]["grants"] == [
             {"principal": "0000-1111", "privileges": ["USE_SCHEMA", "READ_VOLUME", "WRITE_VOLUME"]}
         ]
         with pytest.raises(LookupError, match="run_as"):
@@ -279,7 +284,9 @@ def test_no_secret_is_in_a_bundle_and_serverless_tasks_have_no_variables() -> No
 def test_every_variable_that_is_used_is_declared_and_every_declared_one_is_used() -> None:
     read = "".join(path.read_text() for path in bundle.files_of(BUNDLE))
     assert set(re.findall(r"\$\{var\.(\w+)\}", read)) == set(bundle.whole(BUNDLE)["variables"])
-    assert [name for name, each in bundle.whole(BUNDLE)["targets"].items() if each.get("default")] == ["dev"]
+    assert [name for name, target in bundle.whole(BUNDLE)["targets"].items() if target.get("default")] == [
+        "dev"
+    ]
 
 
 def test_the_tables_of_auto_cdc_are_declared_with_what_the_events_have() -> None:

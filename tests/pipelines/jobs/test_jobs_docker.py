@@ -40,23 +40,23 @@ class Stage:
     lines: list[tuple[str, str]]
 
     def last(self, instruction: str) -> str | None:
-        found = [rest for name, rest in self.lines if name == instruction]
-        return found[-1] if found else None
+        arguments = [words for name, words in self.lines if name == instruction]
+        return arguments[-1] if arguments else None
 
 
 def stages() -> dict[str, Stage]:
     text = re.sub(r"^\s*#.*\n", "", (FOLDER / "Dockerfile").read_text(), flags=re.MULTILINE)
-    found: dict[str, Stage] = {}
+    by_name: dict[str, Stage] = {}
     stage = Stage("", "", [])
     for line in text.replace("\\\n", " ").splitlines():
-        name, _, rest = line.partition(" ")
+        name, _, words = line.partition(" ")
         assert not name or name in INSTRUCTIONS, line
         if name == "FROM":
-            base, _, called = rest.partition(" AS ")
-            stage = found[called] = Stage(base, called, [])
+            base, _, called = words.partition(" AS ")
+            stage = by_name[called] = Stage(base, called, [])
         elif name:
-            stage.lines.append((name, rest.strip()))
-    return found
+            stage.lines.append((name, words.strip()))
+    return by_name
 
 
 def whole(name: str) -> Stage:
@@ -101,13 +101,13 @@ def is_sent(path: str) -> bool:
 def test_every_file_that_is_copied_is_there_and_is_sent_to_the_build() -> None:
     copied = []
     for stage in stages().values():
-        for name, rest in stage.lines:
+        for name, words in stage.lines:
             if name != "COPY":
                 continue
-            if rest.startswith("--from="):
-                assert rest.split()[0].removeprefix("--from=") in stages(), rest
+            if words.startswith("--from="):
+                assert words.split()[0].removeprefix("--from=") in stages(), words
                 continue
-            copied += rest.split()[:-1]
+            copied += words.split()[:-1]
     assert {"requirements.lock", "bronze", "docs/errors"} <= set(copied)
     for path in copied:
         assert (ROOT / path).exists(), path
@@ -126,11 +126,11 @@ def test_every_file_that_is_copied_is_there_and_is_sent_to_the_build() -> None:
 
 
 def test_the_wheel_is_built_from_all_that_the_project_puts_into_it() -> None:
-    copied = {word for name, rest in whole("wheel").lines if name == "COPY" for word in rest.split()[:-1]}
+    copied = {word for name, words in whole("wheel").lines if name == "COPY" for word in words.split()[:-1]}
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
     project = PROJECT["project"]
-    wanted = {*wheel["packages"], *wheel["force-include"], *project["license-files"], project["readme"]}
-    assert wanted <= copied
+    sources = {*wheel["packages"], *wheel["force-include"], *project["license-files"], project["readme"]}
+    assert sources <= copied
 
 
 @pytest.mark.parametrize("target", ["reader", "stages"])
@@ -146,23 +146,23 @@ def test_an_image_runs_smelt_as_an_account_with_a_number(target: str) -> None:
 def test_the_health_check_asks_where_the_reader_listens() -> None:
     stage = whole("reader")
     _, _, check = (stage.last("HEALTHCHECK") or "").partition(" CMD ")
-    asked = probed(json.loads(check))
+    address = probed(json.loads(check))
     _, params = parsed(json.loads(stage.last("CMD") or ""))
-    assert asked.path == "/healthz"
-    assert str(asked.http) == params["http"]
-    assert isinstance(asked.http, Address)
-    assert asked.http.local, "so that it starts without a token"
+    assert address.path == "/healthz"
+    assert str(address.http) == params["http"]
+    assert isinstance(address.http, Address)
+    assert address.http.local, "so that it starts without a token"
 
 
 def test_no_layer_holds_a_secret_and_nothing_is_installed_that_has_no_hash() -> None:
     for stage in stages().values():
-        for name, rest in stage.lines:
-            assert not (name in {"ARG", "ENV"} and re.search(r"TOKEN|PASSWORD|SECRET|DSN|_KEY", rest)), rest
-            for install in re.findall(r"pip [^&]*\binstall\b[^&]*", rest):
+        for name, words in stage.lines:
+            assert not (name in {"ARG", "ENV"} and re.search(r"TOKEN|PASSWORD|SECRET|DSN|_KEY", words)), words
+            for install in re.findall(r"pip [^&]*\binstall\b[^&]*", words):
                 assert "--no-deps" in install
                 assert "--require-hashes" in install or "--no-index" in install, install
     assert not re.search(
-        r"\bpip ", " ".join(rest for _, rest in whole("reader").lines + whole("stages").lines)
+        r"\bpip ", " ".join(words for _, words in whole("reader").lines + whole("stages").lines)
     )
 
 
@@ -212,11 +212,11 @@ runpy.run_module("deltasmelt", run_name="__main__")
 def test_the_readers_commands_load_where_only_its_part_of_the_lock_is_installed(tmp_path: Path) -> None:
     for name in names(pinned("deltasmelt")):
         try:
-            found = metadata.distribution(name)
+            distribution = metadata.distribution(name)
         except metadata.PackageNotFoundError:  # for another system, or another Python
             continue
-        for part in {file.parts[0] for file in found.files or []} - {"..", "__pycache__"}:
-            (tmp_path / part).symlink_to(Path(str(found.locate_file(part))))
+        for part in {file.parts[0] for file in distribution.files or []} - {"..", "__pycache__"}:
+            (tmp_path / part).symlink_to(Path(str(distribution.locate_file(part))))
     assert (tmp_path / "psycopg_binary").exists()
     assert not (tmp_path / "pyspark").exists()
     command = [sys.executable, "-I", "-S", "-c", _READERS_COMMANDS, str(ROOT), str(tmp_path)]

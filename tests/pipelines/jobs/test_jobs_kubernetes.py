@@ -42,7 +42,11 @@ LEASE_SECONDS = 75.0
 @functools.cache
 def _read() -> list[dict[str, Any]]:
     yaml = YAML(typ="safe", pure=True)
-    return [one for name in KUSTOMIZED["resources"] for one in yaml.load_all((FOLDER / name).read_text())]
+    return [
+        document
+        for name in KUSTOMIZED["resources"]
+        for document in yaml.load_all((FOLDER / name).read_text())
+    ]
 
 
 def objects() -> list[dict[str, Any]]:
@@ -51,15 +55,17 @@ def objects() -> list[dict[str, Any]]:
 
 
 def of_kind(kind: str) -> list[dict[str, Any]]:
-    return [one for one in objects() if one["kind"] == kind]
+    return [item for item in objects() if item["kind"] == kind]
 
 
 def pods() -> dict[str, dict[str, Any]]:
     """Return the specification of each pod, with its labels."""
-    found = {one["metadata"]["name"]: one["spec"]["template"] for one in of_kind("Deployment")}
-    for one in of_kind("CronJob"):
-        found[one["metadata"]["name"]] = one["spec"]["jobTemplate"]["spec"]["template"]
-    return found
+    templates = {
+        deployment["metadata"]["name"]: deployment["spec"]["template"] for deployment in of_kind("Deployment")
+    }
+    for cron_job in of_kind("CronJob"):
+        templates[cron_job["metadata"]["name"]] = cron_job["spec"]["jobTemplate"]["spec"]["template"]
+    return templates
 
 
 def container(pod: dict[str, Any]) -> dict[str, Any]:
@@ -86,8 +92,8 @@ def refusal(one: dict[str, Any], version: str = NEWEST) -> str | None:
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 def test_kubernetes_accepts_each_object(version: str) -> None:
-    assert {one["kind"] for one in objects()} == KINDS
-    assert [refusal(one, version) for one in objects()] == [None] * len(objects())
+    assert {item["kind"] for item in objects()} == KINDS
+    assert [refusal(item, version) for item in objects()] == [None] * len(objects())
 
 
 def test_the_schemas_refuse_a_misspelt_field_at_any_depth() -> None:
@@ -98,29 +104,29 @@ def test_the_schemas_refuse_a_misspelt_field_at_any_depth() -> None:
 
 @named
 def test_each_container_calls_a_command_of_smelt_in_an_image_that_has_it(pod: dict[str, Any]) -> None:
-    made = container(pod)
-    command, params = parsed(made["args"])
+    definition = container(pod)
+    command, params = parsed(definition["args"])
     assert str(params["file"]) == "/etc/smelt/pipeline.yml"
     image = "reader" if command == "bronze" else "stages"
-    assert made["image"] == f"registry.example.com/deltasmelt-{image}:{VERSION}"
+    assert definition["image"] == f"registry.example.com/deltasmelt-{image}:{VERSION}"
     dockerfile = (FOLDER.parent / "docker" / "Dockerfile").read_text()
     assert re.search(rf"^FROM \w+ AS {image}$", dockerfile, re.MULTILINE)
     assert f"USER {pod['spec']['securityContext']['runAsUser']}:" in dockerfile
-    assert "command" not in made, "the image's own"
+    assert "command" not in definition, "the image's own"
 
 
 def test_the_probes_ask_where_the_reader_listens_with_its_own_token() -> None:
-    made = container(READER)
-    _, params = parsed(made["args"])
+    definition = container(READER)
+    _, params = parsed(definition["args"])
     paths = {}
     for name in ("startupProbe", "livenessProbe", "readinessProbe"):
-        asked = probed(made[name]["exec"]["command"])
-        paths[name] = asked.path
-        assert asked.http_token_file == params["http_token_file"]
-        assert params["http"] == f"0.0.0.0:{asked.http.port}"
-        assert asked.seconds < made[name]["timeoutSeconds"]
+        address = probed(definition[name]["exec"]["command"])
+        paths[name] = address.path
+        assert address.http_token_file == params["http_token_file"]
+        assert params["http"] == f"0.0.0.0:{address.http.port}"
+        assert address.seconds < definition[name]["timeoutSeconds"]
     assert paths == {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
-    (port,) = made["ports"]
+    (port,) = definition["ports"]
     assert params["http"].endswith(f":{port['containerPort']}")
 
 
@@ -129,9 +135,9 @@ def test_the_probes_wait_for_what_ends_by_itself() -> None:
         probe = container(READER)[name]
         return float(probe["periodSeconds"] * probe["failureThreshold"])
 
-    again = reader_supervision._SILENT_ENDS * reader_supervision._LONGEST_PAUSE
+    restart_seconds = reader_supervision._SILENT_ENDS * reader_supervision._LONGEST_PAUSE
     assert budget("startupProbe") > 2 * LEASE_SECONDS
-    assert budget("livenessProbe") > again
+    assert budget("livenessProbe") > restart_seconds
 
 
 def test_there_is_one_reader_and_what_selects_it_selects_nothing_else() -> None:
@@ -151,17 +157,17 @@ def test_there_is_one_reader_and_what_selects_it_selects_nothing_else() -> None:
         assert chosen == ["deltasmelt-reader"]
     port = container(READER)["ports"][0]["name"]
     assert service["spec"]["ports"][0]["targetPort"] == port
-    assert [one["port"] for one in policy["spec"]["ingress"][0]["ports"]] == [port]
+    assert [port_rule["port"] for port_rule in policy["spec"]["ingress"][0]["ports"]] == [port]
 
 
 @named
 def test_each_pod_meets_the_restricted_standard_over_a_read_only_root(pod: dict[str, Any]) -> None:
     """https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted."""
-    whole, own = pod["spec"]["securityContext"], container(pod)["securityContext"]
+    whole, of_container = pod["spec"]["securityContext"], container(pod)["securityContext"]
     assert whole["runAsNonRoot"] is True
     assert whole["runAsUser"] > 0
     assert whole["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert own == {
+    assert of_container == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
@@ -184,17 +190,17 @@ def test_what_a_pod_takes_is_there(pod: dict[str, Any]) -> None:
     assert match is not None
     keys = set(re.findall(r"--from-(?:literal=([\w-]+)=|file=([\w.-]+))", match[2]))
     keys = {key for pair in keys for key in pair if key}
-    taken = {one["valueFrom"]["secretKeyRef"]["key"] for one in container(pod)["env"]}
+    secret_keys = {variable["valueFrom"]["secretKeyRef"]["key"] for variable in container(pod)["env"]}
     for volume in pod["spec"]["volumes"]:
         if "secret" in volume:
             assert volume["secret"]["secretName"] == match[1]
-            taken |= {item["key"] for item in volume["secret"]["items"]}
+            secret_keys |= {item["key"] for item in volume["secret"]["items"]}
         if "configMap" in volume:
             assert volume["configMap"] == {"name": CONFIG["name"]}
     assert not any("subPath" in mount for mount in container(pod)["volumeMounts"])
-    assert taken <= keys
-    assert {one["valueFrom"]["secretKeyRef"]["name"] for one in container(pod)["env"]} == {match[1]}
-    variables = {one["name"] for one in container(pod)["env"]}
+    assert secret_keys <= keys
+    assert {variable["valueFrom"]["secretKeyRef"]["name"] for variable in container(pod)["env"]} == {match[1]}
+    variables = {variable["name"] for variable in container(pod)["env"]}
     assert set(re.findall(r"\$\{(\w+)\}", FILES["pipeline.yml"])) == variables
 
 
@@ -202,12 +208,12 @@ def test_the_authority_that_the_connection_string_names_is_mounted() -> None:
     text = (FOLDER / "reader.yml").read_text()
     match = re.search(r"dsn='(\S+)'", text)
     assert match is not None
-    given = conninfo_to_dict(match[1])
-    (mount,) = (one for one in container(READER)["volumeMounts"] if one["name"] == "secret")
-    (volume,) = (one for one in READER["spec"]["volumes"] if one["name"] == "secret")
+    parameters = conninfo_to_dict(match[1])
+    (mount,) = (candidate for candidate in container(READER)["volumeMounts"] if candidate["name"] == "secret")
+    (volume,) = (candidate for candidate in READER["spec"]["volumes"] if candidate["name"] == "secret")
     files = {f"{mount['mountPath']}/{item['path']}" for item in volume["secret"]["items"]}
-    assert given["sslmode"] == "verify-full"
-    assert given["sslrootcert"] in files
+    assert parameters["sslmode"] == "verify-full"
+    assert parameters["sslrootcert"] in files
     assert match[0] in (conf_folder().parent / "docs/how-to/run-the-reader-as-a-service.md").read_text()
 
 

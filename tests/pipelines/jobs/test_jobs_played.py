@@ -48,21 +48,21 @@ def graces() -> Iterator[tuple[str, float]]:
 
 
 def test_every_definition_gives_a_command_the_time_that_it_needs_to_end() -> None:
-    found = list(graces())
-    assert {"deltasmelt-reader", "docker run 1", "common.conf", "schedule.md", "cron"} <= {*dict(found)}
-    assert [(name, seconds) for name, seconds in found if seconds < END_SECONDS + ALERTS_SECONDS] == []
+    listed = list(graces())
+    assert {"deltasmelt-reader", "docker run 1", "common.conf", "schedule.md", "cron"} <= {*dict(listed)}
+    assert [(name, seconds) for name, seconds in listed if seconds < END_SECONDS + ALERTS_SECONDS] == []
 
 
 def probe(name: str, port: str, token: Path) -> tuple[bool, float]:
     """Run a probe of the manifest as the kubelet does; return its success in time, and its seconds."""
-    asked = container(READER)[name]
-    words = [sys.executable, *asked["exec"]["command"][1:], f"--http=0.0.0.0:{port}"]
+    definition = container(READER)[name]
+    words = [sys.executable, *definition["exec"]["command"][1:], f"--http=0.0.0.0:{port}"]
     words = [re.sub(r"(--http-token-file)=.*", rf"\1={token}", word) for word in words]
     began = time.monotonic()
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     try:
         process = subprocess.run(
-            words, env=environment, capture_output=True, timeout=asked["timeoutSeconds"], check=False
+            words, env=environment, capture_output=True, timeout=definition["timeoutSeconds"], check=False
         )
     except subprocess.TimeoutExpired:
         return False, time.monotonic() - began
@@ -108,11 +108,11 @@ def test_a_pod_of_the_reader_lives_under_load_and_by_one_config_map(database: st
             until(lambda: probe("startupProbe", port, token)[0], 120)
             execute(source, "INSERT INTO items SELECT n, repeat('x', 400) FROM generate_series(1, 20000) n")
             for name in ("livenessProbe", "readinessProbe"):
-                asked = container(READER)[name]
+                definition = container(READER)[name]
                 # A pod whose first look is still under way is not ready yet; a later probe finds it so.
                 until(
                     lambda probed=name: probe(probed, port, token)[0],  # type: ignore[misc]
-                    asked["failureThreshold"] * asked["periodSeconds"],
+                    definition["failureThreshold"] * definition["periodSeconds"],
                 )
             for busy in load:
                 busy.kill()

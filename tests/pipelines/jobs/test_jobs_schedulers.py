@@ -23,8 +23,8 @@ RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 
 def called(shell: str) -> list[tuple[str, dict[str, Any]]]:
     """Return the `smelt` commands in a line of shell, each parsed."""
-    found = re.findall(r"(?:/opt/smelt/bin/)?\bsmelt ([^;|&)]*?)(?: 2>&1)?(?=[;|&)]|$)", shell)
-    return [parsed(shlex.split(words)) for words in found]
+    commands = re.findall(r"(?:/opt/smelt/bin/)?\bsmelt ([^;|&)]*?)(?: 2>&1)?(?=[;|&)]|$)", shell)
+    return [parsed(shlex.split(words)) for words in commands]
 
 
 def lines() -> list[list[str]]:
@@ -39,14 +39,14 @@ def is_field(text: str, least: int, most: int) -> bool:
 
 
 def test_each_line_of_the_crontab_has_a_time_an_account_and_commands_that_parse() -> None:
-    seen = []
+    commands = []
     for *times, account, shell in lines():
         assert all(is_field(text, *bounds) for text, bounds in zip(times, RANGES, strict=True)), times
         assert account == "deltasmelt"
         assert not re.search(r"(?<!\\)%", shell), "cron would make it a line break"
         assert subprocess.run(["sh", "-n", "-c", shell], check=False).returncode == 0
-        seen += [(command, params.get("until_caught_up")) for command, params in called(shell)]
-    assert seen == [("silver", True), ("gold", True), ("maintain", None), ("quality", None)]
+        commands += [(command, params.get("until_caught_up")) for command, params in called(shell)]
+    assert commands == [("silver", True), ("gold", True), ("maintain", None), ("quality", None)]
 
 
 def by_shell(folder: Path) -> subprocess.CompletedProcess[str]:
@@ -67,9 +67,9 @@ def test_a_line_of_cron_says_what_failed_and_goes_on(tmp_path: Path) -> None:
     smelt.write_text('#!/bin/sh\necho "$1 $SMELT_DSN" >&2\n[ "$1" = gold ] || exit 3\n')
     smelt.chmod(0o755)
     (tmp_path / "environment").write_text("SMELT_DSN='postgresql://smelt@db/shop?sslmode=require&x=1'\n")
-    done = by_shell(tmp_path)
-    assert done.stdout == "silver postgresql://smelt@db/shop?sslmode=require&x=1\n"
-    assert (done.stderr, done.returncode) == ("", 0)
+    process = by_shell(tmp_path)
+    assert process.stdout == "silver postgresql://smelt@db/shop?sslmode=require&x=1\n"
+    assert (process.stderr, process.returncode) == ("", 0)
 
 
 def test_while_a_run_of_cron_goes_on_the_next_one_ends_without_a_word(tmp_path: Path) -> None:
@@ -85,7 +85,10 @@ def test_while_a_run_of_cron_goes_on_the_next_one_ends_without_a_word(tmp_path: 
 def test_each_command_of_cron_and_airflow_has_a_deadline() -> None:
     for *_, shell in lines():
         assert len(re.findall(r"timeout -k 60 \d+h smelt ", shell)) == len(called(shell))
-    hours = {task: given["execution_timeout"] / timedelta(hours=1) for task, given in settings().items()}
+    hours = {
+        task: task_settings["execution_timeout"] / timedelta(hours=1)
+        for task, task_settings in settings().items()
+    }
     assert hours == {"silver": 24, "gold": 24, "maintain": 12, "quality": 12}
     of_cron = [re.findall(r"timeout -k 60 (\d+)h smelt (\w+)", shell) for *_, shell in lines()]
     assert {task: int(number) for line in of_cron for number, task in line} == hours
@@ -93,19 +96,19 @@ def test_each_command_of_cron_and_airflow_has_a_deadline() -> None:
 
 def tasks() -> list[dict[str | None, ast.expr]]:
     """Return the arguments of each task of the DAG, without its watcher."""
-    made = [
+    keywords = [
         {keyword.arg: keyword.value for keyword in call.keywords}
         for call in ast.walk(ast.parse(DAG))
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "BashOperator"
     ]
-    return [given for given in made if "task_id" in given]
+    return [task_settings for task_settings in keywords if "task_id" in task_settings]
 
 
 def calls(name: str) -> list[dict[str, ast.expr]]:
-    found = [node for node in ast.walk(ast.parse(DAG)) if isinstance(node, ast.Call)]
+    nodes = [node for node in ast.walk(ast.parse(DAG)) if isinstance(node, ast.Call)]
     return [
         {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
-        for call in found
+        for call in nodes
         if isinstance(call.func, ast.Name) and call.func.id == name
     ]
 
@@ -127,14 +130,14 @@ def settings() -> dict[str, dict[str, Any]]:
 
 
 def test_each_task_of_the_dag_is_a_command_that_parses() -> None:
-    found = {}
+    commands = {}
     for task in tasks():
         shell = ast.literal_eval(task["bash_command"])
         assert shell.startswith("set -a; . /etc/deltasmelt/environment; exec "), "signals reach the command"
         ((command, params),) = called(shell)
         assert ast.literal_eval(task["task_id"]) == command
-        found[command] = params.get("until_caught_up")
-    assert found == {"silver": True, "gold": True, "maintain": None, "quality": None}
+        commands[command] = params.get("until_caught_up")
+    assert commands == {"silver": True, "gold": True, "maintain": None, "quality": None}
 
 
 def test_the_dag_runs_once_at_a_time_and_what_was_left_out_fails_its_run() -> None:
@@ -146,10 +149,10 @@ def test_the_dag_runs_once_at_a_time_and_what_was_left_out_fails_its_run() -> No
         assert ast.literal_eval(dag["catchup"]) is False
         times = ast.literal_eval(dag["schedule"]).split()
         assert all(is_field(text, *bounds) for text, bounds in zip(times, RANGES, strict=True))
-    for given in settings().values():
-        assert "skip_on_exit_code" not in given, "a task that is skipped is seen by nobody"
-        assert given["trigger_rule"] == "all_done", "gold follows what silver left out"
-    assert {task: given["retries"] for task, given in settings().items()} == {
+    for task_settings in settings().values():
+        assert "skip_on_exit_code" not in task_settings, "a task that is skipped is seen by nobody"
+        assert task_settings["trigger_rule"] == "all_done", "gold follows what silver left out"
+    assert {task: task_settings["retries"] for task, task_settings in settings().items()} == {
         "silver": 0, "gold": 0, "maintain": 1, "quality": 0,
     }  # fmt: skip
     watcher = constants()["WATCHER"]

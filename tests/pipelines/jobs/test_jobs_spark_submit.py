@@ -88,12 +88,12 @@ def test_the_wheel_holds_all_that_is_not_python_too(wheel: Path) -> None:
     files |= {path: package / path.relative_to(ROOT) for name in LAYERS for path in (ROOT / name).rglob("*")}
     files |= {path: pipelines / path.relative_to(ROOT) for path in (ROOT / "conf").rglob("*")}
     files |= {path: pipelines / "error_pages" / path.name for path in (ROOT / "docs/errors").glob("*.md")}
-    here = {str(name) for path, name in files.items() if path.is_file() and "__pycache__" not in path.parts}
-    assert sorted(here - names) == []
-    assert str(package / "py.typed") in here
+    data = {str(name) for path, name in files.items() if path.is_file() and "__pycache__" not in path.parts}
+    assert sorted(data - names) == []
+    assert str(package / "py.typed") in data
     assert "License-Expression: Apache-2.0\n" in metadata
     assert "Metadata-Version: 2.4\n" in metadata
-    wanted = {
+    expected = {
         "log4j2.properties",
         "demo/shop.sql",
         "demo/pipeline.yml",
@@ -103,7 +103,7 @@ def test_the_wheel_holds_all_that_is_not_python_too(wheel: Path) -> None:
         "spark-submit/main.py",
         "databricks/databricks.yml",
     }
-    assert {f"deltasmelt/pipelines/conf/{name}" for name in wanted} <= names
+    assert {f"deltasmelt/pipelines/conf/{name}" for name in expected} <= names
     assert "deltasmelt/pipelines/quality/report.html.j2" in names
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"deltasmelt"}
 
@@ -135,9 +135,9 @@ def test_silver_and_sql_run_under_spark_submit_beside_packages_of_the_same_names
         "SELECT count(*) AS rows, max(note) AS last, '${env:HOME} ${x}' AS said FROM silver.orders "
         "WHERE note <> '${spark.app.name}'"
     )
-    asked = submit(installed, "sql", str(shop), query, "--output", "json", cwd=tmp_path)
-    assert asked.returncode == 0, asked.stderr
-    assert json.loads(asked.stdout) == {"rows": 100, "last": "order 99", "said": "${env:HOME} ${x}"}, (
+    process = submit(installed, "sql", str(shop), query, "--output", "json", cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout) == {"rows": 100, "last": "order 99", "said": "${env:HOME} ${x}"}, (
         "and no line of Spark's log among it"
     )
     assert (tmp_path / "spark-submit-sql.log").exists()
@@ -164,9 +164,11 @@ def test_a_submitted_job_reaches_a_lake_in_a_store_and_commits_on_condition(
 def test_a_command_that_fails_fails_the_submission(installed: Path, tmp_path: Path) -> None:
     failed = submit(installed, "silver", "missing.yml", cwd=tmp_path)
     assert failed.returncode != 0
-    said = failed.stdout + failed.stderr  # spark-submit prints the driver's standard error on its own output
-    assert "no such pipeline file" in said
-    assert "Traceback" not in said
+    output = (
+        failed.stdout + failed.stderr
+    )  # spark-submit prints the driver's standard error on its own output
+    assert "no such pipeline file" in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize("words", [(), ("--master", "local[2]"), ("silver", "pipeline.yml"), ("--",)])

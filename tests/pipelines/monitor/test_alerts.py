@@ -82,8 +82,8 @@ def test_a_source_that_is_down_says_nothing_of_its_slot() -> None:
 def test_what_is_out_of_sight_for_long_is_an_alert_and_hides_nothing_that_fired() -> None:
     watching = alerts()
     assert len(watching.after(ILL, 0)) == 6
-    gone = "s3://lake: no answer\nremedy: check the endpoint"
-    away = dataclasses.replace(ILL, ladder=(), errors=(), tables=(), lake_read=False, lake_error=gone)
+    no_answer = "s3://lake: no answer\nremedy: check the endpoint"
+    away = dataclasses.replace(ILL, ladder=(), errors=(), tables=(), lake_read=False, lake_error=no_answer)
     assert told(watching, away, 10) == []
     assert told(watching, away, 309) == []
     (alert,) = watching.after(away, 310)
@@ -94,16 +94,16 @@ def test_what_is_out_of_sight_for_long_is_an_alert_and_hides_nothing_that_fired(
         "check the endpoint",
     )
     assert alert.text == "shop: the lake cannot be looked at for 5 min 0 s: s3://lake: no answer"
-    both = dataclasses.replace(away, slot=None, source_error="db: no answer")
-    assert told(watching, both, 320) == []
-    assert told(watching, both, 620) == [("blind", "firing", "source")]
+    both_away = dataclasses.replace(away, slot=None, source_error="db: no answer")
+    assert told(watching, both_away, 320) == []
+    assert told(watching, both_away, 620) == [("blind", "firing", "source")]
     assert watching.failed("OSError: no", 630) == []
     assert [alert.name for alert in watching.failed("OSError: no", 930)] == ["status"]
     assert sorted(told(watching, ILL, 940)) == [
         ("blind", "resolved", name) for name in ("lake", "source", "status")
     ]
     silver = alerts("blind", layers=("silver",))
-    assert told(silver, both, 0) + told(silver, both, 300) == [("blind", "firing", "lake")], (
+    assert told(silver, both_away, 0) + told(silver, both_away, 300) == [("blind", "firing", "lake")], (
         "it needs no server"
     )
 
@@ -127,10 +127,10 @@ def test_only_kinds_that_are_asked_for_and_layers_of_the_command_count() -> None
 
 
 def test_no_body_holds_a_password() -> None:
-    found = [alert.body() for alert in alerts().after(ILL)]
-    assert SECRET not in json.dumps(found)
-    assert "boss" not in json.dumps(found), "who has a transaction open"
-    assert "***" in json.dumps(found)
+    bodies = [alert.body() for alert in alerts().after(ILL)]
+    assert SECRET not in json.dumps(bodies)
+    assert "boss" not in json.dumps(bodies), "who has a transaction open"
+    assert "***" in json.dumps(bodies)
 
 
 @contextmanager
@@ -138,13 +138,13 @@ def receiver(
     *answers: int, before: Callable[[], object] = lambda: None
 ) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Start a receiver that sends the answers and repeats the last; yield address and accepted alerts."""
-    left, accepted = list(answers), []
+    remaining, accepted = list(answers), []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             before()
-            code = left.pop(0) if len(left) > 1 else left[0]
+            code = remaining.pop(0) if len(remaining) > 1 else remaining[0]
             if code == 200:
                 accepted.append({"path": self.path, "type": self.headers["Content-Type"], **json.loads(body)})
             self.send_response(code)
@@ -222,7 +222,8 @@ def test_none_waits_behind_one_that_is_posted_again_and_all_are_tried_at_the_end
         for name in ("silver", "gold", "bronze"):
             webhook.send(dataclasses.replace(ALERT, name=name, key=("lag", name)))
         until(
-            lambda: len(accepted) == 1 and sum(map(bool, (one.failed for one in webhook._waiting))) == 2, 10
+            lambda: len(accepted) == 1 and sum(map(bool, (entry.failed for entry in webhook._waiting))) == 2,
+            10,
         )
         assert [alert["name"] for alert in accepted] == ["gold"], "not behind the pause of silver's"
         start = time.monotonic()
@@ -262,9 +263,9 @@ def test_an_alert_that_was_not_delivered_fires_again_and_so_does_its_end() -> No
     assert told(watching, ILL, 315) == []
     (ended, *_) = watching.after(WELL, 320)
     watching.dropped(ended, 320)
-    again = [(ended.kind, "resolved", ended.name)]
+    resolved = [(ended.kind, "resolved", ended.name)]
     assert [told(watching, WELL, now) for now in (325, 620, 625)][1:] == [
-        [*again, ("slot", "resolved", "smelt_shop")], [],
+        [*resolved, ("slot", "resolved", "smelt_shop")], [],
     ]  # fmt: skip
 
 

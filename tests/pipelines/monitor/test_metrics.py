@@ -42,23 +42,23 @@ def text(status: Status | None, restarts: int | None = 0) -> str:
 
 def numbers(status: Status | None) -> dict[tuple[str, ...], float]:
     """Return each sample by its name and label values, except the pipeline's label."""
-    found = {}
+    by_series = {}
     for family in text_string_to_metric_families(text(status)):
         for sample in family.samples:
             assert sample.labels.pop("pipeline") == "shop"
-            found[sample.name, *(f"{name}={value}" for name, value in sorted(sample.labels.items()))] = (
+            by_series[sample.name, *(f"{name}={value}" for name, value in sorted(sample.labels.items()))] = (
                 sample.value
             )
-    return found
+    return by_series
 
 
 def test_every_number_of_the_ladder_is_a_metric() -> None:
-    found = numbers(ILL)
+    by_series = numbers(ILL)
     for rung in ILL.ladder:
         step = f"step={rung.name}"
-        assert found["deltasmelt_position_bytes", step] == rung.lsn
+        assert by_series["deltasmelt_position_bytes", step] == rung.lsn
         for name in ("bytes", "seconds", "commits"):
-            assert found.get((f"deltasmelt_behind_{name}", step)) == getattr(rung, name)
+            assert by_series.get((f"deltasmelt_behind_{name}", step)) == getattr(rung, name)
 
 
 def test_what_is_not_known_has_no_sample() -> None:
@@ -78,22 +78,22 @@ def test_what_is_not_known_has_no_sample() -> None:
 
 
 def test_slot_errors_states_cycles_and_snapshots_are_metrics() -> None:
-    found = numbers(ILL)
-    assert found["deltasmelt_slot_safe_wal_bytes",] == -5
-    assert found["deltasmelt_slot_left_seconds",] == 0
-    assert found["deltasmelt_slot_risk",] == 3
-    assert found["deltasmelt_slot_active",] == 0
-    assert found["deltasmelt_slot_wal_status", "wal_status=unreserved"] == 1
-    assert found["deltasmelt_slot_wal_status", "wal_status=reserved"] == 0
-    assert found["deltasmelt_open_errors", "code=key-missing", "scope=table"] == 1
-    assert found["deltasmelt_tables", "state=stopped"] == 1
-    assert found["deltasmelt_documents", "state=streaming"] == 1
-    assert found["deltasmelt_cycle_changes", "layer=silver"] == 24
-    assert found["deltasmelt_cycle_duration_seconds", "layer=gold"] == 0.5
-    assert found["deltasmelt_snapshot_fraction",] == 0.4
-    assert found["deltasmelt_snapshot_left_seconds",] == 75
-    assert found["deltasmelt_stage_up", "stage=gold"] == 0
-    assert found["deltasmelt_alerts_total", "outcome=retried"] == 2
+    by_series = numbers(ILL)
+    assert by_series["deltasmelt_slot_safe_wal_bytes",] == -5
+    assert by_series["deltasmelt_slot_left_seconds",] == 0
+    assert by_series["deltasmelt_slot_risk",] == 3
+    assert by_series["deltasmelt_slot_active",] == 0
+    assert by_series["deltasmelt_slot_wal_status", "wal_status=unreserved"] == 1
+    assert by_series["deltasmelt_slot_wal_status", "wal_status=reserved"] == 0
+    assert by_series["deltasmelt_open_errors", "code=key-missing", "scope=table"] == 1
+    assert by_series["deltasmelt_tables", "state=stopped"] == 1
+    assert by_series["deltasmelt_documents", "state=streaming"] == 1
+    assert by_series["deltasmelt_cycle_changes", "layer=silver"] == 24
+    assert by_series["deltasmelt_cycle_duration_seconds", "layer=gold"] == 0.5
+    assert by_series["deltasmelt_snapshot_fraction",] == 0.4
+    assert by_series["deltasmelt_snapshot_left_seconds",] == 75
+    assert by_series["deltasmelt_stage_up", "stage=gold"] == 0
+    assert by_series["deltasmelt_alerts_total", "outcome=retried"] == 2
 
 
 def test_metrics_hold_no_message_and_no_table() -> None:
@@ -106,8 +106,8 @@ def known() -> set[str]:
 
 
 def labels_of(name: str) -> set[str]:
-    found = {key for key in numbers(ILL) if key[0] == name}
-    return {"pipeline"} | {part.partition("=")[0] for key in found for part in key[1:]}
+    keys = {key for key in numbers(ILL) if key[0] == name}
+    return {"pipeline"} | {part.partition("=")[0] for key in keys for part in key[1:]}
 
 
 def queries() -> Iterator[tuple[str, str]]:
@@ -142,16 +142,16 @@ def test_rules_have_what_prometheus_asks_for() -> None:
         assert re.fullmatch(r"\d+[smh]", rule.get("for", "0s"))
         assert rule["labels"]["severity"] in {"warning", "critical"}
         assert set(rule["annotations"]) == {"summary", "description"}
-        shown = set(re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values())))
+        labels = set(re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values())))
         names = re.findall(r"deltasmelt_\w+", rule["expr"])
-        assert shown <= ({"job", "instance"} if not names else set.union(*map(labels_of, names)))
+        assert labels <= ({"job", "instance"} if not names else set.union(*map(labels_of, names)))
 
 
 def test_a_process_that_is_gone_fires_although_it_has_no_metrics() -> None:
     """Prometheus itself sets `up`: 0 if a target does not answer, absent without a target."""
-    found = {rule["expr"]: rule["labels"]["severity"] for rule in rules()}
-    assert found[f"{OF_THE_SCRAPE} == 0"] == "critical"
-    assert found[f"absent({OF_THE_SCRAPE})"] == "critical"
+    severities = {rule["expr"]: rule["labels"]["severity"] for rule in rules()}
+    assert severities[f"{OF_THE_SCRAPE} == 0"] == "critical"
+    assert severities[f"absent({OF_THE_SCRAPE})"] == "critical"
     assert "job_name: deltasmelt\n" in (ROOT / "docs" / "how-to" / "monitor.md").read_text(encoding="utf-8")
 
 
@@ -159,12 +159,14 @@ def test_a_process_that_is_gone_fires_although_it_has_no_metrics() -> None:
 def test_no_alert_fires_while_all_is_well_and_each_of_what_holds_wal_back_fires() -> None:
     require_firing([exported(WELL)], set())
     open_for_hours = WalBudget(None, 250 << 30, 4096, None, None, reads=True, transactions="pid 1 (36,000 s)")
-    kept = dataclasses.replace(WELL, wal=open_for_hours)
-    require_firing([exported(kept)], {"DeltasmeltSlotGrows", "DeltasmeltSlotAtRisk"})
+    holding = dataclasses.replace(WELL, wal=open_for_hours)
+    require_firing([exported(holding)], {"DeltasmeltSlotGrows", "DeltasmeltSlotAtRisk"})
     less = dataclasses.replace(WELL, wal=dataclasses.replace(open_for_hours, held=11 << 30))
     require_firing([exported(less)], {"DeltasmeltSlotGrows", "DeltasmeltSlotHoldsMuch"})
-    assert numbers(kept)["deltasmelt_slot_held_bytes",] == 250 << 30
-    assert numbers(kept)["deltasmelt_behind_bytes", "step=slot confirmed"] == 4096, "not what the slot holds"
+    assert numbers(holding)["deltasmelt_slot_held_bytes",] == 250 << 30
+    assert numbers(holding)["deltasmelt_behind_bytes", "step=slot confirmed"] == 4096, (
+        "not what the slot holds"
+    )
 
 
 @pytest.mark.process
@@ -196,7 +198,7 @@ def test_no_rule_rests_on_a_time_that_is_left() -> None:
 
 def test_panels_of_the_dashboard_do_not_overlap_and_name_the_chosen_source() -> None:
     board = json.loads(DASHBOARD.read_text(encoding="utf-8"))
-    taken: set[tuple[int, int]] = set()
+    occupied: set[tuple[int, int]] = set()
     for panel in board["panels"]:
         place = panel["gridPos"]
         cells = {
@@ -204,10 +206,10 @@ def test_panels_of_the_dashboard_do_not_overlap_and_name_the_chosen_source() -> 
             for x in range(place["x"], place["x"] + place["w"])
             for y in range(place["y"], place["y"] + place["h"])
         }
-        assert not cells & taken, panel["title"]
+        assert not cells & occupied, panel["title"]
         assert max(x for x, _ in cells) < 24
-        taken |= cells
-        assert {each["datasource"]["uid"] for each in [panel, *panel["targets"]]} == {"${datasource}"}
+        occupied |= cells
+        assert {target["datasource"]["uid"] for target in [panel, *panel["targets"]]} == {"${datasource}"}
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
 

@@ -53,14 +53,14 @@ def test_a_command_that_listens_everywhere_is_asked_on_this_machine_with_its_tok
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
     with served("0.0.0.0", TOKEN) as port:  # noqa: S104 - as a container does
-        there = f"0.0.0.0:{port}"
-        assert probe.main(["--http", there]) == 1
+        address = f"0.0.0.0:{port}"
+        assert probe.main(["--http", address]) == 1
         assert "token is needed" in capsys.readouterr().out
-        assert probe.main(["--http", there, "--http-token-file", str(file)]) == 0
+        assert probe.main(["--http", address, "--http-token-file", str(file)]) == 0
         monkeypatch.setenv("SMELT_HTTP_TOKEN", TOKEN)
-        assert probe.main(["--http", there]) == 0
+        assert probe.main(["--http", address]) == 0
         monkeypatch.setenv("SMELT_HTTP_TOKEN", f"{TOKEN}\nX: y")
-        assert probe.main(["--http", there]) == 1
+        assert probe.main(["--http", address]) == 1
     assert TOKEN not in capsys.readouterr().out
 
 

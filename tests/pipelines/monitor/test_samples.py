@@ -39,7 +39,7 @@ class Panic(BaseException):
 
 
 def test_a_look_that_fails_leaves_the_newest_status_and_the_thread_alive() -> None:
-    samples, again, looks = Samples(), threading.Event(), 0
+    samples, continued, looks = Samples(), threading.Event(), 0
 
     def read() -> Status:
         nonlocal looks
@@ -50,13 +50,13 @@ def test_a_look_that_fails_leaves_the_newest_status_and_the_thread_alive() -> No
             failed.append(samples.view())
             raise Panic("index 3")
         if looks == 4:
-            again.set()
+            continued.set()
         return WELL
 
     failed: list[View] = []
     sampler = Sampler(read, samples, every=0.01)
     sampler.start()
-    assert again.wait(10)
+    assert continued.wait(10)
     sampler.stop()
     (view,) = failed
     assert view.status is WELL
@@ -66,16 +66,16 @@ def test_a_look_that_fails_leaves_the_newest_status_and_the_thread_alive() -> No
 
 
 def test_a_sample_is_as_old_as_the_beginning_of_its_look() -> None:
-    samples, done = Samples(), threading.Event()
+    samples, finished = Samples(), threading.Event()
 
     def read() -> Status:
-        if done.is_set():
+        if finished.is_set():
             raise OSError("one look is enough")
         time.sleep(0.3)
-        done.set()
+        finished.set()
         return WELL
 
-    begun = datetime.now(UTC)
+    start = datetime.now(UTC)
     sampler = Sampler(read, samples, every=0.01)
     sampler.start()
     until(lambda: samples.view().status is not None, 10)
@@ -83,7 +83,7 @@ def test_a_sample_is_as_old_as_the_beginning_of_its_look() -> None:
     view = samples.view()
     assert view.taken_at is not None
     assert view.took >= 0.3
-    assert timedelta() <= view.taken_at - begun < timedelta(seconds=view.took)
+    assert timedelta() <= view.taken_at - start < timedelta(seconds=view.took)
 
 
 @pytest.mark.parametrize(
@@ -111,15 +111,15 @@ def test_looking_takes_a_tenth_of_a_core_and_no_sample_is_late_by_that(took: flo
 
 
 def test_who_is_told_of_a_status_cannot_end_the_sampler() -> None:
-    samples, told = Samples(), threading.Semaphore(0)
+    samples, calls = Samples(), threading.Semaphore(0)
 
     def tell(_: Status) -> None:
-        told.release()
+        calls.release()
         raise RuntimeError("no")
 
     sampler = Sampler(lambda: WELL, samples, told=tell, every=0.01)
     sampler.start()
-    assert all(told.acquire(timeout=10) for _ in range(3))
+    assert all(calls.acquire(timeout=10) for _ in range(3))
     sampler.stop()
 
 
@@ -132,9 +132,9 @@ def test_stopping_does_not_wait_for_a_look_that_hangs() -> None:
 
     sampler = Sampler(read, Samples(), every=0.01)
     sampler.start()
-    begun = datetime.now(UTC)
+    start = datetime.now(UTC)
     sampler.stop()
-    assert datetime.now(UTC) - begun < timedelta(seconds=5)
+    assert datetime.now(UTC) - start < timedelta(seconds=5)
     hang.set()
 
 
@@ -169,6 +169,6 @@ def test_alive_says_nothing_of_lag() -> None:
 
 def test_the_role_that_logs_in_is_left_out() -> None:
     address = "db:5432/shop as smelt"
-    shown = without_login(dataclasses.replace(WELL, source=address, source_error=f"{address}: no answer"))
-    assert (shown.source, shown.source_error) == ("db:5432/shop", "db:5432/shop: no answer")
+    redacted = without_login(dataclasses.replace(WELL, source=address, source_error=f"{address}: no answer"))
+    assert (redacted.source, redacted.source_error) == ("db:5432/shop", "db:5432/shop: no answer")
     assert without_login(WELL) == WELL

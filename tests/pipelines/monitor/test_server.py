@@ -151,7 +151,7 @@ def test_the_page_loads_nothing_and_names_no_secret(status: Status | None, pipel
         page = _Page(get(address, "/")[1])
     assert not {"script", "iframe", "img", "form", "object"} & set(page.tags)
     assert set(page.addresses) - {"status.json", "metrics"} == {
-        one for one in page.addresses if one.startswith("data:")
+        source for source in page.addresses if source.startswith("data:")
     }
 
 
@@ -182,7 +182,7 @@ def test_a_token_is_taken_from_the_header_the_query_or_the_cookie_and_nothing_el
             assert (code, headers["WWW-Authenticate"]) == (401, "Bearer")
             assert "shop" not in text
         wrong = [{"token": "wrong"}, {"token": ""}, {"token": TOKEN[:-1]}]
-        assert [get(address, "/", **each)[0] for each in wrong] == [401, 401, 401]
+        assert [get(address, "/", **arguments)[0] for arguments in wrong] == [401, 401, 401]
         assert get(address, "/", Authorization=f"Basic {TOKEN}")[0] == 401
         assert get(address, "/", authorization=f"Bearer {TOKEN}")[0] == 200
         assert get(address, "/?token=wrong")[0] == 401
@@ -201,14 +201,14 @@ def test_a_token_is_taken_from_the_header_the_query_or_the_cookie_and_nothing_el
 
 def test_two_pipelines_of_one_host_have_cookies_of_their_own() -> None:
     """Browsers share cookies between the ports of a host."""
-    one, other = Access(TOKEN), Access(TOKEN[::-1])
-    cookies = [each.cookie(f"token={each.token}") for each in (one, other)]
+    first_access, second_access = Access(TOKEN), Access(TOKEN[::-1])
+    cookies = [access.cookie(f"token={access.token}") for access in (first_access, second_access)]
     first, second = [(cookie or "").partition(";")[0] for cookie in cookies]
     assert first.partition("=")[0] != second.partition("=")[0]
-    both = {"Cookie": f"{first}; {second}"}
-    assert one.allows(both, "")
-    assert other.allows(both, "")
-    assert not one.allows({"Cookie": second}, "")
+    cookie_header = {"Cookie": f"{first}; {second}"}
+    assert first_access.allows(cookie_header, "")
+    assert second_access.allows(cookie_header, "")
+    assert not first_access.allows({"Cookie": second}, "")
 
 
 def test_a_name_from_elsewhere_that_leads_here_is_refused(pipeline: Pipeline) -> None:
@@ -233,25 +233,25 @@ def one_page(pages: Mapping[str, Callable[[], Answer]] | None = None, **limits: 
 def test_clients_beyond_the_cap_are_refused_until_one_goes_and_silent_ones_give_their_place(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    go_on, asked = threading.Event(), threading.Semaphore(0)
+    go_on, arrivals = threading.Event(), threading.Semaphore(0)
 
     def slow() -> Answer:
-        asked.release()
+        arrivals.release()
         go_on.wait(20)
         return Answer(b"late")
 
     pages = {"/": lambda: Answer(b"here"), "/healthz": lambda: Answer(b"ok\n"), "/slow": slow}
-    with one_page(clients=3, pages=pages) as address, ExitStack() as held:
-        there = (address.host, address.port)
-        silent = [held.enter_context(socket.create_connection(there)) for _ in range(40)]
+    with one_page(clients=3, pages=pages) as address, ExitStack() as connections:
+        endpoint = (address.host, address.port)
+        silent = [connections.enter_context(socket.create_connection(endpoint)) for _ in range(40)]
         assert [status_at_the_end(address) for _ in range(5)] == [200] * 5, "silence holds no place"
         silent[0].settimeout(5)
         assert b"503" in silent[0].recv(1000)
         assert probe.main(["--http", str(address)]) == 0
-        clients = [held.enter_context(socket.create_connection(there)) for _ in range(3)]
+        clients = [connections.enter_context(socket.create_connection(endpoint)) for _ in range(3)]
         for client in clients:
             client.sendall(b"GET /slow HTTP/1.0\r\n\r\n")
-            assert asked.acquire(timeout=10)
+            assert arrivals.acquire(timeout=10)
         assert get(address, "/")[:2] == (503, "too many clients are being served\n")
         assert probe.main(["--http", str(address)]) == 0, "busy is alive"
         assert "too many clients are being served" in capsys.readouterr().out
@@ -291,8 +291,8 @@ def test_a_request_in_pieces_is_answered() -> None:
 
 
 def test_a_port_in_use_is_one_clear_message() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
         with pytest.raises(ConfigurationError) as caught:
             PageServer(Address("127.0.0.1", port), Access(), {})
     assert caught.value.code == "cannot-listen"
@@ -314,16 +314,16 @@ def test_beyond_this_machine_a_token_is_demanded(tmp_path: Path) -> None:
     file.write_text("short")
     empty, missing = tmp_path / "empty", tmp_path / "missing"
     empty.write_text("\n")
-    for given, said in (
+    for token_text, message in (
         (None, "--http 0.0.0.0:8080: other machines reach this address"),
         (file, f"{file}: the token must be at least 16"),
         (empty, f"{empty}: the file holds no token"),
         (missing, f"{missing}: the file with the token cannot be read: No such file"),
     ):
         with pytest.raises(ConfigurationError) as caught:
-            access_to(everywhere, token_file=given, variable=None)
+            access_to(everywhere, token_file=token_text, variable=None)
         assert caught.value.code == "http-token"
-        assert str(caught.value).startswith(said)
+        assert str(caught.value).startswith(message)
         assert "short" not in str(caught.value)
 
 
@@ -357,12 +357,12 @@ def test_names_of_other_machines_are_not_local(name: str) -> None:
 def test_the_chart_breaks_its_line_where_nobody_looked() -> None:
     end = datetime.now(UTC)
     ago = [3600, 3590, 3580, 60, 30, 0]
-    points = [LadderPoint(end - timedelta(seconds=each), ladder(float(each % 100))) for each in ago]
+    points = [LadderPoint(end - timedelta(seconds=age), ladder(float(age % 100))) for age in ago]
     chart = lag_chart(points, ("silver", "absent"), end)
     (line,) = chart.lines
     assert (line.name, line.now, len(line.paths)) == ("silver", "0.0 s", 2)
     assert line.paths[1].endswith("L720.0 180.0")
     assert [tick.text for tick in chart.ticks] == ["0 s", "1 min", "2 min"]
     assert lag_chart([], ("silver",), end).lines == ()
-    spans = [span_of(points[-each:], end) for each in (1, 3, 4)]
+    spans = [span_of(points[-count:], end) for count in (1, 3, 4)]
     assert spans == [300.0, 300.0, 3600.0]

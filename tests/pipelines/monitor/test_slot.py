@@ -43,10 +43,10 @@ def lefts(room: Callable[[int], float], times: Iterable[int]) -> list[float | No
 
 
 def test_time_left_is_what_two_minutes_show_and_not_what_one_look_says() -> None:
-    found = lefts(lambda now: 900 - now, range(0, 181, 5))
-    assert found[:24] == [None] * 24, "two minutes are not over"
-    assert found[24] == pytest.approx(780)
-    assert found[36] == pytest.approx(720)
+    seconds_left = lefts(lambda now: 900 - now, range(0, 181, 5))
+    assert seconds_left[:24] == [None] * 24, "two minutes are not over"
+    assert seconds_left[24] == pytest.approx(780)
+    assert seconds_left[36] == pytest.approx(720)
 
 
 def test_room_that_comes_back_in_steps_does_not_shrink() -> None:
@@ -54,7 +54,11 @@ def test_room_that_comes_back_in_steps_does_not_shrink() -> None:
         return 500 - 5.0 * (now % 30)
 
     assert set(lefts(room, range(0, 600, 5))) == {None}
-    most = [left for left in lefts(lambda now: room(now) - now / 10, range(0, 600, 5)) if left is not None]
+    most = [
+        seconds_left
+        for seconds_left in lefts(lambda now: room(now) - now / 10, range(0, 600, 5))
+        if seconds_left is not None
+    ]
     assert min(most) > 2000, "it shrinks by 0.1 MB/s, however fast it goes down between two steps"
 
 
@@ -97,11 +101,11 @@ def test_an_alert_fires_again_when_the_danger_rises() -> None:
     short = dataclasses.replace(slot_with(100), slot_seconds_left=60.0)
     half = dataclasses.replace(slot_with(450), slot_seconds_left=None)
     past = slot_with(-5, status="unreserved")
-    found = slot_alerts([(0, half), (5, half), (10, short), (15, past), (20, short), (25, past)])
-    assert [(now, state) for now, state, _ in found] == [(0, "firing"), (10, "firing"), (15, "firing")]
-    assert "used up" in found[0][2]
-    assert "the slot is lost in 60 s" in found[1][2]
-    assert "next checkpoint" in found[2][2]
+    fired = slot_alerts([(0, half), (5, half), (10, short), (15, past), (20, short), (25, past)])
+    assert [(now, state) for now, state, _ in fired] == [(0, "firing"), (10, "firing"), (15, "firing")]
+    assert "used up" in fired[0][2]
+    assert "the slot is lost in 60 s" in fired[1][2]
+    assert "next checkpoint" in fired[2][2]
 
 
 def test_an_alert_is_resolved_after_a_time_of_calm_and_then_fires_anew() -> None:
@@ -122,7 +126,7 @@ def test_an_alert_is_resolved_after_a_time_of_calm_and_then_fires_anew() -> None
 
 
 def test_half_of_the_budget_is_over_well_below_half() -> None:
-    looks = [(now, dataclasses.replace(slot_with(left), slot_seconds_left=None)) for now, left in (
+    looks = [(now, dataclasses.replace(slot_with(room_left), slot_seconds_left=None)) for now, room_left in (
         (0, 490), (100, 550), (900, 550), (1000, 490), (1100, 700), (1400, 700),
     )]  # fmt: skip
     assert [(now, state) for now, state, _ in slot_alerts(looks)] == [(0, "firing"), (1400, "resolved")]
@@ -163,7 +167,9 @@ def test_without_a_limit_an_absolute_amount_is_a_danger_that_does_not_flap() -> 
     steps = [(now, look(9.9 + now % 2 * 0.2)) for now in range(600)]
     assert [state for _, state, _ in slot_alerts(steps)] == ["firing"]
     watch = SlotWatch()
-    levels = [watch.look(seen.slot, now, None, seen.wal) for now, seen in steps if seen.slot is not None]
+    levels = [
+        watch.look(status.slot, now, None, status.wal) for now, status in steps if status.slot is not None
+    ]
     assert [danger.level for danger in levels if danger is not None] == [RiskLevel.MUCH]
 
 

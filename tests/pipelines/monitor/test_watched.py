@@ -96,8 +96,8 @@ def test_an_error_of_a_job_is_posted_though_the_job_ends_before_the_next_look(tm
         with watched(pipeline, ("bronze",), None, Output()) as command:
             command.runs(lambda: {"bronze": True})
             until(lambda: command.pages()["/status.json"]().status == 200, 20)
-            said = "copying waits for open transactions: pid 7 (boss on shop, psql, active, 5 s)"
-            error = OpenError("table", "public.bad", "table-without-key", said)
+            message = "copying waits for open transactions: pid 7 (boss on shop, psql, active, 5 s)"
+            error = OpenError("table", "public.bad", "table-without-key", message)
             ControlTables(pipeline.lake_address()).open_error(error)
     (alert,) = accepted
     assert (alert["name"], alert["code"]) == ("public.bad", "table-without-key")
@@ -119,8 +119,8 @@ def test_the_port_of_metrics_has_metrics_alone(tmp_path: Path, capsys: pytest.Ca
 def test_a_pipeline_whose_server_is_down_is_alive_and_not_ready(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shown = Shown(http=Address("127.0.0.1", 0))
-    with watched(pipeline_of(tmp_path), ("bronze",), shown, Output()) as command:
+    views = Shown(http=Address("127.0.0.1", 0))
+    with watched(pipeline_of(tmp_path), ("bronze",), views, Output()) as command:
         (address,) = re.findall(r"http://\S+/", capsys.readouterr().err)
         assert code_of(f"{address}healthz") == 503, "the stages have not started"
         command.runs(lambda: {"bronze": True})

@@ -57,9 +57,9 @@ def test_a_reader_shows_itself_and_alerts_while_it_runs(
             )
             assert get(f"{page}healthz") == "ok\n"
             assert probe.main(["/healthz", "--http", page.removeprefix("http://").strip("/")]) == 0
-            shown = get(page)
-            assert "public.good" in shown
-            assert "smelt explain-error table-without-key" in shown
+            page_text = get(page)
+            assert "public.good" in page_text
+            assert "smelt explain-error table-without-key" in page_text
             until(lambda: accepted, 30)
             second = Command(
                 "bronze", file, "--http", page.removeprefix("http://").strip("/"), folder=tmp_path
@@ -76,8 +76,8 @@ def test_a_reader_shows_itself_and_alerts_while_it_runs(
     assert lines[-1]["message"] == "ended by SIGTERM"
     log = next((tmp_path / "logs").glob("*/smelt.log")).read_text()
     assert any(json.loads(line)["logger"] == "deltasmelt.reader" for line in log.splitlines()[:1])
-    assert SECRET not in output + log + shown + text
-    assert TOKEN not in output + log + shown + text
+    assert SECRET not in output + log + page_text + text
+    assert TOKEN not in output + log + page_text + text
 
 
 @pytest.mark.postgres

@@ -82,8 +82,8 @@ class Source:
 
     def execute(self, statements: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            done = connection.execute(statements.encode())
-            return done.fetchall() if done.description else []
+            cursor = connection.execute(statements.encode())
+            return cursor.fetchall() if cursor.description else []
 
     def carry(self) -> None:
         read_all(self.pipeline.source, str(self.lake.path))
@@ -103,7 +103,7 @@ class Source:
         assert process.stdout, process.stderr
         parsed = json.loads(process.stdout)
         assert parsed["not_compared"] == [], parsed
-        return process.returncode, {one["name"]: one for one in parsed["tables"]}
+        return process.returncode, {table["name"]: table for table in parsed["tables"]}
 
     def left(self) -> list[tuple[Any, ...]]:
         """Return slots and sessions of a comparison that still exist at the server."""
@@ -119,10 +119,10 @@ def source(
     spark: SparkSession, server_dsn: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Source]:
     dsn = make_database(server_dsn)
-    first, *more = (_SCENARIOS / "values_of_every_type.sql").read_text().split("--- step\n")
+    first, *steps = (_SCENARIOS / "values_of_every_type.sql").read_text().split("--- step\n")
     settings = "silver: {history: [public.kept]}\n"
     folder = tmp_path_factory.mktemp("proof")
-    yield Source(spark, folder, dsn, (TABLES + first, LATER + "".join(more)), settings)
+    yield Source(spark, folder, dsn, (TABLES + first, LATER + "".join(steps)), settings)
     drop_database(server_dsn, dsn)
 
 
@@ -131,13 +131,13 @@ def test_every_table_and_type_is_equal_at_one_lsn_though_bronze_and_silver_are_b
     process = smelt_here("verify", source.file, folder=source.folder)
     assert process.returncode == 0, process.stdout + process.stderr
     lines = process.stdout.splitlines()
-    (left,) = (line for line in lines if line.startswith("  not compared: "))
-    ended = re.fullmatch(r"  not compared: (\d+) ended versions, which silver keeps: .*", left)
+    (not_compared,) = (line for line in lines if line.startswith("  not compared: "))
+    ended = re.fullmatch(r"  not compared: (\d+) ended versions, which silver keeps: .*", not_compared)
     assert ended is not None
     assert int(ended[1]) >= 30, "20 that an UPDATE ended, and 10 that a DELETE ended"
-    assert lines[lines.index(left) - 1].startswith("silver.kept__history: equal to PostgreSQL as of ")
+    assert lines[lines.index(not_compared) - 1].startswith("silver.kept__history: equal to PostgreSQL as of ")
     assert lines.pop() == f"not compared, as the lines above say: {ended[1]} rows"
-    lines.remove(left)
+    lines.remove(not_compared)
     names = {"cells", "counted", "kept", "kept__history", "large", "nothing", "typed", "typed_alike"}
     assert {line.partition(":")[0] for line in lines} == {f"silver.{name}" for name in names}
     assert all(": equal to PostgreSQL as of " in line for line in lines)
@@ -150,13 +150,13 @@ def test_every_table_and_type_is_equal_at_one_lsn_though_bronze_and_silver_are_b
 
 
 def test_a_sample_is_of_the_same_keys_each_time(source: Source) -> None:
-    code, found = source.verify("--sample", "0.25", "--table", "public.c*")
-    assert (code, set(found)) == (0, {"cells", "counted"})
-    rows = {name: one["source_rows"] for name, one in found.items()}
+    code, tables = source.verify("--sample", "0.25", "--table", "public.c*")
+    assert (code, set(tables)) == (0, {"cells", "counted"})
+    rows = {name: table["source_rows"] for name, table in tables.items()}
     assert 20 < rows["cells"] < 80
     assert 15 < rows["counted"] < 75
-    again = source.verify("--sample", "0.25", "--table", "public.c*", "--rate", "50MB")[1]
-    assert {name: one["source_rows"] for name, one in again.items()} == rows
+    second_run = source.verify("--sample", "0.25", "--table", "public.c*", "--rate", "50MB")[1]
+    assert {name: table["source_rows"] for name, table in second_run.items()} == rows
 
 
 def test_each_kind_of_harm_is_found_and_repaired(source: Source) -> None:
@@ -180,9 +180,9 @@ def test_each_kind_of_harm_is_found_and_repaired(source: Source) -> None:
         " _valid_to_lsn = IF(id = 2, 9223372036854775806, _valid_to_lsn)"
         " WHERE id = 3 OR (id = 2 AND _valid_to_lsn IS NOT NULL)"
     )
-    code, found = source.verify()
+    code, tables = source.verify()
     assert code == 1
-    wrong = {name: one["counts"] for name, one in found.items() if not one["equal"]}
+    wrong = {name: table["counts"] for name, table in tables.items() if not table["equal"]}
     assert wrong == {
         "cells": {"differs": 6},
         "counted": {"twice": 1, "missing": 1, "surplus": 1, "lsn": 1},
@@ -190,19 +190,19 @@ def test_each_kind_of_harm_is_found_and_repaired(source: Source) -> None:
         "large": {"missing": 1},
         "kept__history": {"differs": 1, "versions": 1},
     }
-    cells = {one["key"]: {cell["column"] for cell in one["cells"]} for one in found["cells"]["first"]}
+    cells = {row["key"]: {cell["column"] for cell in row["cells"]} for row in tables["cells"]["first"]}
     assert cells == {
         '{"id":1}': {"note"}, '{"id":2}': {"note", "other"}, '{"id":3}': {"f"}, '{"id":4}': {"tags"},
         '{"id":5}': {"_unrepresentable"},
     }  # fmt: skip
-    assert {(one["key"], one["kind"]) for one in found["counted"]["first"]} == {
+    assert {(row["key"], row["kind"]) for row in tables["counted"]["first"]} == {
         ('{"a":7,"b":"b7"}', "surplus"), ('{"a":100,"b":"b100"}', "missing"),
         ('{"a":101,"b":"b101"}', "twice"), ('{"a":103,"b":"b103"}', "lsn"),
     }  # fmt: skip
-    said = smelt_here("verify", source.file, "--table", "public.cells", folder=source.folder)
-    assert said.returncode == 1
-    assert '  {"id":1} differs\n    note: "n1" at the source, "" in silver\n' in said.stdout
-    assert "  remedy: smelt verify FILE --table public.cells --repair\n" in said.stdout
+    shown = smelt_here("verify", source.file, "--table", "public.cells", folder=source.folder)
+    assert shown.returncode == 1
+    assert '  {"id":1} differs\n    note: "n1" at the source, "" in silver\n' in shown.stdout
+    assert "  remedy: smelt verify FILE --table public.cells --repair\n" in shown.stdout
     process = smelt_here("verify", source.file, "--repair", folder=source.folder)
     assert "taken from the source again: public.cells, public.counted" in process.stderr
     assert "silver.cells: equal to PostgreSQL" in process.stdout

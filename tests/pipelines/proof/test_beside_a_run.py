@@ -69,8 +69,8 @@ def test_equal_again_and_again_though_silver_passes_the_snapshot(database: str, 
             process = smelt("verify", file, "--output", "json", folder=tmp_path, seconds=280)
             assert process.returncode == 0, process.stdout + process.stderr
             tables = json.loads(process.stdout)["tables"]
-            assert {one["name"] for one in tables} == {"a", "a__history", "b", "c"}
-            lsns.append({one["lsn"] for one in tables})
+            assert {verdict["name"] for verdict in tables} == {"a", "a__history", "b", "c"}
+            lsns.append({verdict["lsn"] for verdict in tables})
         busy.stop.set()
         busy.join()
         assert run.process.poll() is None, run.text()

@@ -52,11 +52,11 @@ NAMES = ("parent", "chosen", "empty", "stale", "wide", "wider")
 
 @pytest.fixture(scope="module")
 def dsn(server_dsn: str) -> Iterator[str]:
-    found = make_database(server_dsn)
-    with psycopg.connect(found, autocommit=True) as connection:
+    database = make_database(server_dsn)
+    with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(TABLES.encode())
-    yield found
-    drop_database(server_dsn, found)
+    yield database
+    drop_database(server_dsn, database)
 
 
 def pipeline_of(dsn: str, folder: Path) -> Pipeline:
@@ -78,29 +78,29 @@ def computed(
     ]
     with connect(pipeline.source) as holder:
         tables = select_tables(holder, pipeline.source)
-        asked = ServerDocuments(pipeline, [document(text) for text in texts], tables)
+        documents_asked = ServerDocuments(pipeline, [document(text) for text in texts], tables)
         holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         row = holder.execute("SELECT pg_export_snapshot()").fetchone()
         assert row is not None
-        asked.begin(str(row[0]), Lsn(1), [TableName("public", name) for name in names])
+        documents_asked.begin(str(row[0]), Lsn(1), [TableName("public", name) for name in names])
         if stall is not None:
             stall.stall()
-        return {one.name: one for one in asked.result()}
+        return {result.name: result for result in documents_asked.result()}
 
 
 def test_documents_are_compared_where_the_server_gave_some_and_else_the_reason_is_said(
     dsn: str, tmp_path: Path
 ) -> None:
-    found = computed(pipeline_of(dsn, tmp_path), *NAMES)
-    assert {name: (one.compared, len(one.answers)) for name, one in found.items()} == {
+    by_name = computed(pipeline_of(dsn, tmp_path), *NAMES)
+    assert {name: (result.compared, len(result.answers)) for name, result in by_name.items()} == {
         # The child's rows are not the parent's, as in silver.
         "parent": (2, 2), "chosen": (0, 0), "empty": (0, 0), "stale": (5, 5), "wide": (2, 2), "wider": (0, 0),
     }  # fmt: skip
-    assert "of the child" not in "".join(found["parent"].answers)
-    assert "boolean" in found["chosen"].reason
-    assert (found["empty"].reason, found["empty"].empty) == ("the root's table has no rows", True)
-    assert found["wider"].reason == "its first document is larger than 8 MB"
-    assert [one.name for one in found.values() if one.reason] == ["chosen", "empty", "wider"]
+    assert "of the child" not in "".join(by_name["parent"].answers)
+    assert "boolean" in by_name["chosen"].reason
+    assert (by_name["empty"].reason, by_name["empty"].empty) == ("the root's table has no rows", True)
+    assert by_name["wider"].reason == "its first document is larger than 8 MB"
+    assert [result.name for result in by_name.values() if result.reason] == ["chosen", "empty", "wider"]
 
 
 def test_what_ends_one_document_is_its_reason_and_the_others_are_computed(
@@ -114,17 +114,17 @@ def test_what_ends_one_document_is_its_reason_and_the_others_are_computed(
         return root_columns(tree)
 
     monkeypatch.setattr("deltasmelt.pipelines.proof.documents.root_columns", once)
-    found = computed(pipeline_of(dsn, tmp_path), "parent", "wide")
-    assert (found["parent"].reason, found["parent"].compared) == ("RuntimeError: broken", 0)
-    assert found["wide"].compared == 2
+    by_name = computed(pipeline_of(dsn, tmp_path), "parent", "wide")
+    assert (by_name["parent"].reason, by_name["parent"].compared) == ("RuntimeError: broken", 0)
+    assert by_name["wide"].compared == 2
 
 
 def test_a_measure_that_is_left_out_leaves_one_answer_for_each_root(dsn: str, tmp_path: Path) -> None:
-    kept = "{count: public.stale, on: {v: v}}"
-    left = kept.replace("}}", "}, where: \"lower(v) = 'v'\"}")
-    for fields in (f"{{n: {left}}}", f"{{m: {kept}}}, {{n: {left}}}"):
-        found = computed(pipeline_of(dsn, tmp_path), "stale", more=f", {fields}")["stale"]
-        assert (found.compared, len(found.left_out)) == (5, 1)
+    comparable = "{count: public.stale, on: {v: v}}"
+    incomparable = comparable.replace("}}", "}, where: \"lower(v) = 'v'\"}")
+    for fields in (f"{{n: {incomparable}}}", f"{{m: {comparable}}}, {{n: {incomparable}}}"):
+        result = computed(pipeline_of(dsn, tmp_path), "stale", more=f", {fields}")["stale"]
+        assert (result.compared, len(result.left_out)) == (5, 1)
 
 
 def test_a_line_that_swallows_answers_ends_within_a_bound(
@@ -134,24 +134,29 @@ def test_a_line_that_swallows_answers_ends_within_a_bound(
     monkeypatch.setattr(documents, "_MARGIN_SECONDS", 0.5)
     start = time.monotonic()
     with Proxy(int(str(conninfo_to_dict(dsn)["port"]))) as proxy:
-        found = computed(pipeline_of(proxy.dsn(dsn), tmp_path), "stale", stall=proxy)
+        by_name = computed(pipeline_of(proxy.dsn(dsn), tmp_path), "stale", stall=proxy)
     assert time.monotonic() - start < 30
-    assert found["stale"].reason
-    assert found["stale"].compared == 0
+    assert by_name["stale"].reason
+    assert by_name["stale"].compared == 0
 
 
 def test_only_documents_that_read_lost_values_are_withdrawn() -> None:
-    one = ServerDocument(
+    server_document = ServerDocument(
         "d",
         answers=["{}"] * 3,
         wrong=[WrongDocument("d", "[1]", "differs"), WrongDocument("d", "[2]", "differs")],
     )
-    one.explain({"public.item.at": 1}, {"[1]", "[3]"})
-    assert ([wrong.key for wrong in one.wrong], one.withdrawn, one.compared, one.reason) == (
+    server_document.explain({"public.item.at": 1}, {"[1]", "[3]"})
+    assert (
+        [wrong.key for wrong in server_document.wrong],
+        server_document.withdrawn,
+        server_document.compared,
+        server_document.reason,
+    ) == (
         ["[2]"],
         1,
         2,
         "",
     )
-    one.explain({"public.item.at": 1}, {"[2]"})
-    assert one.wrong == []
+    server_document.explain({"public.item.at": 1}, {"[2]"})
+    assert server_document.wrong == []

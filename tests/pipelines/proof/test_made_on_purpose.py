@@ -131,7 +131,7 @@ def verify(source: Source, *more: str) -> tuple[int, dict[str, Any]]:
 def test_without_a_fault_all_is_equal_and_what_is_not_compared_is_said(source: Source) -> None:
     source.carry()
     open_gold(source.spark, source.pipeline, source.control).cycle()
-    assert {one.name for one in load_documents_of(source.pipeline)} == set(DOCUMENTS)
+    assert {loaded.name for loaded in load_documents_of(source.pipeline)} == set(DOCUMENTS)
     process = smelt_here("verify", source.file, folder=source.folder)
     assert process.returncode == 0, process.stdout + process.stderr
     lines = process.stdout.splitlines()
@@ -227,10 +227,10 @@ def break_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_fault_is_found(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     damage(source)
     break_the_compiler(monkeypatch)
-    code, found = verify(source)
+    code, parsed = verify(source)
     assert code == 1
-    wrong = {one["name"]: one["counts"] for one in found["tables"] if not one["equal"]}
-    left = {one["name"]: one["reason"] for one in found["not_compared"]}
+    wrong = {table["name"]: table["counts"] for table in parsed["tables"] if not table["equal"]}
+    not_compared = {table["name"]: table["reason"] for table in parsed["not_compared"]}
     assert wrong == {
         "rewound": {"missing": 1, "surplus": 1, "differs": 1},
         "parted": {"missing": 1, "surplus": 3},
@@ -245,13 +245,19 @@ def test_each_fault_is_found(source: Source, monkeypatch: pytest.MonkeyPatch) ->
         "halved": "entry 2 of the table's log, the newest, is torn",
         "emptied": "entry 2 of the table's log, the newest, is torn",
     }
-    assert left.keys() == reasons.keys(), left
-    assert {name for name, reason in reasons.items() if reason not in left[name]} == set(), left
-    assert found["left_out"]["tables"] == 2
-    at_source = {one["document"]: one for one in found["documents_at_source"]}
+    assert not_compared.keys() == reasons.keys(), not_compared
+    assert {name for name, reason in reasons.items() if reason not in not_compared[name]} == set(), (
+        not_compared
+    )
+    assert parsed["left_out"]["tables"] == 2
+    at_source = {
+        document_result["document"]: document_result for document_result in parsed["documents_at_source"]
+    }
     paths = {
-        one: {wrong["difference"]["path"].partition("[")[0] for wrong in at_source[one]["wrong"]}
-        for one in DOCUMENTS
+        document_result: {
+            wrong["difference"]["path"].partition("[")[0] for wrong in at_source[document_result]["wrong"]
+        }
+        for document_result in DOCUMENTS
     }
     assert paths == {
         "by_order": {"items"},

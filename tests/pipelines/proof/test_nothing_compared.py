@@ -60,5 +60,5 @@ def test_a_sample_without_rows_and_documents() -> None:
     assert Verified(Proof(compared=[table]), [document], sample=None).problems() == []
     (problem,) = Verified(Proof(compared=[table]), [document], sample=0.1).problems()
     assert problem.startswith("nothing was compared: ")
-    more = TableComparison("items", "public.items", 1, 1, 1, {}, ())
-    assert Verified(Proof(compared=[table, more]), [], sample=0.1).holds
+    items = TableComparison("items", "public.items", 1, 1, 1, {}, ())
+    assert Verified(Proof(compared=[table, items]), [], sample=0.1).holds

@@ -81,20 +81,20 @@ def test_a_copy_on_this_machine_whose_process_was_killed(
     for name in ("smelt-verify-killed", *copies, "smelt-other"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "rows").write_bytes(b"1")
-        for one in (tmp_path / name / "rows", tmp_path / name):
-            os.utime(one, (1, 1))
-    with scratch_lake(Lake(catalog="c"), tasks_are_local=True) as own:
+        for path in (tmp_path / name / "rows", tmp_path / name):
+            os.utime(path, (1, 1))
+    with scratch_lake(Lake(catalog="c"), tasks_are_local=True) as scratch:
         os.utime(tmp_path / "lake/_verify/copy-living")
         assert remove_left(lake) == [str(tmp_path / "lake/_verify/copy-killed")]
-        assert Path(str(own.path)).is_dir()
-    assert {one.name for one in tmp_path.iterdir()} == {"lake", "smelt-other"}
-    assert [one.name for one in (tmp_path / "lake/_verify").iterdir()] == ["copy-living"]
+        assert Path(str(scratch.path)).is_dir()
+    assert {path.name for path in tmp_path.iterdir()} == {"lake", "smelt-other"}
+    assert [path.name for path in (tmp_path / "lake/_verify").iterdir()] == ["copy-living"]
 
 
 def test_a_living_process_touches_its_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scratches, "_TOUCH_SECONDS", 0.02)
-    with scratch_lake(Lake(str(tmp_path)), tasks_are_local=True) as own:
-        place = Path(str(own.path))
+    with scratch_lake(Lake(str(tmp_path)), tasks_are_local=True) as scratch:
+        place = Path(str(scratch.path))
         os.utime(place, (1, 1))
         end = time.monotonic() + 10
         while place.stat().st_mtime < 2 and time.monotonic() < end:

@@ -105,9 +105,9 @@ def test_what_was_read_is_kept_in_the_lake_and_written_again_only_when_it_change
     assert recorded_constraints(lake) == first, "the same constraints are not written again"
 
     record_constraints(lake, dataclasses.replace(later, enum_labels={}))
-    kept = recorded_constraints(lake)
-    assert kept is not None
-    assert (kept.enum_labels, kept.read_at) == ({}, later.read_at)
+    recorded = recorded_constraints(lake)
+    assert recorded is not None
+    assert (recorded.enum_labels, recorded.read_at) == ({}, later.read_at)
 
 
 def test_what_two_runs_read_at_once_is_recorded_once_and_stops_neither(tmp_path: Path) -> None:

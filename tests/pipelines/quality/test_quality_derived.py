@@ -175,8 +175,8 @@ def test_without_snapshots_foreign_keys_are_left_out_and_said() -> None:
     expectations, left_out = from_catalog(catalog.values(), constraints(), TABLES, whole=False)
     assert not [expectation for expectation in expectations if "references" in expectation.kwargs]
     assert ("values_to_not_be_null", "email") in of(expectations, "customers")
-    (said,) = left_out
-    assert (said.subject, "snapshot.mode is never" in said.why) == ("foreign keys", True)
+    (entry,) = left_out
+    assert (entry.subject, "snapshot.mode is never" in entry.why) == ("foreign keys", True)
 
 
 def test_a_table_without_a_recorded_shape_is_said_to_have_none_but_a_history_table_is_not() -> None:
@@ -187,7 +187,9 @@ def test_a_table_without_a_recorded_shape_is_said_to_have_none_but_a_history_tab
 
 def test_of_numerics_that_a_decimal_may_not_hold_none_is_expected_to_be_left_out() -> None:
     tables = {name: [*columns, "_unrepresentable"] for name, columns in TABLES.items()}
-    assert not any(about.column == "_unrepresentable" for about in derive(constraints(), tables=tables)[0])
+    assert not any(
+        expectation.column == "_unrepresentable" for expectation in derive(constraints(), tables=tables)[0]
+    )
     relations = [
         dataclasses.replace(
             relation,
@@ -200,5 +202,9 @@ def test_of_numerics_that_a_decimal_may_not_hold_none_is_expected_to_be_left_out
         )
         for relation in shop_relations(OIDS)
     ]
-    [fits] = [about for about in derive(None, relations, tables)[0] if about.column == "_unrepresentable"]
+    [fits] = [
+        expectation
+        for expectation in derive(None, relations, tables)[0]
+        if expectation.column == "_unrepresentable"
+    ]
     assert (fits.table, fits.kind, fits.severity) == ("orders", "expect_column_values_to_be_null", "warning")

@@ -66,7 +66,7 @@ def test_a_document_that_cannot_be_read_leaves_the_others_in_the_run(tmp_path: P
     )
     documents, left_out = _documents(load_pipeline(file))
     assert [document.name for document in documents] == ["good"]
-    assert [one.subject for one in left_out] == ["document torn.yml"]
+    assert [entry.subject for entry in left_out] == ["document torn.yml"]
     assert "torn.yml:2" in left_out[0].why
 
 
@@ -76,9 +76,9 @@ def tree(folder: Path, text: str = DOCUMENT) -> Tree:
     file.write_text(text)
     catalog = silver_catalog(shop_relations({"countries": 1, "customers": 2, "orders": 3}), SilverSettings())
     (document,) = load_documents([file])
-    found, problems = resolve(document, catalog)
-    assert found is not None, problems
-    return found
+    resolved, problems = resolve(document, catalog)
+    assert resolved is not None, problems
+    return resolved
 
 
 def test_elements_with_their_key_are_found_at_every_depth(tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_roots_without_documents_and_orphans_in_lists_within_lists_and_in_maps_a
             "silver.orders": spark.sql("SELECT 1L AS customer_id, 1 AS number"),
         }
         results = {
-            about.kwargs.get("elements"): check_document(about, document, frames.__getitem__, 5)
-            for about in of_tree(document, "country.yml", frames)
+            expectation.kwargs.get("elements"): check_document(expectation, document, frames.__getitem__, 5)
+            for expectation in of_tree(document, "country.yml", frames)
         }
     assert {
         name: (result.success, result.element_count, result.unexpected_count, result.values)
@@ -124,7 +124,7 @@ def test_roots_without_documents_and_orphans_in_lists_within_lists_and_in_maps_a
                 "AS t(id, score, _unrepresentable)"
             ),
         }
-        (about,) = of_tree(scored, "scored.yml", frames)
-        found = check_document(about, scored, frames.__getitem__, 5)
-    assert (found.success, found.element_count) == (True, 2)
+        (expectation,) = of_tree(scored, "scored.yml", frames)
+        verdict = check_document(expectation, scored, frames.__getitem__, 5)
+    assert (verdict.success, verdict.element_count) == (True, 2)
     assert all(result.expectation.kind == ELEMENTS for name, result in results.items() if name)

@@ -102,13 +102,13 @@ class Harmed:
 
     def of(self, table: str, text: str) -> Result:
         """Return the only failed result of a table whose kind or arguments contain a text."""
-        (found,) = [
+        (result,) = [
             row
             for row in self.result.failed
             if row.expectation.qualified == table
             and text in f"{row.expectation.kind} {row.expectation.kwargs_json()}"
         ]
-        return found
+        return result
 
 
 @pytest.fixture(scope="module")
@@ -213,8 +213,8 @@ def test_masked_values_are_nowhere(harmed: Harmed) -> None:
 
     stored = DeltaTable(f"{harmed.lake.lake.path}/quality/results").to_pyarrow_table().to_pylist()
     for text in (harmed.page, json.dumps(harmed.result.to_dict()), str(stored), repr(harmed.result)):
-        shown = re.sub("WHERE email = .{1,6}eve@secret.org", "", text)  # the suite's own words
-        assert not [secret for secret in SECRETS if secret in shown]
+        without_rule = re.sub("WHERE email = .{1,6}eve@secret.org", "", text)  # the suite's own words
+        assert not [secret for secret in SECRETS if secret in without_rule]
 
 
 def test_only_errors_fail_a_run_and_a_misspelt_mask_is_refused(

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    with lake_in_catalog(spark, tmp_path_factory.mktemp("lake")) as made:
-        yield made
+    with lake_in_catalog(spark, tmp_path_factory.mktemp("lake")) as lake_made:
+        yield lake_made
 
 
 def test_old_runs_go_also_those_with_examples(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,12 +49,12 @@ def test_a_record_that_was_killed_between_its_two_statements_is_made_by_the_next
     def killed(*_: object) -> None:
         raise EndedError
 
-    said = Constraints(NOW, enum_labels={7: ("sad", "ok")})
+    recorded = Constraints(NOW, enum_labels={7: ("sad", "ok")})
     with monkeypatch.context() as during:
         during.setattr(commits, "overwrite", killed)
         with pytest.raises(EndedError):
-            record_constraints(lake, said)
+            record_constraints(lake, recorded)
     assert delta.open_table(delta.location(lake, "quality", CONSTRAINTS)) is not None
     assert recorded_constraints(lake) is None
-    record_constraints(lake, said)
-    assert recorded_constraints(lake) == said
+    record_constraints(lake, recorded)
+    assert recorded_constraints(lake) == recorded

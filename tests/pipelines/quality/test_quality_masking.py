@@ -41,22 +41,22 @@ def masks(folder: Path, *names: str, different: Collection[str] = ()) -> Masks:
         file = folder / f"{name}.yml"
         file.write_text(DOCUMENT.replace("document: customer", f"document: {name}"))
         trees[name], _ = resolve(load_documents([file])[0], catalog)
-    found = {name: tree for name, tree in trees.items() if tree is not None}
-    return masks_of(names, catalog, found, COLUMNS, different)
+    resolved = {name: tree for name, tree in trees.items() if tree is not None}
+    return masks_of(names, catalog, resolved, COLUMNS, different)
 
 
 def test_columns_that_silver_kept_are_masked_where_any_column_of_the_table_is(tmp_path: Path) -> None:
-    found = masks(tmp_path, "public.customers.email").masked
+    masked = masks(tmp_path, "public.customers.email").masked
     of_table = {"email", "email__2", "mail", "former", "_unrepresentable"}
-    assert found["silver.customers"] == found["silver.customers__history"] == of_table
-    assert "silver.orders" not in found
+    assert masked["silver.customers"] == masked["silver.customers__history"] == of_table
+    assert "silver.orders" not in masked
 
 
 def test_a_column_that_only_silver_still_has_can_be_named(tmp_path: Path) -> None:
     for name in ("email__2", "Mail", "former"):
-        found = masks(tmp_path, f"public.customers.{name}").masked
-        assert {"email__2", "mail"} <= found["silver.customers"]
-        assert "email" not in found["silver.customers"]
+        masked = masks(tmp_path, f"public.customers.{name}").masked
+        assert {"email__2", "mail"} <= masked["silver.customers"]
+        assert "email" not in masked["silver.customers"]
     for name in ("email__3", "_deleted", "_valid_to"):
         with pytest.raises(ConfigurationError, match="no column of a table"):
             masks(tmp_path, f"public.customers.{name}")
@@ -90,12 +90,12 @@ SECRET = "eve's \"own\"\nO'Hara"
 )
 def test_of_an_error_over_masked_data_its_class_alone_is_shown(error: str, left: str) -> None:
     mask = Masks({"silver.t": frozenset({"a"})})
-    about = Expectation("silver", "t", "s", "expect_column_values_to_be_unique", {"column": "a"})
-    said = shown(Result(about, None, error=error, error_of_data=True), mask).error
-    assert said == f"{left} (text left out: masked columns)"
+    expectation = Expectation("silver", "t", "s", "expect_column_values_to_be_unique", {"column": "a"})
+    message = shown(Result(expectation, None, error=error, error_of_data=True), mask).error
+    assert message == f"{left} (text left out: masked columns)"
     # What is wrong with a suite quotes the suite; what is raised over other tables quotes nothing masked.
-    assert shown(Result(about, None, error=error), mask).error == error
-    assert shown(Result(about, None, error=error, error_of_data=True), Masks({})).error == error
+    assert shown(Result(expectation, None, error=error), mask).error == error
+    assert shown(Result(expectation, None, error=error, error_of_data=True), Masks({})).error == error
 
 
 @pytest.mark.parametrize(
@@ -112,21 +112,27 @@ def test_of_an_error_over_masked_data_its_class_alone_is_shown(error: str, left:
 )
 def test_of_a_rule_in_sql_nothing_is_shown_once_a_column_is_masked(query: str) -> None:
     mask = Masks({"silver.t": frozenset({"email"})})
-    about = Expectation("silver", "u", "s", "unexpected_rows_expectation", {"unexpected_rows_query": query})
-    found = Result(about, success=False, unexpected_count=1, values=({"id": "a@b.c", "none": None},))
-    assert json.loads(shown(found, mask).samples[0]) == {"id": "***", "none": None}
-    assert failing_rows(found, None, ["id"], 5, mask) == ({"id": "***", "none": None},)
-    assert shown(found, Masks({})).samples != shown(found, mask).samples
+    expectation = Expectation(
+        "silver", "u", "s", "unexpected_rows_expectation", {"unexpected_rows_query": query}
+    )
+    result = Result(expectation, success=False, unexpected_count=1, values=({"id": "a@b.c", "none": None},))
+    assert json.loads(shown(result, mask).samples[0]) == {"id": "***", "none": None}
+    assert failing_rows(result, None, ["id"], 5, mask) == ({"id": "***", "none": None},)
+    assert shown(result, Masks({})).samples != shown(result, mask).samples
     plain = "select *\nFROM {batch} WHERE email = 'a@b.c' AND id IN (SELECT id FROM {silver.t})"
-    about = Expectation("silver", "t", "s", "unexpected_rows_expectation", {"unexpected_rows_query": plain})
-    found = Result(about, success=False, unexpected_count=1, values=({"id": 7, "Email": "a@b.c"},))
-    assert failing_rows(found, None, ["id"], 5, mask) == ({"id": "7", "Email": "***"},), "its own columns"
-    error = Result(about, None, error="[CAST_INVALID_INPUT] The value 'a@b.c'", error_of_data=True)
+    expectation = Expectation(
+        "silver", "t", "s", "unexpected_rows_expectation", {"unexpected_rows_query": plain}
+    )
+    result = Result(expectation, success=False, unexpected_count=1, values=({"id": 7, "Email": "a@b.c"},))
+    assert failing_rows(result, None, ["id"], 5, mask) == ({"id": "7", "Email": "***"},), "its own columns"
+    error = Result(expectation, None, error="[CAST_INVALID_INPUT] The value 'a@b.c'", error_of_data=True)
     assert "a@b.c" not in str(shown(error, mask).error)
 
 
 def test_a_map_by_dates_or_decimals_is_shown_as_text() -> None:
-    about = Expectation("silver", "t", "s", "unexpected_rows_expectation", {"unexpected_rows_query": ""})
+    expectation = Expectation(
+        "silver", "t", "s", "unexpected_rows_expectation", {"unexpected_rows_query": ""}
+    )
     value: dict[str, Any] = {"m": {date(2026, 1, 2): [{Decimal("1.50"): ({None: 1},)}]}}
-    (sample,) = shown(Result(about, False, values=(value,)), Masks({})).samples
+    (sample,) = shown(Result(expectation, False, values=(value,)), Masks({})).samples
     assert json.loads(sample) == {"m": {"2026-01-02": [{"1.50": [{"None": 1}]}]}}

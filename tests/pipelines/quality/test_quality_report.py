@@ -42,11 +42,11 @@ ERROR = Result(about("expect_column_values_to_be_unique", column="idd"), None, e
 
 
 def result(*rows: Result, **changes: Any) -> QualityResult:
-    made = QualityResult(
+    quality_result = QualityResult(
         "shop", "abc", NOW, 12.3, Lsn.parse("0/1A2B"), NOW, (CutTable("silver", "orders", 3, 1234),), rows,
         details={"great_expectations": "1.24.1"},
     )  # fmt: skip
-    return dataclasses.replace(made, **changes)
+    return dataclasses.replace(quality_result, **changes)
 
 
 class Tags(HTMLParser):

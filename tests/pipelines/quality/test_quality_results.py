@@ -40,10 +40,10 @@ def test_the_newest_runs_are_found_among_many_in_files_of_their_own_and_in_one(t
     for number in range(12, 15):
         append(number)
     for limit in (1, 3, 5, 99):
-        found = history(lake, limit)
-        assert [run.run_id for run in found.runs] == [f"run {number}" for number in range(15)][-limit:]
-        assert {(run.passed, run.failed, run.errors) for run in found.runs} == {(1, 1, 0)}
-        assert len(found.trends[identity(HOLDS.expectation)]) == min(limit, 15)
+        runs = history(lake, limit)
+        assert [run.run_id for run in runs.runs] == [f"run {number}" for number in range(15)][-limit:]
+        assert {(run.passed, run.failed, run.errors) for run in runs.runs} == {(1, 1, 0)}
+        assert len(runs.trends[identity(HOLDS.expectation)]) == min(limit, 15)
     assert newest_run(lake) == NOW + timedelta(seconds=14, microseconds=999_014)
 
 
@@ -82,13 +82,13 @@ def test_what_is_no_number_is_null_and_a_decimal_is_a_number(
     tmp_path: Path, observed: object, percent: float | None, kept: str | None, trend: float | None
 ) -> None:
     lake = Lake(path=str(tmp_path))
-    found = replace(HOLDS, observed=observed, unexpected_percent=percent)
-    append_results(lake, result(found))
+    held_result = replace(HOLDS, observed=observed, unexpected_percent=percent)
+    append_results(lake, result(held_result))
     (row,) = DeltaTable(str(tmp_path / "quality" / "results")).to_pyarrow_table().to_pylist()
     assert row["observed"] == kept
     (point,) = history(lake, 9).trends[identity(HOLDS.expectation)]
     assert point.value == trend
-    failed = replace(found, success=False)
+    failed = replace(held_result, success=False)
     assert "NaN" not in json.dumps(result(failed).to_dict()).replace('"NaN"', "")
 
 

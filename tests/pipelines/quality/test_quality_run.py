@@ -164,7 +164,7 @@ expectations:
     assert not result.success
     syntax, once, whole, *errors, regex, divergence, no_select, brace, of_query, of_sources = result.errors
     assert syntax.startswith("expectations/broken.yml:1")
-    assert [said.partition(":")[0] for said in (once, whole)] == ["contract of bronze.changes"] * 2
+    assert [entry.partition(":")[0] for entry in (once, whole)] == ["contract of bronze.changes"] * 2
     assert divergence.startswith("expectations/orders.yml:22: ")
     assert no_select.startswith("expectations/orders.yml:25: [PARSE_SYNTAX_ERROR]")
     assert "expected a SELECT with paired braces" in brace
@@ -179,10 +179,10 @@ expectations:
     ]
     assert regex.startswith("expectations/orders.yml:13: ")
     assert "regex" in regex.lower()
-    held = {
+    holding = {
         (row.expectation.kind, row.expectation.column) for row in result.passed if not row.expectation.derived
     }
-    assert held == {
+    assert holding == {
         ("expect_column_values_to_not_match_regex", "total"),
         ("expect_column_values_to_be_in_set", "number"),
     }
@@ -219,7 +219,7 @@ expectations:
     kwargs: {unexpected_rows_query: "SELECT * FROM {batch} ORDER BY 1;", row_condition: '`a.b` > 1'}
 """,
     )
-    said = literal(HOSTILE).replace("{", "{{").replace("}", "}}")
+    hostile_literal = literal(HOSTILE).replace("{", "{{").replace("}", "}}")
     condition = f"number = 1 and customer_id = 1 and {literal(HOSTILE)} like '$%'"
     lake.suite(
         "orders.yml",
@@ -247,7 +247,7 @@ expectations:
   - expectation: unexpected_rows_expectation
     kwargs:
       unexpected_rows_query: >
-        SELECT o.*, {said} AS said
+        SELECT o.*, {hostile_literal} AS said
         FROM {{batch}} AS o LEFT ANTI JOIN {{gold.customer}} AS d ON d.id = o.customer_id;
   - expectation: expect_foreign_key_to_hold
     kwargs: {{columns: [number], references: silver.odd, referenced_columns: [a.b]}}
@@ -353,8 +353,8 @@ def foreign_keys(result: QualityResult) -> list[str]:
 def test_soft_deleted_rows_are_not_asked(spark: SparkSession, lake: QualityLake) -> None:
     schema = SCHEMAS["silver.orders"].append(pa.field("_deleted", pa.bool_()))
     deleted = {"customer_id": 1, "number": 1, "total": None, "_deleted": True}
-    kept = [{**row, "_deleted": False} for row in ROWS["silver.orders"]]
-    lake.write("silver.orders", [*kept, deleted], schema)
+    live_rows = [{**row, "_deleted": False} for row in ROWS["silver.orders"]]
+    lake.write("silver.orders", [*live_rows, deleted], schema)
     lake.cut_all()
     lake.suite(
         "orders.yml",

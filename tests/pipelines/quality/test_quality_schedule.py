@@ -42,8 +42,8 @@ def test_a_run_is_made_beside_the_cycles_and_the_next_only_when_it_is_due(
     monkeypatch.setenv("SMELT_LOGS", str(tmp_path / "logs"))
     caplog.set_level(logging.INFO, "deltasmelt.quality")
     lake.suite("rules.yml", RULES)
-    said: list[str] = []
-    beside = QualityBeside(lake.pipeline, 3600, said.append)
+    messages: list[str] = []
+    beside = QualityBeside(lake.pipeline, 3600, messages.append)
     stop = threading.Event()
     turns: list[bool] = []
 
@@ -57,33 +57,38 @@ def test_a_run_is_made_beside_the_cycles_and_the_next_only_when_it_is_due(
     stages.carry(lambda: None, stop)
     assert turns[:2] == [False, False]  # the cycles went on meanwhile
     assert len(history(lake.lake, 9).runs) == 1
-    (line,) = said
+    (line,) = messages
     assert "expectations hold as of 0/65" in line
     assert list((tmp_path / "logs").glob("*/quality.html"))
-    again = QualityBeside(lake.pipeline, 3600, said.append)  # a restart: it is not due yet
-    again.after_cycle(spark)
-    assert again.wait(60)
+    restarted = QualityBeside(lake.pipeline, 3600, messages.append)  # a restart: it is not due yet
+    restarted.after_cycle(spark)
+    assert restarted.wait(60)
     assert len(history(lake.lake, 9).runs) == 1
 
     wrong = lake.pipeline.quality.model_copy(update={"masked": ["public.nothing.at_all"]})
-    failing = QualityBeside(lake.pipeline.model_copy(update={"quality": wrong}), 0.001, said.append)
+    failing = QualityBeside(lake.pipeline.model_copy(update={"quality": wrong}), 0.001, messages.append)
     failing.after_cycle(spark)
     assert failing.wait(60)
-    assert "data quality could not be checked: quality.masked names" in said[-1]
-    assert said[-1] in caplog.messages
+    assert "data quality could not be checked: quality.masked names" in messages[-1]
+    assert messages[-1] in caplog.messages
     with failing:
         pass
     failing.after_cycle(spark)  # the run has ended
     assert failing.wait(0)
-    assert len(said) == 2
+    assert len(messages) == 2
 
-    told: list[str] = []
+    messages_after: list[str] = []
     with pytest.raises(RunEndedError):  # found at the end of the load, which takes seconds
-        run_quality(spark, lake.pipeline, progress=told.append, ended=lambda: len(told) >= 2)
-    assert told[-1] == "loading Great Expectations"
+        run_quality(
+            spark, lake.pipeline, progress=messages_after.append, ended=lambda: len(messages_after) >= 2
+        )
+    assert messages_after[-1] == "loading Great Expectations"
     with pytest.raises(RunEndedError):
         run_quality(
-            spark, lake.pipeline, progress=told.append, ended=lambda: "checking silver.orders" in told[-1]
+            spark,
+            lake.pipeline,
+            progress=messages_after.append,
+            ended=lambda: "checking silver.orders" in messages_after[-1],
         )
     assert len(history(lake.lake, 9).runs) == 1
 
@@ -91,13 +96,13 @@ def test_a_run_is_made_beside_the_cycles_and_the_next_only_when_it_is_due(
 def test_a_history_that_cannot_be_read_is_no_reason_to_stop(
     spark: SparkSession, lake: QualityLake, caplog: pytest.LogCaptureFixture
 ) -> None:
-    where = delta.location(lake.lake, "quality", "results")
-    write_deltalake(where, pa.table({"odd": [1]}))
-    said: list[str] = []
-    beside = QualityBeside(lake.pipeline, 3600, said.append)
+    place = delta.location(lake.lake, "quality", "results")
+    write_deltalake(place, pa.table({"odd": [1]}))
+    messages: list[str] = []
+    beside = QualityBeside(lake.pipeline, 3600, messages.append)
     beside.after_cycle(spark)
     assert beside.wait(60)
     assert "quality.results could not be read" in caplog.text
     # The run that was begun nevertheless cannot be kept there, which is told and ends nothing.
-    (line,) = said
+    (line,) = messages
     assert line.startswith("data quality could not be checked: ")

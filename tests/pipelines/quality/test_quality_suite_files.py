@@ -52,10 +52,10 @@ def test_a_suite_takes_its_files_name_and_knows_the_line_of_each_expectation(tmp
 
 def test_a_rule_in_sql_is_the_expectation_of_a_query_and_stands_alone(tmp_path: Path) -> None:
     rule = GOOD + "  - sql: SELECT * FROM {batch}\n    severity: critical\n    note: why\n"
-    found = load_suite(write(tmp_path, rule), "orders.yml")[-1]
-    assert found.kind == "unexpected_rows_expectation"
-    assert found.kwargs == {"unexpected_rows_query": "SELECT * FROM {batch}"}
-    assert (found.severity, found.note, found.where) == ("error", "why", "orders.yml:13")
+    expectation = load_suite(write(tmp_path, rule), "orders.yml")[-1]
+    assert expectation.kind == "unexpected_rows_expectation"
+    assert expectation.kwargs == {"unexpected_rows_query": "SELECT * FROM {batch}"}
+    assert (expectation.severity, expectation.note, expectation.where) == ("error", "why", "orders.yml:13")
     with pytest.raises(ConfigurationError, match="sql stands alone, without column"):
         load_suite(write(tmp_path, f"{rule}    column: total\n"))
 

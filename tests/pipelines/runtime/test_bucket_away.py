@@ -64,7 +64,7 @@ def test_a_bucket_that_is_away_for_a_while_is_waited_for(database: str, tmp_path
             run(database, "INSERT INTO items VALUES (1)")
             until(lambda: "NoSuchBucket" in log.read_text(), 60)
             until(lambda: {"lake_up 0.0", "slot_exists 1.0", "source_up 1.0"} <= numbers(metrics), 60)
-            until(lambda: [(one["name"], one["state"]) for one in accepted] == [("lake", "firing")], 60)
+            until(lambda: [(alert["name"], alert["state"]) for alert in accepted] == [("lake", "firing")], 60)
             assert running.process.poll() is None, running.text()
             store.set_faults()
             run(database, "INSERT INTO items VALUES (2)")

@@ -108,11 +108,11 @@ def test_names_have_no_case_in_the_catalog_and_two_of_one_name_have_no_key() -> 
     assert stated().released([named("Orders")]) == []
     assert stated().added(cut(5, "Orders"), [named("Orders")]) == []
     fresh = read_keys("main", [], [("orders", "id")])
-    both = [named("Orders"), named("ORDERS")]
-    assert fresh.added(cut(5, "Orders", "ORDERS"), both) == []
+    twins = [named("Orders"), named("ORDERS")]
+    assert fresh.added(cut(5, "Orders", "ORDERS"), twins) == []
     assert len(fresh.added(cut(5, "Orders"), [named("Orders")])) == 1
     assert fresh.added(cut(6, "Orders"), [named("Orders")]) == []
-    assert [one.partition(" CONSTRAINT")[0] for one in fresh.released(both)] == [
+    assert [statement.partition(" CONSTRAINT")[0] for statement in fresh.released(twins)] == [
         "ALTER TABLE `main`.`silver`.`orders` DROP"
     ]
 
@@ -125,9 +125,9 @@ def test_a_catalog_without_such_constraints_is_said_once_and_stops_nothing(
     for lsn in (1, 2):
         keys.release([table()])
         keys.state(cut(lsn, "t"), [table()])
-    said = [
+    warnings_logged = [
         record.getMessage()
         for record in caplog.records
         if "no keys are stated in spark_catalog: " in record.getMessage()
     ]
-    assert len(said) == 1
+    assert len(warnings_logged) == 1

@@ -76,8 +76,8 @@ def test_each_table_of_a_cut_gets_its_name_and_one_that_is_taken_is_left_alone(
 ) -> None:
     spark, lake = schemas, Lake(path=str(tmp_path / "my läke"))
     names = CatalogNames(spark, lake, "spark_catalog")
-    made: list[tuple[Layer, str]] = [("silver", "Orders"), ("silver", "taken"), ("gold", "customer")]
-    for layer, name in made:
+    table_names: list[tuple[Layer, str]] = [("silver", "Orders"), ("silver", "taken"), ("gold", "customer")]
+    for layer, name in table_names:
         spark.sql(f"CREATE TABLE {lake.sql(layer, name)} USING DELTA AS SELECT '{layer}' AS of")
     spark.sql("CREATE SCHEMA IF NOT EXISTS silver")
     spark.sql(f"CREATE TABLE silver.taken (id INT) USING DELTA LOCATION '{tmp_path}/elsewhere'")
@@ -94,9 +94,11 @@ def test_each_table_of_a_cut_gets_its_name_and_one_that_is_taken_is_left_alone(
     ).collect()
     assert sorted(row[0] for row in rows) == ["gold", "later", "silver"]
     assert spark.sql("SELECT count(*) FROM silver.taken").first() == (0,)
-    said = [record.getMessage() for record in caplog.records if "silver.taken" in record.getMessage()]
-    assert len(said) == 1
-    assert "is another table" in said[0]
+    warnings_logged = [
+        record.getMessage() for record in caplog.records if "silver.taken" in record.getMessage()
+    ]
+    assert len(warnings_logged) == 1
+    assert "is another table" in warnings_logged[0]
 
 
 def session(folder: Path, step: str) -> tuple[str, str]:
@@ -111,9 +113,9 @@ def session(folder: Path, step: str) -> tuple[str, str]:
 @pytest.mark.torture
 @pytest.mark.timeout(900)
 def test_names_stay_show_the_newest_rows_and_take_nobody_else_s(tmp_path: Path) -> None:
-    _, said = session(tmp_path, "make")
-    assert said.count("spark_catalog.silver.taken is another table") == 1
-    assert said.count("silver.Größe gets no name in spark_catalog") == 1
-    assert "customer" not in said
-    found, _ = session(tmp_path, "read")
-    assert found.split() == ["2", "customer", "0"]
+    _, log = session(tmp_path, "make")
+    assert log.count("spark_catalog.silver.taken is another table") == 1
+    assert log.count("silver.Größe gets no name in spark_catalog") == 1
+    assert "customer" not in log
+    rows, _ = session(tmp_path, "read")
+    assert rows.split() == ["2", "customer", "0"]

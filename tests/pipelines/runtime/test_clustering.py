@@ -36,7 +36,7 @@ ORDERS = 20_000
 
 def maintained(work: GoldWork, settings: SilverSettings) -> dict[str, list[str]]:
     """Run maintenance; return its actions by silver table."""
-    return {one.name: one.done for one in work.maintain(settings, layers=("silver",))}
+    return {result.name: result.done for result in work.maintain(settings, layers=("silver",))}
 
 
 def customers_in_order(work: GoldWork) -> list[int]:
@@ -65,7 +65,7 @@ def test_orders_are_clustered_by_their_customer_and_few_documents_of_many_are_bu
     assert maintained(work, SilverSettings()) == {"customers": [], "orders": ["clustered"]}
     order = customers_in_order(work)
     assert sorted(order) == sorted(row["customer_id"] for row in rows)
-    near = sum(abs(one - other) < 10 for one, other in pairwise(order))
+    near = sum(abs(place - next_place) < 10 for place, next_place in pairwise(order))
     assert near > 0.95 * ORDERS, "rows of neighbouring customers lie together"
     assert maintained(work, SilverSettings()) == {"customers": [], "orders": []}, "and stay as they are"
     assert rows_of(spark, f"SELECT * FROM {work.lake.sql('silver', 'orders')} ORDER BY id") == rows
@@ -78,12 +78,12 @@ def test_orders_are_clustered_by_their_customer_and_few_documents_of_many_are_bu
     run = work.control.runs("gold")[0]
     assert (run.mode, run.updates, run.inserts, run.deletes) == ("incremental", 99, 0, 0)
     target = work.lake.sql("gold", "customer")
-    (found,) = rows_of(
+    (counts,) = rows_of(
         spark,
         f"SELECT count(*) AS documents, sum(size(orders)) AS orders, "
         f"sum(size(filter(orders, o -> o.status = 'touched'))) AS touched FROM {target}",
     )
-    assert found.asDict() == {"documents": CUSTOMERS, "orders": ORDERS, "touched": 99}
+    assert counts.asDict() == {"documents": CUSTOMERS, "orders": ORDERS, "touched": 99}
 
     # The pipeline file wins, and an empty list is the key. A process ends before rows are written again.
     by_key = SilverSettings(cluster={"public.orders": []})

@@ -82,16 +82,18 @@ def test_an_object_store_is_locked_by_leases_in_it_and_by_no_files(
     monkeypatch.chdir(tmp_path)
     lake = Lake(path=place)
     with lake_lock(lake, ("bronze", "silver"), command="smelt run"), writing(lake, "silver"):
-        held = {name: objects.read(lake.root, object_of(name)) for name in LEASES}
+        objects_held = {name: objects.read(lake.root, object_of(name)) for name in LEASES}
     freed = {name: objects.read(lake.root, object_of(name)) for name in LEASES}
     with lake_lock(lake, ("bronze",), command="smelt bronze"):
         pass  # who has ended is not waited for
-    said = {name: json.loads(found.body) for name, found in held.items() if found is not None}
-    assert {name: each["command"] for name, each in said.items()} == {
+    leases = {name: json.loads(stored.body) for name, stored in objects_held.items() if stored is not None}
+    assert {name: lease["command"] for name, lease in leases.items()} == {
         "bronze": "smelt run", "silver": "smelt run", "silver.writing": "writing silver",
     }  # fmt: skip
-    assert all(each["holder"] for each in said.values())
-    assert [json.loads(found.body)["holder"] for found in freed.values() if found is not None] == [None] * 3
+    assert all(lease["holder"] for lease in leases.values())
+    assert [json.loads(stored.body)["holder"] for stored in freed.values() if stored is not None] == [
+        None
+    ] * 3
     assert list(tmp_path.iterdir()) == []
 
 
@@ -107,12 +109,12 @@ def test_a_stage_that_runs_in_an_object_store_is_not_started_twice(store: Object
 
 
 def test_a_lake_that_is_made_is_closed_to_others_and_one_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
-    made, there = tmp_path / "above" / "made", tmp_path / "there"
-    there.mkdir()
-    there.chmod(0o755)
-    for folder in (made, there):
+    new_folder, existing = tmp_path / "above" / "made", tmp_path / "there"
+    existing.mkdir()
+    existing.chmod(0o755)
+    for folder in (new_folder, existing):
         with lake_lock(Lake(path=str(folder)), ("bronze",), command="smelt bronze"):
             pass
         with writing(Lake(path=str(folder)), "silver"):
             pass
-    assert (made.stat().st_mode & 0o777, there.stat().st_mode & 0o777) == (0o700, 0o755)
+    assert (new_folder.stat().st_mode & 0o777, existing.stat().st_mode & 0o777) == (0o700, 0o755)

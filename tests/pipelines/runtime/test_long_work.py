@@ -67,22 +67,22 @@ class Gate:
         assert self.open.wait(120)
         if self.fails:
             raise self.fails.pop()
-        found: Run = run(silver, work)
-        return found
+        result: Run = run(silver, work)
+        return result
 
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    found, run = Gate(), Silver._run_long
-    monkeypatch.setattr(Silver, "_run_long", lambda silver, work: found.pass_through(run, silver, work))
+    gate_made, run = Gate(), Silver._run_long
+    monkeypatch.setattr(Silver, "_run_long", lambda silver, work: gate_made.pass_through(run, silver, work))
     monkeypatch.setattr(long_work, "LONG", MANY)
     monkeypatch.setattr(long_work, "LONG_STREAM", MANY)
     monkeypatch.setattr(worklist, "LONG", MANY)
     monkeypatch.setattr(long_work, "GRACE_SECONDS", 600.0)  # each cycle has other work: none waits longer
     monkeypatch.setattr(bronze_window, "_ROWS", 0)
     monkeypatch.setattr(backoff, "FIRST_SECONDS", 0.0)
-    yield found
-    found.open.set()
+    yield gate_made
+    gate_made.open.set()
 
 
 class Folding:

@@ -74,15 +74,17 @@ class Shop(Stage):
     def write(self) -> None:
         """Update every second row and insert six rows: files keep rows, and MERGE marks the updated rows."""
         self.lsn += 10
-        left, right = self.shapes
+        first_shape, second_shape = self.shapes
         changed = [key for at, key in enumerate(sorted(self.rows)) if at % 2]
         self.rows |= {key: self.rows[key] + 1 for key in changed}
         fresh = [self.lsn + number for number in range(6)]
-        changes = [change(left, "update", new=[str(key), str(self.rows[key]), "a", "b"]) for key in changed]
-        changes += [change(left, "insert", new=[str(key), "0", "a", "b"]) for key in fresh]
+        changes = [
+            change(first_shape, "update", new=[str(key), str(self.rows[key]), "a", "b"]) for key in changed
+        ]
+        changes += [change(first_shape, "insert", new=[str(key), "0", "a", "b"]) for key in fresh]
         if not self.rest:
             self.rest = dict.fromkeys(fresh, 0)
-            changes += [change(right, "insert", new=[str(key), "0", "a", "b"]) for key in fresh]
+            changes += [change(second_shape, "insert", new=[str(key), "0", "a", "b"]) for key in fresh]
         self.rows |= dict.fromkeys(fresh, 0)
         self.bronze.add(self.lsn, changes)
         self.bronze.commit(self.lsn)
@@ -94,9 +96,9 @@ class Shop(Stage):
     def remove(self) -> Cut:
         """Delete one row, so that MERGE marks the row and writes no file."""
         self.lsn += 10
-        gone = min(self.rows)
-        del self.rows[gone]
-        old = [str(gone), None, None, None]
+        removed = min(self.rows)
+        del self.rows[removed]
+        old = [str(removed), None, None, None]
         self.bronze.add(self.lsn, [change(self.shapes[0], "delete", old=old, old_is_key=True)])
         self.bronze.commit(self.lsn)
         return self.fold()
@@ -116,14 +118,16 @@ class Shop(Stage):
     def check_all(self) -> int:
         """Check that every recorded cut equals the source at the cut's LSN; return the number of cuts."""
         cuts = self.control.cuts("silver")
-        found: dict[tuple[str, int], list[tuple[Any, ...]]] = {}  # several cuts name a version of `right`
+        rows_of_versions: dict[
+            tuple[str, int], list[tuple[Any, ...]]
+        ] = {}  # several cuts name a version of `right`
         for cut in cuts:
             for shape in self.shapes:
                 name = shape.table.silver_name
                 version = name, cut.tables[name]
-                if version not in found:
-                    found[version] = self.read(name, "id, count", cut)
-                assert found[version] == sorted(self.then[cut.commit_lsn][name].items())
+                if version not in rows_of_versions:
+                    rows_of_versions[version] = self.read(name, "id, count", cut)
+                assert rows_of_versions[version] == sorted(self.then[cut.commit_lsn][name].items())
         return len(cuts)
 
     def parquet(self) -> set[str]:
@@ -147,16 +151,16 @@ def test_small_files_are_joined_and_nothing_stands_behind_deletion_vectors(
     shop: Shop, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shop.step()
-    done = shop.maintain(10 * DAY)["left"]
-    assert done.done == ["clustered"]
-    assert done.before.count > done.after.count == 1
-    assert done.before.deleted_rows == done.before.rows - len(shop.rows) > 0
-    assert (done.after.deleted_rows, done.after.rows) == (0, len(shop.rows))
-    assert done.removed_files == done.removed_log_entries == 0
+    result = shop.maintain(10 * DAY)["left"]
+    assert result.done == ["clustered"]
+    assert result.before.count > result.after.count == 1
+    assert result.before.deleted_rows == result.before.rows - len(shop.rows) > 0
+    assert (result.after.deleted_rows, result.after.rows) == (0, len(shop.rows))
+    assert result.removed_files == result.removed_log_entries == 0
     run_maintain(pipeline_of(shop.path), Output())
-    left, right = capsys.readouterr().out.splitlines()
-    assert left.startswith("silver.left: nothing to do; files 1 → 1, ")
-    assert right.startswith("silver.right: nothing to do; ")
+    first_line, second_line = capsys.readouterr().out.splitlines()
+    assert first_line.startswith("silver.left: nothing to do; files 1 → 1, ")
+    assert second_line.startswith("silver.right: nothing to do; ")
     assert shop.check_all() == 2
 
 
@@ -170,9 +174,9 @@ def test_a_cut_is_readable_until_retention_after_the_next_and_its_files_are_gone
     for _ in range(2):
         age(shop.spark, shop.root, days=4)
         shop.step()
-    done = shop.maintain(3 * DAY)
-    assert done["right"].done == [], "nothing had happened to it"
-    assert done["left"].removed_files >= len(files) > 1
+    results = shop.maintain(3 * DAY)
+    assert results["right"].done == [], "nothing had happened to it"
+    assert results["left"].removed_files >= len(files) > 1
     assert not files & shop.parquet()
     assert shop.check_all() == 2, "the cut that was the newest three days ago, and the later one"
     with pytest.raises(DefiniteError, match="the oldest cut is") as refused:
@@ -228,11 +232,11 @@ def test_a_continuous_run_looks_after_tables_when_it_pays_and_lets_cycles_have_t
     assert list(maintenance.when_it_pays()) == []
     assert shop.table().version() == version, "one round in half a minute"
     with writing(shop.lake, "silver"):
-        held = threading.Thread(target=shop.maintain, args=(10 * DAY,))
-        held.start()
+        maintaining = threading.Thread(target=shop.maintain, args=(10 * DAY,))
+        maintaining.start()
         shop.step()
-        assert held.is_alive(), "it waits for the cycle"
-    held.join()
+        assert maintaining.is_alive(), "it waits for the cycle"
+    maintaining.join()
     shop.check_all()
 
 
@@ -243,9 +247,9 @@ def test_the_log_is_cut_off_where_the_oldest_named_version_can_still_be_read(sho
     shop.step()
     folder = shop.root / "silver/left/_delta_log"
     assert cut_log(shop.table(), 0) == 0
-    done = shop.maintain(0.0)["left"]
+    result = shop.maintain(0.0)["left"]
     oldest = min(int(path.name[:20]) for path in folder.glob("*.json"))
-    assert done.removed_log_entries > oldest > 0
+    assert result.removed_log_entries > oldest > 0
     assert (folder / f"{oldest:020}.checkpoint.parquet").exists(), "what is left begins with a checkpoint"
     assert shop.check_all() == 1
     shop.step()
@@ -271,12 +275,12 @@ def test_a_rebuild_heals_a_damaged_table_wherever_it_ended_before(shop: Shop) ->
     target = shop.lake.sql("silver", "left")
     with signed(shop.spark):
         shop.spark.sql(f"UPDATE {target} SET a = 'wrong', id = IF(count > 1, -id, id)")
-    left, pipeline = shop.shapes[0].table, pipeline_of(shop.path)
+    damaged, pipeline = shop.shapes[0].table, pipeline_of(shop.path)
     for point in ("before INSERT 2", "before CUT 1"):
         with ending(point, end), pytest.raises(EndedError):
-            rebuild_silver(shop.spark, pipeline, [left], Output())
+            rebuild_silver(shop.spark, pipeline, [damaged], Output())
         assert shop.control.latest_cut("silver") == cut
-    assert rebuild_silver(shop.spark, pipeline, [left], Output()) == []
+    assert rebuild_silver(shop.spark, pipeline, [damaged], Output()) == []
     after = shop.control.latest_cut("silver")
     assert after is not None
     assert after.commit_lsn == cut.commit_lsn
@@ -312,9 +316,9 @@ def test_upkeep_of_one_table_that_fails_ends_neither_the_others_nor_the_run_and_
     damage.write_text('{"add": 1}')  # JSON, so that nobody takes the entry for a torn one
     try:
         with patch.object(shop.control, "tidy", side_effect=OSError("no answer")):
-            said = round_()
-            assert set(said) == {"control.cuts", "silver.left"}
-            assert said["control.cuts"] == "maintenance failed: OSError: no answer"
+            messages = round_()
+            assert set(messages) == {"control.cuts", "silver.left"}
+            assert messages["control.cuts"] == "maintenance failed: OSError: no answer"
             assert set(round_()) == {"control.cuts", "silver.left"}
         assert set(upkeep._last) == {("silver", "left"), ("silver", "right")}
         assert upkeep._last["silver", "right"].removed_at > 0
@@ -362,9 +366,9 @@ def test_an_upkeep_that_is_killed_leaves_tables_right_and_the_next_one_goes_on(s
     killed(shop, "maintain", "during REORG 1")
     shop.check_all()
     shop.remove()
-    done = shop.maintain(0.0)["left"]
-    assert "purged" in done.done
-    assert (done.before.deleted_rows > 0, done.after.deleted_rows) == (True, 0)
+    result = shop.maintain(0.0)["left"]
+    assert "purged" in result.done
+    assert (result.before.deleted_rows > 0, result.after.deleted_rows) == (True, 0)
     shop.check_all()
 
 
@@ -395,8 +399,8 @@ def test_history_and_deleted_rows_from_before_the_snapshot_are_kept_and_the_rest
     silver.cycle()
     # A copy that has all rows but one, and one of them changed: what ended before it is in silver alone.
     stage.lsn += 5
-    gone, changed = sorted(stage.rows)[:2]
-    stage.gone[gone] = stage.rows.pop(gone)
+    removed, changed = sorted(stage.rows)[:2]
+    stage.gone[removed] = stage.rows.pop(removed)
     stage.rows[changed] += 1
     rows = [[str(key), str(count), f"B{key}"] for key, count in stage.rows.items()]
     stage.bronze.snapshot(kept.SHAPE, stage.lsn, rows)
@@ -416,12 +420,12 @@ def test_history_and_deleted_rows_from_before_the_snapshot_are_kept_and_the_rest
     for name, listed in columns.items():
         assert stage.read(name, listed, after) == maintained[name], name
     # With another shape since, those from before it could not be kept as they are.
-    more = relation(
+    counted_shape = relation(
         "counted", [("id", INT), ("count", INT), ("big", TEXT), ("n", INT)], ["id"], relation_id=1
     )
     stage.lsn += 10
-    stage.bronze.relations([replace(more, from_lsn=Lsn(stage.lsn))])
-    stage.bronze.add(stage.lsn, [change(more, "insert", new=["7", "0", "B7", "1"])])
+    stage.bronze.relations([replace(counted_shape, from_lsn=Lsn(stage.lsn))])
+    stage.bronze.add(stage.lsn, [change(counted_shape, "insert", new=["7", "0", "B7", "1"])])
     stage.bronze.commit(stage.lsn)
     stage.rows[7] = 0
     stage.past[stage.lsn] = dict(stage.rows)
@@ -467,9 +471,9 @@ def test_a_rebuild_of_what_a_cycle_refuses_leaves_every_other_table_as_it_is(
     before = {
         shape.table.name: DeltaTable(lake.uri("silver", shape.table.name)).version() for shape in shapes
     }
-    more = "silver: {history: [public.orders], types: {public.overridden.note: array<string>}}\n"
+    settings_text = "silver: {history: [public.orders], types: {public.overridden.note: array<string>}}\n"
     names = [shape.table for shape in shapes]
-    failed = rebuild_silver(spark, pipeline_of(str(tmp_path), more), names, Output())
+    failed = rebuild_silver(spark, pipeline_of(str(tmp_path), settings_text), names, Output())
     assert failed == ["orders", "orders__history", "overridden"]
     output = capsys.readouterr().err
     assert "which is the history of public.orders" in output

@@ -35,8 +35,8 @@ STATIC = "spark.sql.warehouse.dir"
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    with lake_in_catalog(spark, tmp_path_factory.mktemp("lake")) as made:
-        yield made
+    with lake_in_catalog(spark, tmp_path_factory.mktemp("lake")) as lake_made:
+        yield lake_made
 
 
 def upkeep(spark: SparkSession, lake: Lake) -> Maintenance:
@@ -56,15 +56,15 @@ def test_what_others_have_in_our_schemas_stops_no_maintenance_and_is_told_once(
         spark.sql(statement.format(CATALOG))
     work = upkeep(spark, lake)
     with caplog.at_level(logging.WARNING, "deltasmelt.maintenance"):
-        done = {(one.layer, one.name) for one in work.all_tables()}
+        maintained = {(result.layer, result.name) for result in work.all_tables()}
         work._tables()  # the next round
     assert work.failed == {}
-    assert ("bronze", "ours") in done
-    assert not {name for _, name in done} & {"seen", "passing", "plain", "theirs"}
-    told = [one.getMessage() for one in caplog.records if one.name == "deltasmelt.maintenance"]
-    passed_over = sorted(one.partition(" is not maintained: ")[0] for one in told)
+    assert ("bronze", "ours") in maintained
+    assert not {name for _, name in maintained} & {"seen", "passing", "plain", "theirs"}
+    messages = [record.getMessage() for record in caplog.records if record.name == "deltasmelt.maintenance"]
+    passed_over = sorted(message.partition(" is not maintained: ")[0] for message in messages)
     assert passed_over == ["bronze.seen", "control.plain"]
-    assert all("not a table of this pipeline" in one for one in told)
+    assert all("not a table of this pipeline" in one for one in messages)
     spark.catalog.dropTempView("passing")
 
 
@@ -94,8 +94,8 @@ def test_a_table_without_a_word_on_its_timestamps_is_written_again_once(
     folder = rows_of(spark, f"DESCRIBE DETAIL {address}")[0]["location"]
     assert has_old_files(DeltaTable(folder))
     own = access_of(spark).child()
-    done = [renewed(own, address, delta.open_existing(uri), own.sql) for _ in range(2)]
-    assert done == [True, False]
+    results = [renewed(own, address, delta.open_existing(uri), own.sql) for _ in range(2)]
+    assert results == [True, False]
     assert not has_old_files(DeltaTable(folder))
     assert rows_of(spark, f"SELECT id, CAST(at AS STRING) FROM {address}") == [
         (1, "9999-12-31 23:59:59.999999")

@@ -60,15 +60,15 @@ def test_a_table_says_a_day_more_than_is_needed_and_says_it_again_before_that_is
     assert hours_to_state(180 * hour + 1, 192) == 205, "less than half a day would be left"
     assert hours_to_state(144 * hour, 192) == 192
     assert hours_to_state(143 * hour, 192) == 167, "more than two days too many"
-    said: list[int] = []
+    hours_set: list[int] = []
     for lag in range(24 * 14):
-        said.append(hours_to_state((168 + lag) * hour, said[-1] if said else None))
-    assert len(set(said)) < 28, "a need that grows by the hour is said twice a day"
+        hours_set.append(hours_to_state((168 + lag) * hour, hours_set[-1] if hours_set else None))
+    assert len(set(hours_set)) < 28, "a need that grows by the hour is said twice a day"
     for every in (1, 6, 12, 13, 24):
-        stated = None
+        current = None
         for need in range(168, 168 + 24 * 14, every):
-            stated = hours_to_state(need * hour, stated)
-            assert stated >= need + every, "it is enough until the next upkeep"
+            current = hours_to_state(need * hour, current)
+            assert current >= need + every, "it is enough until the next upkeep"
 
 
 def test_documents_may_stand_at_their_marks_and_at_the_newest_cuts_that_name_them(lake_path: str) -> None:
@@ -118,7 +118,7 @@ class Days:
         """Expire control rows and shorten logs as maintenance does; count the remains by name."""
         control = self.control
         expired(self.lake, control, now, 2 * DAY, documents=True)
-        found: Counter[str] = Counter()
+        totals: Counter[str] = Counter()
         layers: tuple[Layer, ...] = ("silver", "gold")
         for layer in layers:
             for name in control.names(layer):
@@ -126,12 +126,12 @@ class Days:
                 assert oldest is not None
                 table.create_checkpoint()
                 cut_log(table, oldest)
-                found[f"pinned versions of {name}"] = table.version() - oldest
-                found[f"log of {name}"] = len(list(Path(table.table_uri, "_delta_log").glob("*.json")))
-            found[f"names of {layer}"] = len(control.names(layer))
-            found[f"cuts of {layer}"] = len(control.cuts(layer))
-        found["runs"] = len(control.runs(limit=10_000))
-        return found
+                totals[f"pinned versions of {name}"] = table.version() - oldest
+                totals[f"log of {name}"] = len(list(Path(table.table_uri, "_delta_log").glob("*.json")))
+            totals[f"names of {layer}"] = len(control.names(layer))
+            totals[f"cuts of {layer}"] = len(control.cuts(layer))
+        totals["runs"] = len(control.runs(limit=10_000))
+        return totals
 
 
 def test_three_weeks_leave_no_more_than_the_first(tmp_path: Path) -> None:

@@ -75,8 +75,8 @@ def clustering(world: World, layer: Layer, name: str) -> list[str]:
 @pytest.fixture(scope="module")
 def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
     """Create an earlier version's lake: INT96, a change feed, deletion vectors, clustered tables."""
-    kept = {name: value for name, value in PROPERTIES.items() if name != TIMESTAMPS}
-    older = patch.dict(PINNED, {TYPE: "INT96"}), patch.dict(PROPERTIES, kept, clear=True)
+    without_timestamps = {name: value for name, value in PROPERTIES.items() if name != TIMESTAMPS}
+    older = patch.dict(PINNED, {TYPE: "INT96"}), patch.dict(PROPERTIES, without_timestamps, clear=True)
     with older[0], older[1], patch.object(full, "TIMESTAMPS", "deltasmelt.unknown"):
         path = str(tmp_path_factory.mktemp("older") / "lake")
         world = World(spark, path, DOCUMENTS, Model(shapes=SHAPES))
@@ -95,9 +95,9 @@ def test_maintenance_writes_them_again_and_no_cut_feed_or_document_is_harmed(
 ) -> None:
     def maintained() -> dict[tuple[str, str], list[str]]:
         work = Maintenance(spark, world.lake, world.control, retention=86400.0, documents=True)
-        done = {(one.layer, one.name): one.done for one in work.all_tables()}
+        texts = {(result.layer, result.name): result.done for result in work.all_tables()}
         assert work.failed == {}
-        return done
+        return texts
 
     before = {table: rows(world, *table) for table in TABLES}
     versions = {table: opened(world, *table).version() for table in TABLES}
@@ -110,11 +110,11 @@ def test_maintenance_writes_them_again_and_no_cut_feed_or_document_is_harmed(
         maintained()
     assert any("deltasmelt.timestampsOwed" in opened(world, *t).metadata().configuration for t in TABLES)
 
-    done = maintained()
-    assert done.keys() == set(TABLES)
+    texts = maintained()
+    assert texts.keys() == set(TABLES)
     # What OPTIMIZE wrote anyhow, as it was in several files, needs no more.
-    rewritten = {table for table, one in done.items() if "timestamps rewritten" in one}
-    assert rewritten == {("silver", "letters"), ("gold", "letter")}, done
+    rewritten = {table for table, text in texts.items() if "timestamps rewritten" in text}
+    assert rewritten == {("silver", "letters"), ("gold", "letter")}, texts
     for table in TABLES:
         stored = opened(world, *table)
         properties = stored.metadata().configuration
@@ -131,7 +131,7 @@ def test_maintenance_writes_them_again_and_no_cut_feed_or_document_is_harmed(
         patch.object(old_timestamps, "_FEW", 0),
         patch.object(old_timestamps, "_is_old", side_effect=AssertionError("it is known by the log")),
     ):
-        assert not any("timestamps rewritten" in one for one in maintained().values())
+        assert not any("timestamps rewritten" in text for text in maintained().values())
     assert {table: opened(world, *table).version() for table in TABLES} == settled
 
     # Documents go on by the changes alone, of which `letter` has none.
@@ -153,11 +153,11 @@ def test_a_server_that_guards_the_setting_makes_no_statement_true(world: World, 
     address, table = world.lake.sql("silver", "people"), opened(world, "silver", "people")
     session = access_of(spark).child()
     session.conf.set(TYPE, "INT96")
-    stated = []
-    for one in (session, session, access_of(spark).child()):
-        assert not renewed(one, address, table, one.sql)
-        stated.append(opened(world, "silver", "people").metadata().configuration.get(TIMESTAMPS))
-    assert stated == [None, None, MICROSECONDS]
+    statements = []
+    for child in (session, session, access_of(spark).child()):
+        assert not renewed(child, address, table, child.sql)
+        statements.append(opened(world, "silver", "people").metadata().configuration.get(TIMESTAMPS))
+    assert statements == [None, None, MICROSECONDS]
 
 
 def test_many_files_are_known_by_the_log_and_read_again_where_it_was_cut(lake_path: str) -> None:
@@ -171,9 +171,9 @@ def test_many_files_are_known_by_the_log_and_read_again_where_it_was_cut(lake_pa
 
     def doubtful(known: int, few: int = 0) -> int:
         with patch.object(old_timestamps, "_FEW", few):
-            found = old_timestamps._doubtful(table, known)
-        assert found <= every
-        return len(found)
+            paths = old_timestamps._doubtful(table, known)
+        assert paths <= every
+        return len(paths)
 
     assert [doubtful(-1), doubtful(3), doubtful(4), doubtful(-1, few=9)] == [1, 1, 0, 5]
     with patch.object(old_timestamps, "_FEW", 0):

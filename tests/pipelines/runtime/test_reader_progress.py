@@ -36,8 +36,8 @@ def test_the_time_left_is_that_of_the_tables_under_way() -> None:
     progress.copying("public.small", 0, 2)
     progress.copied("public.big", 500, 4096)
     progress.chunk_copied("public.small")
-    said = progress.read()["snapshots"]
-    view = snapshot_view(said, said["public.big"]["started"] + 30)
+    snapshots = progress.read()["snapshots"]
+    view = snapshot_view(snapshots, snapshots["public.big"]["started"] + 30)
     assert view is not None
     assert (view.rows, view.bytes, view.tables) == (500, 4096, ("public.big", "public.small"))
     assert view.fraction == pytest.approx(0.5, abs=0.01)
@@ -60,9 +60,9 @@ def test_a_copy_that_failed_is_not_under_way_and_what_ended_is_reported_once() -
     progress.copy_done("public.good")
     assert len(progress.report()["snapshots"]) == 3, "of one round"
     progress.copies_ended()
-    told = progress.report()
-    assert snapshot_view(told["snapshots"], time.time()) is None
-    assert {name: state["failed"] for name, state in told["snapshots"].items()} == {
+    report = progress.report()
+    assert snapshot_view(report["snapshots"], time.time()) is None
+    assert {name: state["failed"] for name, state in report["snapshots"].items()} == {
         "public.good": False, "public.bad": True, "public.lost": True,
     }  # fmt: skip
     assert progress.report()["snapshots"] == {}
@@ -105,8 +105,8 @@ def test_in_an_object_store_it_is_an_object_that_is_put_now_and_then() -> None:
         puts = store.requests("PUT", f"/lake/progress/{OBJECT}")
         assert len(puts) == 1
         assert puts[0].condition == ""
-        said = {"at": time.time() - 60, "snapshots": progress.read()["snapshots"]}
-        objects.replace(lake.root, OBJECT, json.dumps(said).encode())
+        content = {"at": time.time() - 60, "snapshots": progress.read()["snapshots"]}
+        objects.replace(lake.root, OBJECT, json.dumps(content).encode())
         assert read_progress(lake) is None, "of a reader that is gone"
     assert read_progress(lake) is None, "a store that is away is no reason to end"
 
@@ -123,7 +123,7 @@ def test_what_is_newest_is_put_however_slow_the_store_is_and_nobody_waits_for_it
         stored.write(str(number).encode())
     assert time.monotonic() - start < 0.2
     store.set_faults()
-    wait_for(lambda: (found := objects.read(root, OBJECT)) is not None and found.body == b"99")
+    wait_for(lambda: (body_stored := objects.read(root, OBJECT)) is not None and body_stored.body == b"99")
 
 
 def test_a_slot_in_danger_is_said_before_it_is_lost() -> None:

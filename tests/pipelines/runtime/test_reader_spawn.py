@@ -18,8 +18,8 @@ pytestmark = pytest.mark.process
 def test_one_that_gets_no_orders_ends_with_its_parent(tmp_path: Path) -> None:
     with (tmp_path / "log").open("ab") as log:
         process = spawn(log)
-    said, _ = process.communicate(timeout=60)  # closes its standard input
-    assert (process.returncode, said) == (0, b"")
+    output, _ = process.communicate(timeout=60)  # closes its standard input
+    assert (process.returncode, output) == (0, b"")
     assert (tmp_path / "log").read_bytes() == b""
 
 
@@ -37,8 +37,8 @@ def test_its_orders_reach_it_and_what_it_meets_goes_to_the_log_that_they_name(
 ) -> None:
     monkeypatch.setenv("SMELT_LOGS", str(tmp_path))
     with spawn() as process:
-        file, said = tmp_path / "none.yml", tmp_path / "said"
-        send_orders(process, file=file, text="pipeline: 7\n", log=said, until=Lsn(5))
+        file, output_file = tmp_path / "none.yml", tmp_path / "said"
+        send_orders(process, file=file, text="pipeline: 7\n", log=output_file, until=Lsn(5))
         assert process.stdout is not None
         error = process.stdout.read()
     assert process.returncode == 1
@@ -57,14 +57,14 @@ def test_secrets_go_with_its_orders_and_are_in_nothing_that_it_shows(
         "pipeline: shop\nsource: {dsn: '${secret:shop/dsn}', slot: s, publication: p}\nlake: {path: ./lake}\n"
     )
     with spawn() as process:
-        seen = [Path(f"/proc/{process.pid}/{what}").read_bytes() for what in ("environ", "cmdline")]
+        texts = [Path(f"/proc/{process.pid}/{name}").read_bytes() for name in ("environ", "cmdline")]
         send_orders(process, file=file, text=file.read_text(), log=tmp_path / "said", until=None)
         assert process.stdout is not None
         error = process.stdout.read()
     assert process.returncode == 1
     assert b"dsn-invalid" in error, "it has read the secret"
-    seen += [error, (tmp_path / "said").read_bytes()]
-    assert not any(b"gEh31m" in text for text in seen)
+    texts += [error, (tmp_path / "said").read_bytes()]
+    assert not any(b"gEh31m" in text for text in texts)
 
 
 def test_orders_to_a_dead_one_are_no_error(tmp_path: Path) -> None:
@@ -95,6 +95,6 @@ def test_a_print_while_it_loads_is_no_event(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.syspath_prepend(tmp_path)
     with (tmp_path / "log").open("ab") as log:
         process = spawn(log)
-    said, _ = process.communicate(timeout=60)
-    assert said == b""
+    output, _ = process.communicate(timeout=60)
+    assert output == b""
     assert (tmp_path / "log").read_bytes() == b"stray\n"

@@ -144,10 +144,10 @@ def test_a_reader_is_heard_to_its_end_although_nobody_can_be_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command's standard error may be closed. A pipe that is no longer read would block the reader."""
-    told: list[int] = []
+    calls: list[int] = []
 
     def tell(event: dict[str, Any]) -> None:
-        told.append(event["durable"])
+        calls.append(event["durable"])
         raise BrokenPipeError
 
     reader = reader_of(tmp_path, monkeypatch, tell)
@@ -160,17 +160,17 @@ def test_a_reader_is_heard_to_its_end_although_nobody_can_be_told(
             time.sleep(0.01)
     finally:
         reader.stop()
-    assert len(told) == 1
+    assert len(calls) == 1
 
 
 def test_a_report_that_blocks_holds_up_neither_the_reader_nor_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-S at a terminal or a pager would block the reader, and the slot would retain WAL."""
-    told, released = list[int](), threading.Event()
+    sent, released = list[int](), threading.Event()
 
     def tell(event: dict[str, Any]) -> None:
-        told.append(event["durable"])
+        sent.append(event["durable"])
         released.wait(60)
 
     reader = reader_of(tmp_path, monkeypatch, tell)
@@ -181,10 +181,10 @@ def test_a_report_that_blocks_holds_up_neither_the_reader_nor_the_end(
         start = time.monotonic()
         reader.stop()
         assert time.monotonic() - start < 10
-        assert len(told) == 1
+        assert len(sent) == 1
         released.set()
-    until(lambda: len(told) == 2, 10)
-    assert told[-1] == 2999, "the newest"
+    until(lambda: len(sent) == 2, 10)
+    assert sent[-1] == 2999, "the newest"
 
 
 def test_what_fails_while_a_report_is_heard_ends_the_run(

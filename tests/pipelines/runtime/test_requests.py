@@ -46,7 +46,7 @@ def test_a_look_for_new_changes_takes_one_request_and_comes_once_a_second(
         store.forget()
         stages.cycle()
     assert stages.reached(at(30).frontier)
-    found = Counter(request.method for request in store.requests())
-    assert found["PUT"] == 4, "the lease, that it is given back, and a cut"
-    assert found.total() <= 12
+    methods = Counter(request.method for request in store.requests())
+    assert methods["PUT"] == 4, "the lease, that it is given back, and a cut"
+    assert methods.total() <= 12
     assert POLL_SECONDS_IN_STORES >= 1

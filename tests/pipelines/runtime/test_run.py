@@ -199,9 +199,9 @@ def test_a_job_starts_spark_where_it_has_something_to_do_and_otherwise_not(
     end = shop.execute("CREATE SCHEMA other; DROP SCHEMA other")
     job("run", 3)  # for the table that cannot be carried
     for cut in before:
-        found = control.latest_cut(cut.layer)
-        assert found is not None
-        assert (found.commit_lsn >= end - 1, found.tables) == (True, cut.tables)
+        newest = control.latest_cut(cut.layer)
+        assert newest is not None
+        assert (newest.commit_lsn >= end - 1, newest.tables) == (True, cut.tables)
     job("gold", 0)
     (shop.folder / "customer.yml").write_text(DOCUMENT.replace("fields: [id, name, ", "fields: [id, "))
     job("gold", 1)
@@ -255,7 +255,10 @@ def test_what_looks_like_a_variable_in_a_statement_means_itself(shop: Shop, spar
     ).collect()[0]
     assert row.asDict() == {"said": "${env:HOME} ${spark.app.name} ${x}", "${env:HOME}": 50}
     lake.query("SELECT 1 FROM silver.orders")
-    described = {one["col_name"]: one for one in lake.query("DESCRIBE EXTENDED silver.orders").collect()}
+    described = {
+        description["col_name"]: description
+        for description in lake.query("DESCRIBE EXTENDED silver.orders").collect()
+    }
     assert described["Comment"]["data_type"] == "Orders of ${x}"
     assert described["total"]["comment"] == "in ${env:HOME} (attribute 3)"
     assert described["customer_id"]["comment"] == "attribute 2"
@@ -313,8 +316,8 @@ def test_small_tables_read_right_from_their_files_give_the_same_answers(
     assert alone.query("SELECT count(*) FROM few").collect() == [(2,)]
     assert alone.query("SELECT name FROM global_temp.customers").collect() == [("mine",)]
     alone.forget()
-    left = {row.tableName for row in spark.sql("SHOW TABLES IN global_temp").collect()}
-    assert "orders" not in left
+    names = {row.tableName for row in spark.sql("SHOW TABLES IN global_temp").collect()}
+    assert "orders" not in names
     spark.sql("DROP VIEW few")
     spark.sql("DROP VIEW IF EXISTS global_temp.customers")
 
@@ -348,8 +351,8 @@ def test_verify_compares_gold_with_a_rebuild_and_says_where_it_differs(
     assert '{"id":51} differs at name\n    in gold:  "old"\n    rebuilt:  "new"\n' in output
     with pytest.raises(Failure):
         run_verify(shop.pipeline, Output(Format.JSON), document="customer")
-    (found,) = json.loads(capsys.readouterr().out)["documents"]
-    assert (found["equal"], found["counts"], found["first"][0]["difference"]["path"]) == (
+    (verdict,) = json.loads(capsys.readouterr().out)["documents"]
+    assert (verdict["equal"], verdict["counts"], verdict["first"][0]["difference"]["path"]) == (
         False, {"differs": 1}, "name",
     )  # fmt: skip
     spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF {cut.tables['customer']}")
@@ -363,25 +366,28 @@ def test_the_notebook_reads_the_lake_in_the_session_that_is_there_and_leaves_it(
 ) -> None:
     notebook = json.loads((conf_folder() / "notebooks" / "deltasmelt.ipynb").read_text(encoding="utf-8"))
     monkeypatch.chdir(shop.folder)
-    found: dict[str, Any] = {}
+    variables: dict[str, Any] = {}
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
-            exec("".join(cell["source"]), found)  # noqa: S102 - our own notebook
-    assert [one.code for one in found["findings"]] == ["table-without-key"]
-    assert [one.name for one in found["status"].errors] == ["public.keyless"]
-    assert found["totals"].filter("customer_id = 51").collect() == [(51, 1, Decimal("1.25"))]
+            exec("".join(cell["source"]), variables)  # noqa: S102 - our own notebook
+    assert [finding.code for finding in variables["findings"]] == ["table-without-key"]
+    assert [error.name for error in variables["status"].errors] == ["public.keyless"]
+    assert variables["totals"].filter("customer_id = 51").collect() == [(51, 1, Decimal("1.25"))]
     orders = spark.sql(f"SELECT * FROM {shop.pipeline.lake_address().sql('silver', 'orders')}")
-    assert found["orders"].count() == orders.count(), "the session was not stopped"
-    assert found["first"].commit_lsn < found["now"].commit_lsn
-    assert found["document"].keys() == {"id", "name", "orders"}
-    assert found["verified"].problems() == ["not compared: silver.keyless"]
-    assert sorted(one.name for one in found["verified"].proof.compared) == ["customers", "orders"]
-    assert [one.document for one in found["verified"].documents] == ["customer"]
-    assert found["quality"].success
+    assert variables["orders"].count() == orders.count(), "the session was not stopped"
+    assert variables["first"].commit_lsn < variables["now"].commit_lsn
+    assert variables["document"].keys() == {"id", "name", "orders"}
+    assert variables["verified"].problems() == ["not compared: silver.keyless"]
+    assert sorted(comparison.name for comparison in variables["verified"].proof.compared) == [
+        "customers",
+        "orders",
+    ]
+    assert [one.document for one in variables["verified"].documents] == ["customer"]
+    assert variables["quality"].success
     assert (shop.folder / "quality.html").exists()
     captured = capsys.readouterr()
     assert captured.err == "", "nothing but what the notebook prints"
-    assert found["quality"].summary() in captured.out
+    assert variables["quality"].summary() in captured.out
 
 
 @pytest.mark.postgres

@@ -89,33 +89,33 @@ class Told:
 
 
 def test_a_table_that_the_newest_cut_lacks_is_named_whether_an_error_says_so_or_not(lake_path: str) -> None:
-    told = Told(lake_path, "fine", "gapped", "locked", "dropped", "sales.locked")
-    told.seen("public.dropped", NOT_CARRIED)
-    told.bronze.relations([relation("later", [("id", INT)], ["id"], relation_id=8, from_lsn=21)])
-    told.bronze.relations([relation("never_seen", [("id", INT)], ["id"], relation_id=9)])
-    told.bronze.relations([relation("to_come", [("id", INT)], ["id"], relation_id=10)])
-    told.seen("public.to_come", 7)
-    told.cut("fine")
+    lake = Told(lake_path, "fine", "gapped", "locked", "dropped", "sales.locked")
+    lake.seen("public.dropped", NOT_CARRIED)
+    lake.bronze.relations([relation("later", [("id", INT)], ["id"], relation_id=8, from_lsn=21)])
+    lake.bronze.relations([relation("never_seen", [("id", INT)], ["id"], relation_id=9)])
+    lake.bronze.relations([relation("to_come", [("id", INT)], ["id"], relation_id=10)])
+    lake.seen("public.to_come", 7)
+    lake.cut("fine")
     for name in ("public.locked", "sales__locked", "public.keyless"):
-        told.control.open_error(OpenError("table", name, "table-locked", "its copy waits for a lock"))
+        lake.control.open_error(OpenError("table", name, "table-locked", "its copy waits for a lock"))
     for name in ("public.fine", "silver.fine"):
-        told.control.open_error(OpenError("table", name, MAINTENANCE_FAILED, "m"))
-    found = told.standing("silver")
-    assert found.stopped == ("public.keyless", "public.locked", "sales.locked")
-    assert found.waiting == ("public.gapped", "public.to_come")
-    assert told.standing("gold") == Stalled((), ())
-    told.cut("fine", "gapped", "locked", "to_come", "sales__locked")
-    told.control.close_errors("table", "public.keyless")
-    assert not told.standing("silver"), "a copy that is to be made again stops no table that the cut names"
+        lake.control.open_error(OpenError("table", name, MAINTENANCE_FAILED, "m"))
+    stalled = lake.standing("silver")
+    assert stalled.stopped == ("public.keyless", "public.locked", "sales.locked")
+    assert stalled.waiting == ("public.gapped", "public.to_come")
+    assert lake.standing("gold") == Stalled((), ())
+    lake.cut("fine", "gapped", "locked", "to_come", "sales__locked")
+    lake.control.close_errors("table", "public.keyless")
+    assert not lake.standing("silver"), "a copy that is to be made again stops no table that the cut names"
 
 
 def test_a_document_that_the_newest_cut_lacks_is_named(lake_path: str) -> None:
-    told = Told(lake_path, "fine")
-    told.cut("fine", documents=("built", "removed"))
-    told.control.open_error(OpenError("document", "failed", "document-failed", "m"))
-    found = told.standing("silver", "gold", documents=("built", "failed", "ahead"))
-    assert found == Stalled(("failed",), ("ahead",))
-    assert not told.standing("silver")
+    lake = Told(lake_path, "fine")
+    lake.cut("fine", documents=("built", "removed"))
+    lake.control.open_error(OpenError("document", "failed", "document-failed", "m"))
+    stalled = lake.standing("silver", "gold", documents=("built", "failed", "ahead"))
+    assert stalled == Stalled(("failed",), ("ahead",))
+    assert not lake.standing("silver")
 
 
 def test_one_line_names_what_stands_still() -> None:
@@ -132,12 +132,12 @@ def test_silver_that_leaves_a_table_out_without_an_error_ends_with_exit_code_3(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     assert spark is not None  # the command takes the session that is there
-    told = Told(str(tmp_path / "lake"), "fine", "gapped")
-    told.bronze.gap(told.shapes["gapped"], 15)
+    lake = Told(str(tmp_path / "lake"), "fine", "gapped")
+    lake.bronze.gap(lake.shapes["gapped"], 15)
     file = tmp_path / "pipeline.yml"
     file.write_text(
         "pipeline: p\nsource: {dsn: 'postgresql://127.0.0.1:1/x', slot: s, publication: p}\n"
-        f"lake: {{path: '{told.lake.path}'}}\ngold: {{documents: ['*d.yml']}}\n"
+        f"lake: {{path: '{lake.lake.path}'}}\ngold: {{documents: ['*d.yml']}}\n"
     )
     (tmp_path / "gapped.yml").write_text("document: gapped\nroot: public.gapped\nfields: [id]\n")
     (tmp_path / "good.yml").write_text("document: good\nroot: public.fine\nfields: [id]\n")
@@ -153,17 +153,17 @@ def test_silver_that_leaves_a_table_out_without_an_error_ends_with_exit_code_3(
         first = str(ended.value).partition("\n")[0]
         assert "stopped by errors: gapped, malformed" in first or layers == ["silver"]
         assert first.endswith(": public.gapped") or layers == ["gold"]
-    silver, gold = told.control.latest_cut("silver"), told.control.latest_cut("gold")
+    silver, gold = lake.control.latest_cut("silver"), lake.control.latest_cut("gold")
     assert silver is not None
     assert gold is not None
     assert (set(silver.tables), set(gold.tables)) == ({"fine"}, {"good"})
-    (found,) = (error for error in told.control.open_errors() if error.name == "malformed")
-    assert found.code == "yaml-content"
-    assert "malformed.yml:4: fields" in found.message
+    (open_error,) = (error for error in lake.control.open_errors() if error.name == "malformed")
+    assert open_error.code == "yaml-content"
+    assert "malformed.yml:4: fields" in open_error.message
     (tmp_path / "malformed.yml").write_text("document: malformed\nroot: public.fine\nfields: [id]\n")
     (tmp_path / "gapped.yml").unlink()
     run_layers(load_pipeline(file), Output(), layers=["gold"], until_caught_up=True, command="smelt test")
-    assert [error for error in told.control.open_errors() if error.scope == "document"] == []
+    assert [error for error in lake.control.open_errors() if error.scope == "document"] == []
 
 
 @pytest.mark.postgres
@@ -190,12 +190,16 @@ def test_a_definition_that_cannot_be_read_is_an_error_until_it_can_or_is_gone(tm
         control.open_error(error)
     wrong = ConfigurationError("is not an ordering", code="document-invalid", where="d.yml:4")
     record_definitions(control, ["customer"], {"d.yml": wrong})
-    documents = {one.name: one for one in control.open_errors() if one.scope == "document"}
+    documents = {
+        open_error.name: open_error for open_error in control.open_errors() if open_error.scope == "document"
+    }
     assert documents.keys() == {"customer", "d.yml"}
     assert documents["d.yml"].message == "d.yml:4: is not an ordering"
     assert documents["d.yml"].remedy
     record_definitions(control, ["customer", "d"])
-    assert [one.name for one in control.open_errors() if one.scope == "document"] == ["customer"]
+    assert [open_error.name for open_error in control.open_errors() if open_error.scope == "document"] == [
+        "customer"
+    ]
     assert len(control.open_errors()) == len(ERRORS) - 1
 
 

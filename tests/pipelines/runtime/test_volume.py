@@ -74,9 +74,9 @@ def test_a_database_counts_where_it_is_read(tmp_path: Path, database: str) -> No
 def test_a_job_with_little_to_carry_has_a_brief_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Lsn | None, *, little: bool, brief: bool
 ) -> None:
-    asked: list[object] = []
+    requests: list[object] = []
     monkeypatch.setattr(supervisor, "is_little", lambda *_: little)
-    monkeypatch.setattr(supervisor, "spark_session", lambda *_, **how: asked.append(how["brief"]))
+    monkeypatch.setattr(supervisor, "spark_session", lambda *_, **how: requests.append(how["brief"]))
     run = Supervisor(pipeline(tmp_path, NOBODY), (), command="smelt test", layers=["silver"], until=until)
     run._start_spark()  # without a JVM
-    assert asked == [brief]
+    assert requests == [brief]

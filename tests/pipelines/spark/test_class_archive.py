@@ -117,8 +117,8 @@ def test_a_damaged_archive_is_passed_over_without_a_word(tmp_path: Path, content
     archive.write_bytes(content)
     java = shutil.which("java")
     assert java is not None
-    given = class_archive.options(archive).split()
-    process = subprocess.run([java, *given, "-version"], capture_output=True, text=True, check=False)
+    options = class_archive.options(archive).split()
+    process = subprocess.run([java, *options, "-version"], capture_output=True, text=True, check=False)
     assert (process.returncode, process.stdout) == (0, "")
     plain = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)
     # It costs Java's own archive, too: that is all.
@@ -194,14 +194,14 @@ def test_an_archive_has_its_name_once_it_is_whole(monkeypatch: pytest.MonkeyPatc
         archive_training.make()
         assert not archive.exists()
     (archive.parent / ".draft-of-one-that-was-killed").mkdir()
-    others = [archive.parent / f"{number}.jsa" for number in range(6)]
-    for other in others:
-        other.touch()
-        os.utime(other, (1, 1))
+    older_archives = [archive.parent / f"{number}.jsa" for number in range(6)]
+    for older_archive in older_archives:
+        older_archive.touch()
+        os.utime(older_archive, (1, 1))
     monkeypatch.setattr(archive_training, "_train", trained(0))
     archive_training.make()
     assert archive.read_bytes() == b"classes"
-    assert sum(other.exists() for other in others) == 3, "the oldest go"
+    assert sum(older_archive.exists() for older_archive in older_archives) == 3, "the oldest go"
     assert not list(archive.parent.glob(".draft-*"))
     monkeypatch.setattr(archive_training, "_train", trained(1, writes=False))
     archive_training.make()

@@ -79,15 +79,15 @@ def test_on_databricks_no_reader_of_a_lake_in_a_catalog_starts_without_a_server(
 
 
 def test_an_answer_that_never_comes_is_given_up_and_others_are_waited_for() -> None:
-    released, asked = threading.Event(), threading.Event()
+    released, arrived = threading.Event(), threading.Event()
 
     def hangs() -> str:
-        asked.set()
+        arrived.set()
         released.wait()
         return "late"
 
     with pytest.raises(TransientError, match="did not answer") as caught:
-        answer_of(hangs, asked.is_set)
+        answer_of(hangs, arrived.is_set)
     assert caught.value.code == "snapshot-task-failed"
     released.set()
     assert answer_of(lambda: "here", lambda: False) == "here"

@@ -30,12 +30,12 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(scope="module")
 def world(spark: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Fold the shop once; then write changes to bronze that silver lacks."""
-    made = World(spark, str(tmp_path_factory.mktemp("world") / "lake"), [CUSTOMER])  # type: ignore[arg-type]
-    made.shop.commit()
-    change(made.shop)
-    made.shop.write()
-    yield made
-    made.shop.silver.close()
+    built = World(spark, str(tmp_path_factory.mktemp("world") / "lake"), [CUSTOMER])  # type: ignore[arg-type]
+    built.shop.commit()
+    change(built.shop)
+    built.shop.write()
+    yield built
+    built.shop.silver.close()
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +106,6 @@ def test_after_the_cycle_the_same_is_seen(world: World, pipeline: Pipeline, tmp_
     assert world.gold.preview("customer", "2") == ahead
     assert world.gold.preview("customer", "2", fresh=fresh) == ahead
     fresh.close()
-    asked = Asked("SELECT count(*) AS n FROM silver.orders", to=str(tmp_path / "n.jsonl"), fresh=True)
-    run_sql(pipeline, asked, Output())
+    request = Asked("SELECT count(*) AS n FROM silver.orders", to=str(tmp_path / "n.jsonl"), fresh=True)
+    run_sql(pipeline, request, Output())
     assert json.loads((tmp_path / "n.jsonl").read_text()) == {"n": len(world.shop.rows["public.orders"])}

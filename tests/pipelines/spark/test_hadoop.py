@@ -39,31 +39,31 @@ def test_s3_without_options_leaves_credentials_to_the_platform_and_commits_to_ou
 
 def test_keys_of_s3() -> None:
     keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_region": "eu"}
-    found = told("s3://keys/lake", keys)
-    assert (found["s3a.access.key"], found["s3a.secret.key"]) == ("a", "b")
-    assert found["s3a.endpoint.region"] == "eu"
-    assert found["s3a.aws.credentials.provider"].endswith(".SimpleAWSCredentialsProvider")
-    found = told("s3://keys/lake", {**keys, "aws_session_token": "c"})
-    assert found["s3a.session.token"] == "c"
-    assert found["s3a.aws.credentials.provider"].endswith(".TemporaryAWSCredentialsProvider")
-    found = told("s3://keys/lake", {"aws_skip_signature": "true"})
-    assert found["s3a.aws.credentials.provider"].endswith(".AnonymousAWSCredentialsProvider")
+    settings = told("s3://keys/lake", keys)
+    assert (settings["s3a.access.key"], settings["s3a.secret.key"]) == ("a", "b")
+    assert settings["s3a.endpoint.region"] == "eu"
+    assert settings["s3a.aws.credentials.provider"].endswith(".SimpleAWSCredentialsProvider")
+    settings = told("s3://keys/lake", {**keys, "aws_session_token": "c"})
+    assert settings["s3a.session.token"] == "c"
+    assert settings["s3a.aws.credentials.provider"].endswith(".TemporaryAWSCredentialsProvider")
+    settings = told("s3://keys/lake", {"aws_skip_signature": "true"})
+    assert settings["s3a.aws.credentials.provider"].endswith(".AnonymousAWSCredentialsProvider")
 
 
 def test_an_endpoint_takes_the_bucket_in_the_path_unless_it_is_said_otherwise() -> None:
-    found = told("s3://endpoint/lake", {"aws_endpoint_url": "http://127.0.0.1:9000"})
-    assert found["s3a.endpoint"] == "http://127.0.0.1:9000"
-    assert (found["s3a.path.style.access"], found["s3a.connection.ssl.enabled"]) == ("true", "false")
+    settings = told("s3://endpoint/lake", {"aws_endpoint_url": "http://127.0.0.1:9000"})
+    assert settings["s3a.endpoint"] == "http://127.0.0.1:9000"
+    assert (settings["s3a.path.style.access"], settings["s3a.connection.ssl.enabled"]) == ("true", "false")
     hosted = {"aws_endpoint_url": "https://s3.example", "aws_virtual_hosted_style_request": "true"}
-    found = told("s3://endpoint/lake", hosted)
-    assert (found["s3a.path.style.access"], found["s3a.connection.ssl.enabled"]) == ("false", "true")
+    settings = told("s3://endpoint/lake", hosted)
+    assert (settings["s3a.path.style.access"], settings["s3a.connection.ssl.enabled"]) == ("false", "true")
 
 
 def test_an_endpoint_of_the_environment_counts_where_no_option_says_one() -> None:
     environment = {"AWS_ENDPOINT_URL": "http://of.the.environment"}
     assert told("s3://env/lake", {}, environment)["s3a.endpoint"] == "http://of.the.environment"
-    found = told("s3://env/lake", {"aws_endpoint_url": "http://of.the.file"}, environment)
-    assert found["s3a.endpoint"] == "http://of.the.file"
+    settings = told("s3://env/lake", {"aws_endpoint_url": "http://of.the.file"}, environment)
+    assert settings["s3a.endpoint"] == "http://of.the.file"
 
 
 def test_a_key_account_token_or_client_of_azure() -> None:
@@ -78,18 +78,18 @@ def test_a_key_account_token_or_client_of_azure() -> None:
         f"azure.sas.fixed.token.{ACCOUNT}": "sv=1&sig=2",
     }
     client = {f"azure_storage_{name}": name for name in ("client_id", "client_secret", "tenant_id")}
-    found = told(location, client)
-    assert found[f"azure.account.auth.type.{ACCOUNT}"] == "OAuth"
-    assert found[f"azure.account.oauth2.client.id.{ACCOUNT}"] == "client_id"
-    assert found[f"azure.account.oauth2.client.secret.{ACCOUNT}"] == "client_secret"
-    assert "/tenant_id/" in found[f"azure.account.oauth2.client.endpoint.{ACCOUNT}"]
+    settings = told(location, client)
+    assert settings[f"azure.account.auth.type.{ACCOUNT}"] == "OAuth"
+    assert settings[f"azure.account.oauth2.client.id.{ACCOUNT}"] == "client_id"
+    assert settings[f"azure.account.oauth2.client.secret.{ACCOUNT}"] == "client_secret"
+    assert "/tenant_id/" in settings[f"azure.account.oauth2.client.endpoint.{ACCOUNT}"]
 
 
 def test_what_the_environment_says_of_azure_is_handed_on() -> None:
     location = f"abfss://lake@{ACCOUNT}/shop"
     environment = {"AZURE_STORAGE_CLIENT_ID": "a", "AZURE_CLIENT_SECRET": "b", "AZURE_TENANT_ID": "c"}
-    found = told(location, {}, environment)
-    assert found[f"azure.account.auth.type.{ACCOUNT}"] == "OAuth"
+    settings = told(location, {}, environment)
+    assert settings[f"azure.account.auth.type.{ACCOUNT}"] == "OAuth"
     assert (
         told(location, {"azure_storage_account_key": "k"}, environment)[f"azure.account.key.{ACCOUNT}"] == "k"
     )
@@ -103,10 +103,10 @@ def test_a_web_identity_is_in_the_chain_where_no_key_is_said() -> None:
 
 
 def test_spark_shows_no_key_of_an_account() -> None:
-    shown = re.compile(hadoop_settings("s3://redacted/lake", {})["spark.redaction.regex"])
+    redaction = re.compile(hadoop_settings("s3://redacted/lake", {})["spark.redaction.regex"])
     for name in ("fs.azure.account.key.a.dfs.core.windows.net", "fs.s3a.secret.key", "fs.s3a.access.key"):
-        assert shown.search(name), name
-    assert not shown.search("spark.sql.shuffle.partitions")
+        assert redaction.search(name), name
+    assert not redaction.search("spark.sql.shuffle.partitions")
 
 
 def test_a_file_of_google() -> None:
@@ -119,6 +119,6 @@ def test_a_file_of_google() -> None:
 
 def test_hadoops_own_keys_win() -> None:
     options = {"aws_endpoint_url": "http://a", "fs.s3a.endpoint": "http://b", "fs.s3a.threads.max": "9"}
-    found = told("s3://own/lake", options)
-    assert (found["s3a.endpoint"], found["s3a.threads.max"]) == ("http://b", "9")
-    assert found["s3a.path.style.access"] == "true"
+    settings = told("s3://own/lake", options)
+    assert (settings["s3a.endpoint"], settings["s3a.threads.max"]) == ("http://b", "9")
+    assert settings["s3a.path.style.access"] == "true"

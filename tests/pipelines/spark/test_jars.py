@@ -41,15 +41,15 @@ def test_each_set_has_a_name_of_its_own_and_schemes_of_one_store_share_it() -> N
     assert set(CLIENTS) == set(LINES)
     for line, (hadoop, _) in CLIENTS.items():
         sets = {scheme: store_set(scheme, line) for scheme in SCHEMES}
-        names = {scheme: None if one is None else one.name for scheme, one in sets.items()}
+        names = {scheme: None if jar_set is None else jar_set.name for scheme, jar_set in sets.items()}
         assert {names[scheme] for scheme in S3} == {f"s3-hadoop-{hadoop}"}
         assert {names[scheme] for scheme in AZURE} == {f"azure-hadoop-{hadoop}"}
         assert {names[scheme] for scheme in GOOGLE} == {None}, "the user gives it"
-        every += [one for one in sets.values() if one is not None]
-    for one in every:
-        assert re.fullmatch(r"[a-z0-9.-]+", one.name)
-        assert all(name.endswith(".jar") for name in one.checksums)
-        assert all(re.fullmatch("[0-9a-f]{64}", checksum) for checksum in one.checksums.values())
+        every += [jar_set for jar_set in sets.values() if jar_set is not None]
+    for jar_set in every:
+        assert re.fullmatch(r"[a-z0-9.-]+", jar_set.name)
+        assert all(name.endswith(".jar") for name in jar_set.checksums)
+        assert all(re.fullmatch("[0-9a-f]{64}", checksum) for checksum in jar_set.checksums.values())
 
 
 STORAGE = f"io.delta:delta-storage:{DELTA_VERSION}"
@@ -61,10 +61,10 @@ def test_a_folder_of_jars_that_lacks_or_alters_one_is_refused_by_its_name(
     scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SMELT_JARS", str(tmp_path))
-    found = store_set(scheme, LINE)
-    assert found is not None
-    first, *others = found.checksums
-    for name in others:
+    jar_set = store_set(scheme, LINE)
+    assert jar_set is not None
+    first, *further_jars = jar_set.checksums
+    for name in further_jars:
         (tmp_path / name).touch()
     with pytest.raises(ConfigurationError) as raised:
         store_jars(scheme)
@@ -99,8 +99,8 @@ def test_only_s3_needs_our_log_store_and_google_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def without_jars(scheme: str, line: str) -> JarSet | None:
-        found = store_set(scheme, line)
-        return None if found is None else replace(found, checksums={})
+        jar_set = store_set(scheme, line)
+        return None if jar_set is None else replace(jar_set, checksums={})
 
     monkeypatch.setenv("SMELT_JARS", str(tmp_path))
     monkeypatch.setattr(jars, "store_set", without_jars)

@@ -64,9 +64,9 @@ def test_one_that_somebody_else_started_is_told_by_its_silence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SparkContext, "_gateway", None)
-    told = death(ConnectionRefusedError(111, "Connection refused"), HEAP, tmp_path / "none.log")
-    assert told is not None
-    assert "no longer answers" in told.message
+    death_error = death(ConnectionRefusedError(111, "Connection refused"), HEAP, tmp_path / "none.log")
+    assert death_error is not None
+    assert "no longer answers" in death_error.message
     # So py4j tells a connection that breaks while it waits for an answer.
     assert (
         death(Py4JError("An error occurred while calling o59.sql"), HEAP, tmp_path / "none.log") is not None

@@ -37,25 +37,25 @@ def holder(parent: Path) -> tuple[subprocess.Popen[str], str]:
 def test_a_killed_processs_folder_goes_with_the_next_start_and_a_living_processs_stays(
     tmp_path: Path,
 ) -> None:
-    killed, left = holder(tmp_path)
+    killed, leftover = holder(tmp_path)
     living, stays = holder(tmp_path)
     (tmp_path / "another").mkdir()
-    assert Path(left).stat().st_mode & 0o777 == 0o700
+    assert Path(leftover).stat().st_mode & 0o777 == 0o700
     killed.kill()
     killed.communicate()
-    (made,) = local_folder.make(f"{tmp_path} ,")
+    (folder,) = local_folder.make(f"{tmp_path} ,")
     try:
-        assert {str(path) for path in tmp_path.iterdir()} == {str(made), stays, str(tmp_path / "another")}
+        assert {str(path) for path in tmp_path.iterdir()} == {str(folder), stays, str(tmp_path / "another")}
     finally:
-        local_folder.remove([made])
+        local_folder.remove([folder])
     living.communicate("")
     assert [path.name for path in tmp_path.iterdir()] == ["another"], "an end in order"
 
 
 def test_each_given_disk_has_a_folder(tmp_path: Path) -> None:
-    made = local_folder.make(f"{tmp_path / 'a'},/dev/null/broken,{tmp_path / 'b'}")
-    assert [folder.parent.name for folder in made] == ["a", "b"]
-    local_folder.remove(made)
+    folders = local_folder.make(f"{tmp_path / 'a'},/dev/null/broken,{tmp_path / 'b'}")
+    assert [folder.parent.name for folder in folders] == ["a", "b"]
+    local_folder.remove(folders)
     with pytest.raises(OSError, match="Not a directory"):
         local_folder.make("/dev/null/below")
 

@@ -79,7 +79,7 @@ def test_what_only_the_client_knows_to_be_wrong_is_named_by_its_condition(
 
 
 def test_a_number_of_a_parameter_and_how_its_value_is_written_are_said() -> None:
-    said = problem_of("sc://h/;use_ssl=true;token=a==")
-    assert said is not None
-    assert "parameter 2" in said
-    assert "%3D" in said
+    problem = problem_of("sc://h/;use_ssl=true;token=a==")
+    assert problem is not None
+    assert "parameter 2" in problem
+    assert "%3D" in problem

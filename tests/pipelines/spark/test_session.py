@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("brief", [False, True])
 def test_a_collector_of_the_users_own_is_the_only_one(*, brief: bool) -> None:
-    given = "-Dx=y -XX:+UseG1GC"
-    options = jvm_options(given, brief=brief)
-    assert options.endswith(given)
+    users_options = "-Dx=y -XX:+UseG1GC"
+    options = jvm_options(users_options, brief=brief)
+    assert options.endswith(users_options)
     assert options.count("GC") == 1
 
 
@@ -78,16 +78,16 @@ def test_words_of_spark_outlive_its_jvm(spark: SparkSession, monkeypatch: pytest
         spark.sql("SELECT raise_error('the cause') FROM range(3)").collect()
     ours = DefiniteError("a table cannot be read", code="no-page")
     ours.__cause__ = failed.value
-    told = in_words(failed.value)
+    failure = in_words(failed.value)
     assert in_words(ours) is ours
     monkeypatch.setattr(SparkContext, "_jvm", None)  # as after the session's end
     with pytest.raises(AssertionError):
         str(failed.value)
-    assert "the cause" in str(told)
-    assert "the cause" in "".join(traceback.format_exception(told))
+    assert "the cause" in str(failure)
+    assert "the cause" in "".join(traceback.format_exception(failure))
     assert "the cause" in "".join(traceback.format_exception(ours))
-    assert isinstance(told, SparkFailure)
-    assert told.__traceback__ is failed.value.__traceback__
+    assert isinstance(failure, SparkFailure)
+    assert failure.__traceback__ is failed.value.__traceback__
 
 
 @pytest.mark.spark

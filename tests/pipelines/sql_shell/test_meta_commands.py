@@ -39,7 +39,7 @@ def test_an_unknown_command_is_refused_with_a_pointer_to_help() -> None:
 
 
 def test_every_command_in_the_help_and_of_completion_is_one() -> None:
-    for line in [*COMPLETED, *(one for one, _ in HELP if one.startswith("\\"))]:
+    for line in [*COMPLETED, *(command for command, _ in HELP if command.startswith("\\"))]:
         parse_meta(line)
 
 

@@ -42,11 +42,11 @@ def test_what_fits_the_screen_is_printed_and_what_does_not_is_paged(
 
 
 def test_a_pager_that_is_left_stops_the_rows() -> None:
-    left = Paged([sys.executable, "-c", "input()"], height=4)
+    paged = Paged([sys.executable, "-c", "input()"], height=4)
     with pytest.raises(BrokenPipeError):
-        _fill(left)
-    assert left.paging
-    left.close()
+        _fill(paged)
+    assert paged.paging
+    paged.close()
 
 
 def _fill(sink: Paged) -> None:

@@ -52,10 +52,10 @@ def test_a_person_asks_errs_moves_cancels_and_leaves(file: Path) -> None:
         assert "400  400" in shell.type("max(id) AS m FROM silver.orders;", "1 row")
         assert "400" in shell.type("SELECT count(*) FROM silver.late;", "1 row")
 
-        shown = shell.until_prompt(newest, "SELEC 1; SELECT 2;")
-        assert shown.count("error: [PARSE_SYNTAX_ERROR]") == 1
-        assert "Traceback" not in shown
-        assert "row" not in shown
+        screen = shell.until_prompt(newest, "SELEC 1; SELECT 2;")
+        assert screen.count("error: [PARSE_SYNTAX_ERROR]") == 1
+        assert "Traceback" not in screen
+        assert "row" not in screen
         assert "did you mean 'silver.orders'?" in shell.until_prompt(newest, "SELECT * FROM silver.order;")
 
         shell.until_prompt(first, r"\cut 0/1ff")
@@ -74,12 +74,12 @@ def test_a_person_asks_errs_moves_cancels_and_leaves(file: Path) -> None:
         shell.until_prompt(first, "\x03")
 
         shell.type("SELECT id FROM silver.orders LIMIT 1;", "1 row")
-        shown = shell.until_prompt(newest, r"\watch 0.1 2")
-        assert shown.count("UTC, as of 0/200 (2026-01-01 13:00:00 UTC)") == 2
+        screen = shell.until_prompt(newest, r"\watch 0.1 2")
+        assert screen.count("UTC, as of 0/200 (2026-01-01 13:00:00 UTC)") == 2
         assert "paged 402 lines" in shell.type("SELECT id FROM silver.orders ORDER BY id;", "400 rows")
         shell.type(r"\x on", "one value a line: on")
-        shown = shell.type("SELECT id, total FROM silver.orders WHERE id = 1;", "1 row")
-        assert "id    | 1\ntotal | 1.50" in shown
+        screen = shell.type("SELECT id, total FROM silver.orders WHERE id = 1;", "1 row")
+        assert "id    | 1\ntotal | 1.50" in screen
         shell.type(r"\q", "")
         assert shell.ended() == 0
         assert not set(shell.seen) & set("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")  # no line moves across the prompt
@@ -106,14 +106,14 @@ def test_a_script_prints_every_form_at_one_cut_and_ends_at_its_first_error(file:
     assert [path.name for path in logs.glob("*/spark-*.log")] != []
     message = one_message(process)
     assert f"error: {script}:9 (statement 8): [UNRESOLVED_COLUMN" in message
-    records, _, rest = process.stdout.partition('{"n"')
+    records, _, remaining = process.stdout.partition('{"n"')
     note = 'say "a"\nb'
     assert list(csv.reader(io.StringIO(records, newline=""))) == [
         ["id", "total", "none", "empty", "note, odd", "list"],
         ["1", "1.50", "", "", note, "[1,2]"],
         ["2", "2.50", "", "", note, "[1,2]"],
     ]
-    assert f'{{"n"{rest}'.splitlines() == ['{"n":200}', "one", "---", "  1"]
+    assert f'{{"n"{remaining}'.splitlines() == ['{"n":200}', "one", "---", "  1"]
 
 
 def test_a_pipe_of_meta_commands_needs_no_spark(file: Path) -> None:
@@ -138,13 +138,13 @@ def test_rows_become_files_that_are_whole_or_not_there(spark: SparkSession, tmp_
     frame = spark.sql(
         "SELECT id, timestamp'2026-01-31 12:00:00.123456' AS at FROM range(0, 1000, 1, 4) ORDER BY id"
     )
-    one, many = tmp_path / "rows.parquet", tmp_path / "rows"
-    assert Export(str(one), RowFormat.PARQUET).write(spark, frame) == f"{one}: 1000 rows"
-    assert Export(str(many), RowFormat.PARQUET).write(spark, frame.repartition(3)) == f"{many}: 1000 rows"
-    assert pq.read_table(one).schema.field("at").type == pq.read_table(many).schema.field("at").type
-    assert str(pq.read_table(one).schema.field("at").type) == "timestamp[us, tz=UTC]"
-    assert pq.read_table(one)["id"].to_pylist() == list(range(1000))
-    assert len(list(many.glob("*.parquet"))) == 3
+    single_file, folder = tmp_path / "rows.parquet", tmp_path / "rows"
+    assert Export(str(single_file), RowFormat.PARQUET).write(spark, frame) == f"{single_file}: 1000 rows"
+    assert Export(str(folder), RowFormat.PARQUET).write(spark, frame.repartition(3)) == f"{folder}: 1000 rows"
+    assert pq.read_table(single_file).schema.field("at").type == pq.read_table(folder).schema.field("at").type
+    assert str(pq.read_table(single_file).schema.field("at").type) == "timestamp[us, tz=UTC]"
+    assert pq.read_table(single_file)["id"].to_pylist() == list(range(1000))
+    assert len(list(folder.glob("*.parquet"))) == 3
 
     lines = tmp_path / "rows.jsonl"
     export = Export(str(lines), RowFormat.JSON)

@@ -54,13 +54,13 @@ def test_begin_within_another_statement_begins_no_script() -> None:
 
 
 def test_a_statement_knows_the_line_where_it_begins_after_its_comments() -> None:
-    found = split("-- head\n\nSELECT 1;\n\n/* two\nlines */ SELECT\n2; SELECT 3").all
-    assert found == (Statement("SELECT 1", 3), Statement("SELECT\n2", 6), Statement("SELECT 3", 7))
+    statements = split("-- head\n\nSELECT 1;\n\n/* two\nlines */ SELECT\n2; SELECT 3").all
+    assert statements == (Statement("SELECT 1", 3), Statement("SELECT\n2", 6), Statement("SELECT 3", 7))
 
 
 def test_a_meta_command_ends_with_its_line_and_begins_only_where_a_statement_could() -> None:
-    found = split("\\d silver.*\nSELECT '\n\\d';\n  \\o csv\nSELECT 2").all
-    assert [(one.text, one.is_meta) for one in found] == [
+    statements = split("\\d silver.*\nSELECT '\n\\d';\n  \\o csv\nSELECT 2").all
+    assert [(statement.text, statement.is_meta) for statement in statements] == [
         ("\\d silver.*", True),
         ("SELECT '\n\\d'", False),
         ("\\o csv", True),

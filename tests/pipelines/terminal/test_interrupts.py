@@ -32,7 +32,7 @@ class Dying:
 def test_an_interruption_that_arrives_in_a_destructor_is_not_lost(
     number: signal.Signals, kind: type[BaseException], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    told, handler = sys.unraisablehook, signal.getsignal(number)
+    hook, handler = sys.unraisablehook, signal.getsignal(number)
     went_on: list[float] = []
 
     def clean_up() -> None:
@@ -46,13 +46,13 @@ def test_an_interruption_that_arrives_in_a_destructor_is_not_lost(
     assert time.monotonic() - went_on[0] < 4
     if isinstance(caught.value, Terminated):
         assert caught.value.number == number
-    assert (sys.unraisablehook, signal.getsignal(number)) == (told, handler)
+    assert (sys.unraisablehook, signal.getsignal(number)) == (hook, handler)
     assert "Exception ignored" not in capfd.readouterr().err
 
 
 def test_what_else_a_destructor_raises_is_told_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[BaseException | None] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda lost: told.append(lost.exc_value))
+    values: list[BaseException | None] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda lost: values.append(lost.exc_value))
 
     class Broken:
         def __del__(self) -> None:
@@ -61,7 +61,7 @@ def test_what_else_a_destructor_raises_is_told_as_ever(monkeypatch: pytest.Monke
     with terminable():
         broken = Broken()
         del broken
-    assert [type(error) for error in told] == [ValueError]
+    assert [type(error) for error in values] == [ValueError]
 
 
 def test_the_first_process_of_a_container_ends_by_sigterm_while_it_loads(

@@ -56,15 +56,15 @@ def test_without_a_home_logs_go_to_a_temporary_folder_that_is_ours_alone(
     monkeypatch.delenv("SMELT_LOGS", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "no-folder"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    known = tmp_path / f"deltasmelt-{os.geteuid()}"
-    assert log_folder("p") == known / "p"
-    assert known.stat().st_mode & 0o777 == 0o700
+    expected = tmp_path / f"deltasmelt-{os.geteuid()}"
+    assert log_folder("p") == expected / "p"
+    assert expected.stat().st_mode & 0o777 == 0o700
     logs._temporary.cache_clear()
-    known.chmod(0o777)
-    found = log_folder("p")
-    assert not found.is_relative_to(known)
-    assert found.parent.stat().st_mode & 0o777 == 0o700
-    assert log_folder("p") == found
+    expected.chmod(0o777)
+    folder = log_folder("p")
+    assert not folder.is_relative_to(expected)
+    assert folder.parent.stat().st_mode & 0o777 == 0o700
+    assert log_folder("p") == folder
     logs._temporary.cache_clear()
 
 
@@ -90,12 +90,12 @@ def test_the_log_is_ours_alone_also_where_it_was_made_otherwise(
 ) -> None:
     monkeypatch.setenv("SMELT_LOGS", str(tmp_path))
     (log_folder("p") / "smelt.log").touch(0o644)
-    known = list(logging.getLogger().handlers)
+    handlers = list(logging.getLogger().handlers)
     path = logs.start_logging("p")
     try:
         logging.getLogger("deltasmelt").warning("told")
     finally:
-        for handler in set(logging.getLogger().handlers) - set(known):
+        for handler in set(logging.getLogger().handlers) - set(handlers):
             logging.getLogger().removeHandler(handler)
             handler.close()
         logging.captureWarnings(capture=False)

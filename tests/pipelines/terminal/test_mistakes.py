@@ -226,14 +226,14 @@ def test_a_mistake_is_told_once_with_its_place(
     for name, content in {"pipeline.yml": mistake.pipeline, **mistake.files}.items():
         (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
     words, *whole = mistake.command.split("|")
-    code, said = tell(*words.split(), *whole)
-    assert code == mistake.code, said
+    code, output = tell(*words.split(), *whole)
+    assert code == mistake.code, output
     for text in mistake.said:
-        assert text in said
-    assert "Traceback" not in said
-    assert "traceback" not in said or "remedy: " in said, "an error that nobody foresaw"
-    errors = said.count("error: ") + said.count("Error: ")
-    assert errors == (1 if code else 0), said
+        assert text in output
+    assert "Traceback" not in output
+    assert "traceback" not in output or "remedy: " in output, "an error that nobody foresaw"
+    errors = output.count("error: ") + output.count("Error: ")
+    assert errors == (1 if code else 0), output
 
 
 @pytest.mark.postgres
@@ -253,17 +253,17 @@ def test_mistakes_at_the_source_are_told_once_with_a_remedy(
     ]
     for dsn, remedy in wrong:
         pipeline_file(tmp_path, dsn)
-        code, said = tell("bronze", "pipeline.yml", "--until-caught-up")
-        assert (code, said.count("error: ")) == (1, 1), said
-        assert remedy in said
-        assert "Traceback" not in said
+        code, output = tell("bronze", "pipeline.yml", "--until-caught-up")
+        assert (code, output.count("error: ")) == (1, 1), output
+        assert remedy in output
+        assert "Traceback" not in output
     pipeline_file(tmp_path, database).write_text(
         (tmp_path / "pipeline.yml").read_text().replace("slot:", "tables: ['public.tt*'], slot:")
     )
-    code, said = tell("bronze", "pipeline.yml", "--until-caught-up")
-    assert (code, "no tables to carry: source.tables is public.tt*" in said) == (1, True), said
-    code, said = tell("check", "pipeline.yml")
-    assert "the pattern public.tt* matches no table" in said
+    code, output = tell("bronze", "pipeline.yml", "--until-caught-up")
+    assert (code, "no tables to carry: source.tables is public.tt*" in output) == (1, True), output
+    code, output = tell("check", "pipeline.yml")
+    assert "the pattern public.tt* matches no table" in output
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("DROP ROLE plain_reader")
     assert tell("drop", "pipeline.yml", "--yes")[0] == 0

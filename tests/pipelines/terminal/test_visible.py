@@ -66,17 +66,21 @@ def test_every_method_that_shows_something_shows_it_harmlessly(
         monkeypatch.setenv("TERM", "xterm")
         monkeypatch.setenv("NO_COLOR", "1")  # colours of our own are sequences too
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    asked = inspect.signature(getattr(Output, name)).parameters
-    given = {
-        each: json.dumps(HOSTILE, ensure_ascii=False) if name == "document" else ARGUMENTS.get(each, HOSTILE)
-        for each in asked
-        if each != "self"
+    parameters = inspect.signature(getattr(Output, name)).parameters
+    arguments = {
+        parameter: json.dumps(HOSTILE, ensure_ascii=False)
+        if name == "document"
+        else ARGUMENTS.get(parameter, HOSTILE)
+        for parameter in parameters
+        if parameter != "self"
     }
     hints = get_type_hints(getattr(Output, name), localns={"Any": Any, **typing_names()})
-    assert all(each in ARGUMENTS or hints[each] in {str, str | None} for each in given), given
-    shown = getattr(Output(), name)(**given)
-    if hasattr(shown, "__enter__"):
-        with shown:
+    assert all(parameter in ARGUMENTS or hints[parameter] in {str, str | None} for parameter in arguments), (
+        arguments
+    )
+    result = getattr(Output(), name)(**arguments)
+    if hasattr(result, "__enter__"):
+        with result:
             pass
     captured = capsys.readouterr()
     require_harmless(plain(captured.out) + captured.err, of=name)  # but styles of our own
@@ -104,9 +108,9 @@ def writes() -> Iterator[tuple[str, int, ast.expr]]:
 
 def test_every_write_to_the_terminal_passes_the_gate() -> None:
     """A variable passes the gate a few lines earlier; `Paged` gets text that `SqlSession` made visible."""
-    found = list(writes())
-    assert len(found) > 10
-    for file, line, written in found:
+    listed = list(writes())
+    assert len(listed) > 10
+    for file, line, written in listed:
         names = {node.id for node in ast.walk(written) if isinstance(node, ast.Name)}
         if "visible" in names or all(map(str.isupper, names)):
             continue
@@ -125,9 +129,9 @@ def test_errors_and_lines_of_json_are_harmless(
             require_harmless(capsys.readouterr().err)
     monkeypatch.setattr(output, "_chosen", [True])
     failures.report(ours)
-    said = capsys.readouterr().err
-    require_harmless(said)
-    assert json.loads(said)["where"] == HOSTILE
+    printed = capsys.readouterr().err
+    require_harmless(printed)
+    assert json.loads(printed)["where"] == HOSTILE
 
 
 def test_a_line_of_the_log_is_harmless_and_no_message_looks_like_another_record(
@@ -163,8 +167,8 @@ def test_page_probe_metrics_and_alerts_are_harmless(tmp_path: Path, monkeypatch:
     require_harmless(exposition(view, "shop", ready=False, counters={}).decode(), of="metrics")
     watching = Alerts("shop", kinds=ALERT_KINDS, layers=("bronze", "silver"), limit=300.0)
     away = replace(hostile, lake_read=False, lake_error=HOSTILE)
-    found = [*watching.after(hostile, 0), *watching.after(away, 1), *watching.after(away, 400)]
-    for alert in [*found, *watching.ended(RuntimeError(HOSTILE)), *watching.failed(HOSTILE, 900)]:
+    alerts = [*watching.after(hostile, 0), *watching.after(away, 1), *watching.after(away, 400)]
+    for alert in [*alerts, *watching.ended(RuntimeError(HOSTILE)), *watching.failed(HOSTILE, 900)]:
         for value in alert.body().values():
             require_harmless(value or "", of=f"alert {alert.kind}")
     file = tmp_path / "p.yml"

@@ -40,7 +40,7 @@ def on_a_terminal(program: str, **environment: str) -> tuple[str, str]:
         env={**inherited, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **environment},
     )
     os.close(theirs)
-    said = b""
+    output = b""
     while True:
         try:
             piece = os.read(ours, 65536)
@@ -48,37 +48,37 @@ def on_a_terminal(program: str, **environment: str) -> tuple[str, str]:
             break
         if not piece:
             break
-        said += piece
+        output += piece
     os.close(ours)
     assert process.stdout is not None
     with process.stdout as pipe:
         written = pipe.read()
     assert process.wait() == 0
-    return said.decode(), written
+    return output.decode(), written
 
 
 def test_a_line_moves_on_a_terminal_and_leaves_nothing_but_the_messages() -> None:
-    said, written = on_a_terminal(WAITS)
-    assert "starting Spark …" in said
-    assert "0:00:00" in said
-    assert said.index("a message meanwhile") < said.rindex("starting Spark …")
-    assert said.endswith("done\r\n")
-    assert said.count("\x1b[?25l") == said.count("\x1b[?25h"), "the cursor is shown again"
+    output, written = on_a_terminal(WAITS)
+    assert "starting Spark …" in output
+    assert "0:00:00" in output
+    assert output.index("a message meanwhile") < output.rindex("starting Spark …")
+    assert output.endswith("done\r\n")
+    assert output.count("\x1b[?25l") == output.count("\x1b[?25h"), "the cursor is shown again"
     assert written == "a row\n"
 
 
 def test_a_dumb_terminal_gets_plain_lines() -> None:
-    said, _ = on_a_terminal(WAITS, TERM="dumb")
-    assert said == "starting Spark …\r\na message meanwhile\r\ndone\r\n"
+    output, _ = on_a_terminal(WAITS, TERM="dumb")
+    assert output == "starting Spark …\r\na message meanwhile\r\ndone\r\n"
 
 
 @pytest.mark.parametrize(("environment", "red"), [({}, 1), ({"NO_COLOR": "1"}, 0), ({"TERM": "dumb"}, 0)])
 def test_errors_are_coloured_as_the_terminal_and_its_user_want_it(
     environment: dict[str, str], red: int
 ) -> None:
-    said, _ = on_a_terminal(FAILS, **environment)
-    assert said.count("\x1b[1;31merror:") == said.count("31m") == red
-    assert "[slot-lost]" in said
+    output, _ = on_a_terminal(FAILS, **environment)
+    assert output.count("\x1b[1;31merror:") == output.count("31m") == red
+    assert "[slot-lost]" in output
 
 
 def test_away_from_a_terminal_nothing_moves_and_nothing_is_coloured() -> None:
@@ -105,8 +105,8 @@ def test_away_from_a_terminal_nothing_moves_and_nothing_is_coloured() -> None:
 
 def test_a_question_is_asked_only_where_a_person_is_at_the_terminal() -> None:
     asks = "from deltasmelt.pipelines.terminal.output import Output; print(Output().agreed('at db: DROP x;'))"
-    said, written = on_a_terminal(asks)  # its standard input is no terminal
-    assert (said, written) == ("", "False\n")
+    output, written = on_a_terminal(asks)  # its standard input is no terminal
+    assert (output, written) == ("", "False\n")
     ours, theirs = pty.openpty()
     os.write(ours, b"n\n")
     process = subprocess.run(
@@ -119,8 +119,8 @@ def test_a_question_is_asked_only_where_a_person_is_at_the_terminal() -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "dumb"},
     )
     os.close(theirs)
-    shown = os.read(ours, 65536).decode()
+    screen = os.read(ours, 65536).decode()
     os.close(ours)
     assert process.stdout == "False\n"
-    assert "at db: DROP x;" in shown
-    assert "Continue? [y/n]" in shown
+    assert "at db: DROP x;" in screen
+    assert "Continue? [y/n]" in screen

@@ -132,11 +132,11 @@ def test_a_changed_source_stops_the_documents_that_read_it_and_no_other(stage: S
     assert [finding for finding in run_check(stage.pipeline) if finding.level == "error"] == []
 
     stage.flow.play([CHANGES])
-    found = [finding for finding in run_check(stage.pipeline) if finding.level == "error"]
+    errors = [finding for finding in run_check(stage.pipeline) if finding.level == "error"]
     assert {
-        Path(finding.subject.rpartition(":")[0]).stem: finding.code for finding in found
+        Path(finding.subject.rpartition(":")[0]).stem: finding.code for finding in errors
     } == dict.fromkeys(["of_column", "of_join", "of_dropped", "of_renamed"], "document-invalid")
-    assert all(finding.remedy for finding in found)
+    assert all(finding.remedy for finding in errors)
 
     stage.flow.carry()
     stage.gold.cycle()

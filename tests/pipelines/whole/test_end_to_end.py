@@ -60,7 +60,7 @@ SMALL_FLUSH = 200_000  # bytes; the large transaction has many times this
 def history(text: str) -> tuple[str, list[list[str]]]:
     """Return a scenario file's schema, and the transactions of each step."""
     schema, *steps = text.split("--- step\n")
-    return schema, [[one for one in step.split("\n\n") if one.strip()] for step in steps]
+    return schema, [[statement for statement in step.split("\n\n") if statement.strip()] for step in steps]
 
 
 class Flow:
@@ -107,8 +107,8 @@ class Flow:
 
     def note_tables(self, scenario: str) -> None:
         """Assign new and renamed tables to the scenario; forget dropped tables."""
-        there = user_tables(self.connection)
-        self.tables = {table: self.tables.get(table, scenario) for table in there}
+        tables = user_tables(self.connection)
+        self.tables = {table: self.tables.get(table, scenario) for table in tables}
 
     def compare(self, step: int, cut: Cut, *, by_spark: bool = True) -> None:
         """Record, for each table, the first differences between silver at this cut and the source.
@@ -119,9 +119,9 @@ class Flow:
         for table, scenario in self.tables.items():
             if table.name in ALIKE:
                 continue
-            found = self.difference(table, cut, by_spark=by_spark)
-            if found:
-                self.differences[step, scenario] = f"{table} after step {step}: {found}"
+            differing = self.difference(table, cut, by_spark=by_spark)
+            if differing:
+                self.differences[step, scenario] = f"{table} after step {step}: {differing}"
 
     def difference(self, table: TableName, cut: Cut, *, by_spark: bool = True) -> str:
         """Return the first differences between a table at this cut and the source."""
@@ -134,10 +134,10 @@ class Flow:
         silver = None if by_spark else stored_rows(self.lake, table.silver_name, version)
         if silver is None:
             silver = rows_by_spark(self.spark, version_as_of(self.lake, table.silver_name, version))
-        found = difference(silver, rows)
-        if not found:
+        text = difference(silver, rows)
+        if not text:
             self.equal[table, by_spark] = version, repr(rows)
-        return found
+        return text
 
 
 def version_as_of(lake: Lake, name: str, version: int) -> str:
@@ -177,7 +177,7 @@ def comparable(value: Any) -> Any:
     if isinstance(value, Decimal) and value.is_finite():
         return value.normalize(_EXACT)  # -1.0E-38 is -1E-38
     if isinstance(value, list):
-        return [comparable(each) for each in value]
+        return [comparable(item) for item in value]
     if isinstance(value, dict):
         return {name: comparable(value[name]) for name in sorted(value)}  # jsonb has an order of its own
     return value
@@ -218,8 +218,8 @@ def user_tables(connection: psycopg.Connection[Any]) -> list[TableName]:
 @pytest.mark.postgres
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_silver_equals_the_source_after_every_step(flow: Flow, scenario: str) -> None:
-    found = [text for (_, name), text in flow.differences.items() if name == scenario]
-    assert not found, "\n".join(found)
+    texts = [text for (_, name), text in flow.differences.items() if name == scenario]
+    assert not texts, "\n".join(texts)
 
 
 @pytest.mark.spark
@@ -245,8 +245,8 @@ def test_status_says_of_every_table_that_it_is_whole(flow: Flow, tmp_path: Path)
         f"pipeline: e2e\nsource: {{dsn: '{source.get_secret_value()}', slot: {flow.source.slot}, "
         f"publication: e2e, tables: ['*.*']}}\nlake: {{path: {flow.lake.path}}}\n"
     )
-    found = {table.name: table.state for table in read_status(load_pipeline(file)).tables}
-    assert {name: found.get(str(name)) for name in flow.tables} == dict.fromkeys(flow.tables, "streaming")
+    states = {table.name: table.state for table in read_status(load_pipeline(file)).tables}
+    assert {name: states.get(str(name)) for name in flow.tables} == dict.fromkeys(flow.tables, "streaming")
 
 
 LOST_IN_PAIRS = {"dr", "lb", "md", "wide", "free", "anum", "ats"}
@@ -292,10 +292,10 @@ def test_the_stream_gives_the_values_of_the_snapshot(flow: Flow) -> None:
 @pytest.mark.postgres
 def test_columns_with_defaults_cost_no_copy(flow: Flow) -> None:
     changes = DeltaTable(flow.lake.uri("bronze", "changes")).to_pyarrow_table(columns=["table_name", "op"])
-    taken = [row["table_name"] for row in changes.to_pylist() if row["op"] == "snapshot_end"]
-    again = {name for name in taken if name.startswith("defaulted") and taken.count(name) > 1}
+    copied = [row["table_name"] for row in changes.to_pylist() if row["op"] == "snapshot_end"]
+    copied_again = {name for name in copied if name.startswith("defaulted") and copied.count(name) > 1}
     # VACUUM FULL and TRUNCATE beside an added column cannot be told from a rewrite.
-    assert again == {"defaulted", "defaulted_emptied"}
+    assert copied_again == {"defaulted", "defaulted_emptied"}
 
 
 @pytest.mark.postgres

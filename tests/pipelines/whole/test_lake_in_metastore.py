@@ -89,12 +89,12 @@ def test_a_pipeline_that_is_killed_is_gone_on_with_by_other_drivers(database: st
             "INSERT INTO orders VALUES (900, 9, 5, 'x')",
             "UPDATE orders SET id = 901 WHERE id = 3",
         )
-        with Command("run", file, "--until-caught-up", folder=tmp_path) as again:
-            assert again.wait(900) == 0, again.text()
-            assert "see whether it is alive" in again.text()
+        with Command("run", file, "--until-caught-up", folder=tmp_path) as restarted:
+            assert restarted.wait(900) == 0, restarted.text()
+            assert "see whether it is alive" in restarted.text()
         execute(source, "INSERT INTO orders VALUES (902, 9, 5, 'y')", "TRUNCATE orders CASCADE",
                 "INSERT INTO orders SELECT i, i % 20 + 1, i FROM generate_series(1, 40) i")  # fmt: skip
-        each = [
+        commands = [
             ["bronze", str(file), "--until-caught-up"],
             ["sql", str(file), "--fresh", "SELECT 'fresh', count(*) FROM silver.orders"],
             ["silver", str(file), "--until-caught-up"],
@@ -109,12 +109,14 @@ def test_a_pipeline_that_is_killed_is_gone_on_with_by_other_drivers(database: st
             ["check", str(file)],
             ["drop", str(file), "--yes"],
         ]
-        said = in_turn(*each, folder=tmp_path, seconds=1500)
-    told = "\n".join(f"== {one[0]}: {code}\n{text}" for one, (code, text) in zip(each, said, strict=True))
-    assert [code for code, _ in said] == [0] * len(each), told
-    text = {one[0]: text for one, (_, text) in zip(each, said, strict=True)}
-    assert "40" in said[1][1], told
-    assert "40" in said[4][1], told
+        results = in_turn(*commands, folder=tmp_path, seconds=1500)
+    report = "\n".join(
+        f"== {command[0]}: {code}\n{text}" for command, (code, text) in zip(commands, results, strict=True)
+    )
+    assert [code for code, _ in results] == [0] * len(commands), report
+    text = {command[0]: text for command, (_, text) in zip(commands, results, strict=True)}
+    assert "40" in results[1][1], report
+    assert "40" in results[4][1], report
     assert "lake     catalog spark_catalog" in text["status"]
     assert "silver.orders: equal to PostgreSQL" in text["verify"]
     assert "silver.customers: equal to PostgreSQL" in text["verify"]

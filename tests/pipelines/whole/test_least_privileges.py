@@ -96,10 +96,10 @@ def everything(pipeline: Pipeline, server: EmbeddedServer) -> None:
         request_snapshots(delta.location(Lake(lake), "bronze", CHANGES), TABLES[:1], log_end(connection))
         tables = select_tables(connection, pipeline.source)
     read_all(pipeline.source, lake)
-    again = read_snapshot(Lake(lake), TABLES[0])
+    second_copy = read_snapshot(Lake(lake), TABLES[0])
     assert first is not None
-    assert again is not None
-    assert again > first
+    assert second_copy is not None
+    assert second_copy > first
     for table in TABLES:
         assert_bronze_equals_source(source_of(server.dsn("shop")), lake, str(table))
     assert ControlTables(Lake(lake)).open_errors() == []
@@ -147,7 +147,7 @@ def test_none_of_these_grants_can_be_left_out(shop: EmbeddedServer, tmp_path: Pa
     statement, code = less[kept]
     run(shop, statement)
     findings = run_check(pipeline_of(shop, tmp_path, manage=False))
-    assert code in {each.code for each in findings if each.level == "error"}
+    assert code in {finding.code for finding in findings if finding.level == "error"}
 
 
 @pytest.mark.postgres

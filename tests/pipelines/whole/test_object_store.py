@@ -80,13 +80,13 @@ def test_a_pipeline_killed_within_a_commit_and_refused_for_a_while_is_equal_to_i
         "DELETE FROM orders WHERE id % 50 = 1",
         "UPDATE customers SET name = 'other' WHERE id = 7",
     )
-    with Command("run", file, "--until-caught-up", folder=tmp_path) as again:
-        until(lambda: "see whether it is alive" in again.text() or again.process.poll() is not None)
+    with Command("run", file, "--until-caught-up", folder=tmp_path) as restarted:
+        until(lambda: "see whether it is alive" in restarted.text() or restarted.process.poll() is not None)
         store.set_faults()  # what the killed one had sent is carried out now
-        until(lambda: "starting Spark" in again.text() or again.process.poll() is not None)
+        until(lambda: "starting Spark" in restarted.text() or restarted.process.poll() is not None)
         store.set_faults(Faults(unavailable=8.0))
-        assert again.wait() == 0, again.text()
-        assert "see whether it is alive" in again.text()
+        assert restarted.wait() == 0, restarted.text()
+        assert "see whether it is alive" in restarted.text()
     store.set_faults()
     execute(source, "INSERT INTO orders VALUES (900, 9, 5)")
     count = "SELECT count(*) AS orders FROM silver.orders"
@@ -99,9 +99,11 @@ def test_a_pipeline_killed_within_a_commit_and_refused_for_a_while_is_equal_to_i
         assert len(requests_of(store, "silver/orders")) <= 50
         assert len(requests_of(store, "silver/customers")) <= 12, "it is opened, and did not change"
         assert not requests_of(store, "silver/orders", r"[.]crc")
-        lists = [unquote(one.query) for one in requests_of(store, "silver/orders/_delta_log")]
+        lists = [unquote(request.query) for request in requests_of(store, "silver/orders/_delta_log")]
         assert any(
-            "start-after=shop/silver/orders/_delta_log/0" in one for one in lists if "delimiter=/" in one
+            "start-after=shop/silver/orders/_delta_log/0" in listing
+            for listing in lists
+            if "delimiter=/" in listing
         )
         # As S3's directory buckets do; deltalake, whose lists have no delimiter, knows no other way.
         store.set_faults(Faults(unlisted="(?=.*delimiter=)(?=.*start-after=)"))
@@ -120,15 +122,17 @@ def test_a_pipeline_killed_within_a_commit_and_refused_for_a_while_is_equal_to_i
     assert {one.path.split("/")[3] for one in commits} == {"bronze", "silver", "gold", "control", SCRATCH}
     shop = in_store("s3://lake/shop", store.options())
     made = {one.path.removeprefix("/lake/shop/") for one in store.requests("PUT", f"/lake/shop/{SCRATCH}/")}
-    kept = [one for one in made if not one.endswith("/") and objects.read(shop, one) is not None]
-    assert (bool(made), kept) == (True, []), "what a rebuild made for itself is gone"
+    left_over = [one for one in made if not one.endswith("/") and objects.read(shop, one) is not None]
+    assert (bool(made), left_over) == (True, []), "what a rebuild made for itself is gone"
     assert {one.condition for one in commits} == {"*"}, "each commit is put on condition"
 
 
 def requests_of(store: ObjectStore, table: str, pattern: str = "") -> list[Request]:
     """Return the requests for a table's folder, listings included."""
-    found = [one for one in store.requests() if f"/{table}/" in f"{one.path}?{unquote(one.query)}"]
-    return [one for one in found if re.search(pattern, one.path)]
+    of_table = [
+        request for request in store.requests() if f"/{table}/" in f"{request.path}?{unquote(request.query)}"
+    ]
+    return [request for request in of_table if re.search(pattern, request.path)]
 
 
 def driver(name: str, root: str, store: ObjectStore) -> subprocess.Popen[str]:
@@ -178,7 +182,7 @@ def test_two_drivers_on_one_table_lose_no_commit_of_each_other(store: ObjectStor
             a.kill()
             b.kill()
     table = DeltaTable(root, storage_options=store.options())
-    found = QueryBuilder().register("race", table).execute("SELECT who, number FROM race").read_all()
-    rows = zip(found["who"].to_pylist(), found["number"].to_pylist(), strict=True)
+    stored_rows = QueryBuilder().register("race", table).execute("SELECT who, number FROM race").read_all()
+    rows = zip(stored_rows["who"].to_pylist(), stored_rows["number"].to_pylist(), strict=True)
     assert sorted(rows) == [("a", 0), ("a", 1), ("b", 1), ("b", 2), ("b", 3)]
     assert table.version() == 4

@@ -231,8 +231,8 @@ def test_quality_asks_every_table(odd: Odd) -> None:
     result = run_quality(odd.spark, odd.pipeline, report=report)
     assert (result.file_errors, [row.error for row in result.rows if row.error is not None]) == ((), [])
     assert [row.expectation.note for row in result.failed] == ["fails ${x} <b>", "fails too"]
-    asked = {row.expectation.qualified for row in result.rows}
-    assert asked == {
+    checked = {row.expectation.qualified for row in result.rows}
+    assert checked == {
         "bronze.changes",
         *(f"silver.{name.silver_name}" for name in NAMES),
         *(f"gold.{name}" for name in DOCUMENTS),
@@ -245,9 +245,9 @@ def test_quality_asks_every_table(odd: Odd) -> None:
 
 def test_upkeep_and_rebuilds_leave_them_equal(odd: Odd) -> None:
     upkeep = Maintenance(odd.spark, odd.lake, odd.control, retention=0, documents=True)
-    done = {work.name: work for work in upkeep.all_tables()}
+    results = {work.name: work for work in upkeep.all_tables()}
     assert upkeep.failed == {}
-    assert done.keys() == {*(name.silver_name for name in NAMES), "Order Details__history", *DOCUMENTS}
+    assert results.keys() == {*(name.silver_name for name in NAMES), "Order Details__history", *DOCUMENTS}
     some = [KEPT, ELSEWHERE]
     assert rebuild_silver(odd.spark, odd.pipeline, some, Output(Format.JSON)) == []
     assert rebuild_gold(odd.spark, odd.pipeline, ["Odd"], Output(Format.JSON)) == []

@@ -107,7 +107,9 @@ class Place:
         """
         for layer, app in APPS.items():
             for cut in self.control.cuts(layer):
-                for name, mark in ((one, cut.marks[one]) for one in cut.marks.keys() - {*damaged}):
+                for name, mark in (
+                    (table_name, cut.marks[table_name]) for table_name in cut.marks.keys() - {*damaged}
+                ):
                     stored = transaction_version(open_at(self.lake.uri(layer, name), cut.tables[name]), app)
                     assert stored == mark, (layer, name, cut.commit_lsn)
 
@@ -125,7 +127,7 @@ class Place:
 
     def reasons(self) -> dict[str, tuple[str, str | None]]:
         """Return the mode and reason of each document's last build."""
-        runs = {one.name: one for one in reversed(self.control.runs("gold"))}
+        runs = {run.name: run for run in reversed(self.control.runs("gold"))}
         return {name: (run.mode, run.reason) for name, run in runs.items()}
 
 
@@ -137,7 +139,9 @@ def test_what_others_do_is_noticed_or_harmless_and_what_is_printed_heals(  # noq
     place.fold()
     place.change("first")
     place.fold()
-    older, older_document = (Path(place.lake.uri(*one)) for one in (("silver", "older"), ("gold", "d_older")))
+    older, older_document = (
+        Path(place.lake.uri(*address)) for address in (("silver", "older"), ("gold", "d_older"))
+    )
     shutil.copytree(older, tmp_path / "backup")
     place.change("second")
     place.fold()
@@ -173,9 +177,11 @@ def test_what_others_do_is_noticed_or_harmless_and_what_is_printed_heals(  # noq
         shutil.rmtree(folder)
         shutil.copytree(tmp_path / backup, folder)
     shutil.rmtree(place.lake.uri("silver", "gone"))
-    newest = [place.log_of(*one)[-1] for one in (("halved",), ("d_halved", "gold"), ("runs", "control"))]
-    for entry, left in ((place.log_of("emptied")[-1], 0), *((one, 300) for one in newest)):
-        entry.write_bytes(entry.read_bytes()[:left])
+    newest = [
+        place.log_of(*address)[-1] for address in (("halved",), ("d_halved", "gold"), ("runs", "control"))
+    ]
+    for entry, size_left in ((place.log_of("emptied")[-1], 0), *((entry_cut, 300) for entry_cut in newest)):
+        entry.write_bytes(entry.read_bytes()[:size_left])
     entry = place.log_of("zeroed")[-1]
     entry.write_bytes(bytes(entry.stat().st_size))
     for log in (place.log_of(BROKEN), place.log_of("d_zeroed", "gold")):
@@ -188,8 +194,8 @@ def test_what_others_do_is_noticed_or_harmless_and_what_is_printed_heals(  # noq
         place.by_hand(statement, "d_older", "gold")
 
     # A cycle without a window already notices all of it, and names no version that is gone.
-    done = place.smelt("silver", "--until-caught-up")
-    assert done.returncode == 3, done.stderr
+    process = place.smelt("silver", "--until-caught-up")
+    assert process.returncode == 3, process.stderr
     errors = {one.name: one for one in place.control.open_errors()}
     assert {name: one.code for name, one in errors.items()} == {
         **{f"public.{name}": "table-written-by-others" for name in CHANGED},
@@ -200,8 +206,8 @@ def test_what_others_do_is_noticed_or_harmless_and_what_is_printed_heals(  # noq
     place.change("fourth")
     assert place.smelt("silver", "--until-caught-up").returncode == 3
     assert place.named() == set(HARMLESS)
-    done = place.smelt("gold", "--until-caught-up")
-    assert done.returncode == 3, done.stderr
+    process = place.smelt("gold", "--until-caught-up")
+    assert process.returncode == 3, process.stderr
     reasons = place.reasons()
     assert "UPDATE" in str(reasons["d_tidied"][1])
     assert "RESTORE" in str(reasons["d_emptied"][1])
@@ -209,32 +215,32 @@ def test_what_others_do_is_noticed_or_harmless_and_what_is_printed_heals(  # noq
     (torn,) = (one for one in place.control.open_errors() if one.scope == "document")
     assert (torn.name, torn.code) == ("d_zeroed", "log-entry-torn")
     place.move_away(torn.remedy)
-    done = place.smelt("gold", "--until-caught-up")
-    assert done.returncode == 0, done.stderr
+    process = place.smelt("gold", "--until-caught-up")
+    assert process.returncode == 0, process.stderr
     place.require_own_marks(BROKEN)
 
     # The remedies as they are printed: each command of them, for the tables of its error.
-    done = place.smelt("snapshot", "public.deleted")
-    assert done.returncode == 0, done.stderr
+    process = place.smelt("snapshot", "public.deleted")
+    assert process.returncode == 0, process.stderr
     for name in ("restored", "added", "kept"):
         printed = re.search(
             rf"smelt rebuild FILE silver (public\.{name})", str(errors[f"public.{name}"].remedy)
         )
         assert printed is not None
-        done = place.smelt("rebuild", "silver", printed[1])
-        assert done.returncode == 0, done.stderr
+        process = place.smelt("rebuild", "silver", printed[1])
+        assert process.returncode == 0, process.stderr
     assert "smelt snapshot FILE public.deleted" in str(errors["public.deleted"].remedy)
     assert "smelt snapshot" not in str(errors["public.kept"].remedy), "a history is in no snapshot"
     place.move_away(errors[f"public.{BROKEN}"].remedy)
     place.change("fifth")
-    done = place.smelt("silver", "--until-caught-up")
-    assert done.returncode == 0, done.stderr
+    process = place.smelt("silver", "--until-caught-up")
+    assert process.returncode == 0, process.stderr
     assert place.control.open_errors() == []
     assert place.named() == {*TABLES, "kept__history"}
     assert place.smelt("gold", "--until-caught-up").returncode == 0
     assert {mode for mode, _ in place.reasons().values()} == {"incremental"}, "the feed is on again"
     place.require_own_marks()
-    done = place.smelt("verify")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count(": equal to PostgreSQL as of") == len(place.named()), done.stdout
-    assert done.stdout.count(": equal to a full rebuild") == len(DOCUMENTS), done.stdout
+    process = place.smelt("verify")
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert process.stdout.count(": equal to PostgreSQL as of") == len(place.named()), process.stdout
+    assert process.stdout.count(": equal to a full rebuild") == len(DOCUMENTS), process.stdout

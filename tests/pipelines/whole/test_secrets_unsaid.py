@@ -86,10 +86,10 @@ def prepared(way: str, server: EmbeddedServer, folder: Path, monkeypatch: pytest
 
 def ask(file: Path, *commands: list[str], code: int) -> list[str]:
     """Run commands on a pipeline in a process of their own, check each exit code, and return the outputs."""
-    asked = [[name, str(file), *options] for name, *options in commands]
-    found = in_turn(*asked, folder=file.parent)
-    assert [ended for ended, _ in found] == [code] * len(found), found
-    return [said for _, said in found]
+    command_lines = [[name, str(file), *options] for name, *options in commands]
+    results = in_turn(*command_lines, folder=file.parent)
+    assert [ended for ended, _ in results] == [code] * len(results), results
+    return [output for _, output in results]
 
 
 @pytest.mark.postgres
@@ -115,16 +115,16 @@ def test_a_password_is_nowhere(
         running.wait(60)
     assert (lake.stat().st_mode & 0o777) == 0o700
     run(shop, f"ALTER ROLE smelt PASSWORD '{OTHER}'")
-    for said in ask(file, ["check", "--debug"], ["bronze", "--until-caught-up", "--debug"], code=1):
-        assert "password-rejected" in said
-    left = [
+    for output in ask(file, ["check", "--debug"], ["bronze", "--until-caught-up", "--debug"], code=1):
+        assert "password-rejected" in output
+    files = [
         path for path in tmp_path.rglob("*") if path.is_file() and path.name not in {".pgpass", "shop.yml"}
     ]
     assert {"smelt.log", "shop.yml"} <= {path.name for path in tmp_path.rglob("*")}
-    for path in left:
-        found = path.read_bytes()
-        assert PASSWORD.encode() not in found, path
-        assert quote(PASSWORD).encode() not in found, path
+    for path in files:
+        content = path.read_bytes()
+        assert PASSWORD.encode() not in content, path
+        assert quote(PASSWORD).encode() not in content, path
     tables = [DeltaTable(str(log.parent)) for log in lake.glob("*/*/_delta_log")]
     assert "changes" in {Path(table.table_uri).name for table in tables}
     for table in tables:  # files are compressed
@@ -139,7 +139,7 @@ def test_a_key_of_the_store_is_nowhere(
     monkeypatch.setenv("LAKE_SECRET", STORE_KEY)
     keys = {"aws_access_key_id": KEY_ID, "aws_secret_access_key": "${LAKE_SECRET}"}
     sound = in_store(tmp_path / "shop.yml", shop, "s3://lake/secrets", {**store.options(), **keys})
-    said = []
+    outputs = []
     with Command("bronze", sound, "--debug", folder=tmp_path) as running:
         until(lambda: store.requests("PUT", "/lake/secrets/bronze/changes/_delta_log/") != [], 60)
         for pid in [running.process.pid, *running.family()]:
@@ -156,20 +156,20 @@ def test_a_key_of_the_store_is_nowhere(
         "option": ("s3://lake/secrets", {"aws_secret_acces_key": STORE_KEY}, Faults()),
         "local": ("./lake", {}, Faults()),
     }
-    for name, (lake, more, faults) in wrong.items():
-        file = in_store(tmp_path / f"{name}.yml", shop, lake, {**store.options(), **keys, **more})
+    for name, (lake, settings, faults) in wrong.items():
+        file = in_store(tmp_path / f"{name}.yml", shop, lake, {**store.options(), **keys, **settings})
         store.set_faults(faults)
-        said += ask(
+        outputs += ask(
             file, ["check", "--debug"], ["bronze", "--until-caught-up", "--debug"], ["status"], code=1
         )
     codes = ("lake-bucket", "lake-credentials", "lake-unreachable", "lake-store")
-    assert [code for code in codes if code not in "".join(said)] == []
-    left = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".yml"]
-    assert "smelt.log" in {path.name for path in left}
-    for path in left:
-        found = path.read_bytes()
-        assert STORE_KEY.encode() not in found, path
-        assert KEY_ID.encode() not in found, path
+    assert [code for code in codes if code not in "".join(outputs)] == []
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".yml"]
+    assert "smelt.log" in {path.name for path in files}
+    for path in files:
+        content = path.read_bytes()
+        assert STORE_KEY.encode() not in content, path
+        assert KEY_ID.encode() not in content, path
 
 
 def in_store(file: Path, server: EmbeddedServer, lake: str, options: dict[str, str]) -> Path:
@@ -199,11 +199,11 @@ def test_the_jvm_gets_no_variable_that_holds_a_secret_of_the_source(
     load_pipeline(file)
     arguments = PopenArguments(stdout=None)
     arguments["env"] = dict(os.environ)
-    given = dict(**arguments)["env"]
-    assert given == without_secret_variables(os.environ)
-    assert PASSWORD not in "".join(given.values())
-    assert given["SHOP_HOST"] == "db"
-    assert given["AWS_SECRET_ACCESS_KEY"]
+    environment = dict(**arguments)["env"]
+    assert environment == without_secret_variables(os.environ)
+    assert PASSWORD not in "".join(environment.values())
+    assert environment["SHOP_HOST"] == "db"
+    assert environment["AWS_SECRET_ACCESS_KEY"]
     assert os.environ["PGPASSWORD"] == PASSWORD, "the reader still gets it"
 
 
@@ -216,7 +216,7 @@ def test_what_a_jvm_cannot_do_without_is_no_secret(tmp_path: Path, monkeypatch: 
         "slot: s, publication: p}\nlake: {path: ./lake}\n"
     )
     load_pipeline(file)
-    given = without_secret_variables(os.environ)
-    assert given["USER"] == "smelt"
-    assert given["HOME"] == os.environ["HOME"]
-    assert "SHOP_WORD" not in given
+    environment = without_secret_variables(os.environ)
+    assert environment["USER"] == "smelt"
+    assert environment["HOME"] == os.environ["HOME"]
+    assert "SHOP_WORD" not in environment

@@ -58,31 +58,33 @@ def test_sessions_outlive_an_idle_time_and_end_with_their_work_and_one_that_the_
         Command("run", file, folder=tmp_path, variables={"SPARK_REMOTE": server.remote}) as run,
     ):
         until(lambda: is_newer(0), seconds=200)
-        seen = looked_at(tmp_path / "beside", server)  # longer than a session may rest
+        observed = looked_at(tmp_path / "beside", server)  # longer than a session may rest
         last = control.latest_cut("gold")
         assert last is not None
         execute(source, "UPDATE orders SET total = 0 WHERE id = 1")
         until(lambda: is_newer(last.commit_lsn), seconds=200)
         assert run.process.poll() is None, run.text()
 
-    assert seen["ours"] == {
+    assert observed["ours"] == {
         "idle": ["1", "1"],
         "lost": ["spark-died", "spark-died"],
         "tables": ["spark-died", "spark-died"],
         "half": _CLOSED,
     }
 
-    given = seen["given"]
-    assert (given["beside"], given["after"]) == ("1", _CLOSED), "what was made beside a lent session"
-    assert given["interrupted"] == [["OPERATION_CANCELED"], True]
-    assert given["rows"] == [2 * ROWS, 2 * ROWS, ROWS]
-    assert (given["views"], given["views after"]) == (2, 0), "one for each version, while the lake is open"
-    assert (given["catalog"], given["catalog after"]) == (["layer-empty", 1], 0), (
+    borrowed = observed["given"]
+    assert (borrowed["beside"], borrowed["after"]) == ("1", _CLOSED), "what was made beside a lent session"
+    assert borrowed["interrupted"] == [["OPERATION_CANCELED"], True]
+    assert borrowed["rows"] == [2 * ROWS, 2 * ROWS, ROWS]
+    assert (borrowed["views"], borrowed["views after"]) == (2, 0), (
+        "one for each version, while the lake is open"
+    )
+    assert (borrowed["catalog"], borrowed["catalog after"]) == (["layer-empty", 1], 0), (
         "one beside it, while it is open"
     )
-    assert given["ended"] == ["spark-died", "spark-died"]
+    assert borrowed["ended"] == ["spark-died", "spark-died"]
 
-    assert seen["held"] == {"idle": str(2 * ROWS), "ended": ["spark-died", str(2 * ROWS)]}
+    assert observed["held"] == {"idle": str(2 * ROWS), "ended": ["spark-died", str(2 * ROWS)]}
 
 
 def looked_at(folder: Path, server: ConnectServer) -> dict[str, Any]:

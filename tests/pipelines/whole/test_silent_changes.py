@@ -69,11 +69,11 @@ def cuts(flow: Flow) -> list[Cut]:
     """Return the cuts before the changes, during the delayed copies, and after the copies."""
     before = flow.carry()
     flow.play([*SILENT.values(), *LATER])
-    held, go_on = threading.Event(), threading.Event()
+    stopped, go_on = threading.Event(), threading.Event()
 
     def hold(point: str) -> None:
         if point == "snapshot-locked":
-            held.set()
+            stopped.set()
             assert go_on.wait(300)
 
     row = flow.connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()
@@ -83,7 +83,7 @@ def cuts(flow: Flow) -> list[Cut]:
     bronze = BronzeSettings(flush_interval=0.05, heartbeat=0.2)
     with Running(flow.source, lake_path, pipeline="e2e", reached=hold, bronze=bronze):
         try:
-            wait_for(held.is_set)
+            wait_for(stopped.is_set)
             wait_for(lambda: (place := read_position(flow.lake)) is not None and place.frontier + 1 >= now)
             between = flow.silver.cycle()
             assert between is not None
@@ -97,8 +97,8 @@ def cuts(flow: Flow) -> list[Cut]:
 def differences(flow: Flow, cut: Cut) -> dict[tuple[int, str], str]:
     """Compare every table in a cut with the source, which has not changed since the cut."""
     tables = [TableName("public", name) for name in cut.tables]
-    found = {table.name: flow.difference(table, cut) for table in tables}
-    return {(cut.commit_lsn, name): text for name, text in found.items() if text}
+    texts = {table.name: flow.difference(table, cut) for table in tables}
+    return {(cut.commit_lsn, name): text for name, text in texts.items() if text}
 
 
 def test_no_cut_names_a_table_that_changed_without_an_event_until_it_was_taken_again(

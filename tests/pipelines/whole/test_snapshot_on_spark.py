@@ -76,9 +76,9 @@ def test_a_killed_reader_a_killed_jvm_and_a_lost_session_change_nothing_and_no_s
     execute(source, *TABLES)
     events = tmp_path / "events"
     events.mkdir()
-    given = {"port": 5432, **conninfo_to_dict(database), "password": f"'{PASSWORD}'"}
+    parameters = {"port": 5432, **conninfo_to_dict(database), "password": f"'{PASSWORD}'"}
     file = tmp_path / "pipeline.yml"
-    file.write_text(PIPELINE.format(**given, slot=source.slot, events=events))
+    file.write_text(PIPELINE.format(**parameters, slot=source.slot, events=events))
     changes = Path(lake_path, "bronze", "changes")
     table = TableName("public", "t")
 
@@ -89,11 +89,11 @@ def test_a_killed_reader_a_killed_jvm_and_a_lost_session_change_nothing_and_no_s
             os.kill(pid, signal.SIGKILL)
         until(lambda: not killed.family())  # JVM and Python workers end with the reader
     assert read_snapshot(Lake(lake_path), table) is None
-    left = own(changes)
-    assert left
+    own_changes = own(changes)
+    assert own_changes
 
     with Command("bronze", file, "--until-caught-up", folder=tmp_path) as command:
-        until(lambda: own(changes) - left or command.process.poll() is not None)
+        until(lambda: own(changes) - own_changes or command.process.poll() is not None)
         ended = command.family("java")
         for jvm in ended:
             os.kill(jvm, signal.SIGKILL)
@@ -104,7 +104,7 @@ def test_a_killed_reader_a_killed_jvm_and_a_lost_session_change_nothing_and_no_s
     assert_bronze_equals_source(source, lake_path, "public.t", "public.small")
     named = {uri.rpartition("/")[2] for uri in DeltaTable(str(changes)).file_uris()}
     assert on_disk(changes) == named
-    assert not left & named
+    assert not own_changes & named
     assert ControlTables(Lake(lake_path)).open_errors() == []
 
     files = [path for folder in (events, tmp_path / "logs") for path in folder.rglob("*") if path.is_file()]
@@ -120,9 +120,9 @@ def test_a_snapshot_by_the_executors_of_a_connect_server_has_the_rows_of_the_sou
     """The reader has no Java; the server repeats a task whose session at PostgreSQL ended."""
     source = source_of(database)
     execute(source, *TABLES)
-    given = {"port": 5432, **conninfo_to_dict(database), "password": f"'{PASSWORD}'"}
+    parameters = {"port": 5432, **conninfo_to_dict(database), "password": f"'{PASSWORD}'"}
     file = tmp_path / "pipeline.yml"
-    text = PIPELINE.format(**given, slot=source.slot, events=tmp_path)
+    text = PIPELINE.format(**parameters, slot=source.slot, events=tmp_path)
     file.write_text(text.partition("spark:\n")[0])
     empty = str(tmp_path / "no-programs")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # as the server's machines have it

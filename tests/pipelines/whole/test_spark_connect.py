@@ -68,10 +68,10 @@ class Remote:
 
     def in_turn(self, *commands: tuple[str | Path, ...], codes: list[int] | None = None) -> list[str]:
         """Run commands in one process and return their outputs; check the exit codes, by default 0."""
-        words = [[str(one) for one in (name, self.file, *more)] for name, *more in commands]
-        done = in_turn(*words, folder=self.folder, variables=self._variables)
-        assert [code for code, _ in done] == (codes or [0] * len(words)), done
-        return [said for _, said in done]
+        words = [[str(word) for word in (name, self.file, *arguments)] for name, *arguments in commands]
+        results = in_turn(*words, folder=self.folder, variables=self._variables)
+        assert [code for code, _ in results] == (codes or [0] * len(words)), results
+        return [text for _, text in results]
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +95,9 @@ def rows(spark: SparkSession, lake: Path, table: tuple[Layer, str]) -> Counter[s
     """Return the newest version's rows with all columns, unordered, except the cut that built a document."""
     layer, name = table
     version = DeltaTable(str(lake / layer / name)).version()
-    held = rows_at(spark, Lake(path=str(lake)), name, version, layer=layer)
+    stored = rows_at(spark, Lake(path=str(lake)), name, version, layer=layer)
     cut = {"_commit_lsn"} if layer == "gold" else set()
-    return Counter(repr(sorted(cell for cell in row.items() if cell[0] not in cut)) for row in held)
+    return Counter(repr(sorted(cell for cell in row.items() if cell[0] not in cut)) for row in stored)
 
 
 def test_a_pipeline_at_a_server_gives_what_one_with_a_jvm_of_its_own_gives(
@@ -144,9 +144,9 @@ def test_a_pipeline_at_a_server_gives_what_one_with_a_jvm_of_its_own_gives(
     beside = tmp_path / "beside"
     carry_beside(tmp_path, beside)
     for table in _TABLES:
-        held = rows(spark, tmp_path / "lake", table)
-        assert held, table
-        assert held == rows(spark, beside / "lake", table), table
+        stored = rows(spark, tmp_path / "lake", table)
+        assert stored, table
+        assert stored == rows(spark, beside / "lake", table), table
 
     verified, judged, refused = remote.in_turn(
         ("verify",), ("quality",), ("sql", "SELECT id / 0 FROM silver.orders"), codes=[0, 1, 1]
@@ -187,8 +187,8 @@ def test_what_serverless_compute_refuses_a_lake_in_a_catalog_does_not_need(
             "DELETE FROM orders WHERE id = 1",
         )
         assert "in full" not in remote.smelt("run", "--until-caught-up")
-        said = remote.smelt("sql", "SELECT count(*), sum(total) FROM silver.orders", *_OUT)
-        assert f"\n89,{sum(range(2, 91)) + 12}\n" in said
+        output = remote.smelt("sql", "SELECT count(*), sum(total) FROM silver.orders", *_OUT)
+        assert f"\n89,{sum(range(2, 91)) + 12}\n" in output
         assert "public.orders" in remote.smelt("status")
         remote.smelt("maintain")
         refused = {condition for condition, _ in front.refused}
