@@ -1,4 +1,4 @@
 """The Spark session: Java, jars, start, death; and the lake in SQL.
 
-In reading order: `session`, `lent_session`, `java`, `jars`, `jvm_death`, `lake_sql`, `sql_names`.
+In reading order: `session`, `remote`, `held_session`, `java`, `jars`, `jvm_death`, `lake_sql`, `sql_names`.
 """

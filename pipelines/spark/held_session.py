@@ -31,15 +31,12 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.pipelines.spark.guest_sql import Views, old_versions
 from deltasmelt.pipelines.spark.jvm_death import death
-from deltasmelt.pipelines.spark.launch import refused
 from deltasmelt.pipelines.spark.remote import REMOTE
-from deltasmelt.pipelines.spark.session import active_session, spark_session, stop_session
+from deltasmelt.pipelines.spark.session import active_session, set_given, spark_session, stop_session
 from deltasmelt.pipelines.terminal.interrupts import Terminated
-from deltasmelt.pipelines.terminal.jvm_errors import spark_message
 from deltasmelt.pipelines.terminal.logs import spark_log
 from deltasmelt.silver.spark.access import access_of
 from deltasmelt.silver.spark.connect import Connect, cancel_work
-from deltasmelt.silver.spark.tuning import change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -112,7 +109,7 @@ class Borrowed:
         """
         wanted = {name: value for name, value in given.items() if name != REMOTE}
         with access_of(self.spark).lent(wanted, (KeyboardInterrupt, Terminated)) as (session, settings):
-            _set(session, settings)
+            set_given(session, settings)
             yield session
 
     def cancel(self, work: SparkSession) -> None:
@@ -138,16 +135,6 @@ class Borrowed:
                 cancel_work(work)
         except Exception as error:  # noqa: BLE001 - this process ends anyhow
             _LOGGER.info("what still runs could not be cancelled: %s", error)
-
-
-def _set(session: SparkSession, given: Mapping[str, str]) -> None:
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
-
-    for name, value in given.items():
-        try:
-            change(session, name, value)
-        except PySparkException as error:
-            raise refused(name, spark_message(error).partition("\n")[0]) from None
 
 
 class HeldSession:

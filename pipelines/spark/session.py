@@ -44,7 +44,8 @@ from deltasmelt.pipelines.spark.remote import REMOTE, is_elsewhere, remote_sessi
 from deltasmelt.pipelines.terminal.jvm_errors import spark_message
 from deltasmelt.pipelines.terminal.output import waiting
 from deltasmelt.silver.spark.access import access_of, context_class
-from deltasmelt.silver.spark.tuning import all_settings, cores_of
+from deltasmelt.silver.spark.semantics import PINNED
+from deltasmelt.silver.spark.tuning import all_settings, change, cores_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -162,19 +163,31 @@ def _set_where_allowed(session: SparkSession, settings: Mapping[str, str]) -> No
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
 
-    from deltasmelt.silver.spark.semantics import PINNED  # noqa: PLC0415
-    from deltasmelt.silver.spark.tuning import change  # noqa: PLC0415
-
     known = all_settings(session)
     given = {name: value for name, value in settings.items() if name != REMOTE}
-    for name, value in {**PINNED, **_DYNAMIC, **given}.items():
+    for name, value in {**PINNED, **_DYNAMIC}.items():
+        if name not in given and known.get(name) != value:
+            try:
+                change(session, name, value)
+            except PySparkException as error:
+                _LOGGER.info("%s was not set: %s", name, spark_message(error).partition("\n")[0])
+    set_given(session, {name: value for name, value in given.items() if known.get(name) != value})
+
+
+def set_given(session: SparkSession, given: Mapping[str, str]) -> None:
+    """Give a session settings of the pipeline file, except settings that a server guards.
+
+    Raises:
+        ConfigurationError: a value is not one of its setting's.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
+
+    for name, value in given.items():
         try:
-            if known.get(name) != value and not change(session, name, value) and name in given:
+            if not change(session, name, value):
                 _LOGGER.info("the server has its own value of %s", name)
         except PySparkException as error:
-            if name in given:
-                raise refused(name, spark_message(error).partition("\n")[0]) from None
-            _LOGGER.info("%s was not set: %s", name, spark_message(error).partition("\n")[0])
+            raise refused(name, spark_message(error).partition("\n")[0]) from None
 
 
 def active_session() -> SparkSession | None:

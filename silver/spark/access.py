@@ -32,11 +32,10 @@ from deltasmelt.bronze.lake.spark_errors import spark_errors
 from deltasmelt.silver.schema import ddl
 from deltasmelt.silver.spark.connect import Connect
 from deltasmelt.silver.spark.lazy_session import lazily
-from deltasmelt.silver.spark.semantics import PINNED, legacy, pin
+from deltasmelt.silver.spark.semantics import PINNED, lean, legacy, pin
 from deltasmelt.silver.spark.tuning import (
     MARK_SETTINGS,
     all_settings,
-    lean,
     on_databricks,
     put_back,
     setting,

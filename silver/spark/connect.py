@@ -26,8 +26,8 @@ from weakref import WeakSet
 
 from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.lake.spark_errors import is_lost, of_grpc
-from deltasmelt.silver.spark.semantics import pin
-from deltasmelt.silver.spark.tuning import MARK_SETTINGS, all_settings, change, inherit, lean
+from deltasmelt.silver.spark.semantics import lean, pin
+from deltasmelt.silver.spark.tuning import MARK_SETTINGS, all_settings, change, inherit
 from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:

@@ -74,7 +74,7 @@ a commit's CPU. Number of files, bytes and deletion vectors stay in it (`silver.
 
 MARK_SETTINGS: Final = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
 """Settings that give commits a mark: the application's id, and the version."""
-_SIGNED: Final = {USER_METADATA: SIGNATURE}
+SIGNED: Final = {USER_METADATA: SIGNATURE}
 """Every commit of a session of ours says whose it is (`bronze.lake.foreign_commits`)."""
 
 FINE_PAGES: Final = {"parquet.page.row.count.limit": "500"}
@@ -237,26 +237,6 @@ def generate_code(session: SparkSession) -> None:
     """Have the next statement's code generated: the window is small, but many rows of its target are read."""
     for name in _CODE:
         change(session, name, _TUNED[name][1])
-
-
-def lean(session: SparkSession, known: Mapping[str, str] | None = None) -> None:
-    """Have a session of ours sign its commits, and write no more of each than is read.
-
-    Where one of these settings may not be set, the session stays as it is.
-
-    Args:
-        session: ours.
-        known: settings that it has; where they are given, one that is right is not set again.
-    """
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - a cycle that folds nothing loads no Spark
-
-    for name, value in {**LEAN_COMMITS, **_SIGNED}.items():
-        if known is not None and known.get(name) == value:
-            continue
-        try:
-            session.conf.set(name, value)
-        except PySparkException as error:
-            _LOGGER.debug("%s may not be set: %s", name, error)
 
 
 def mark_settings(app: str, lsn: Lsn, position: Lsn | None = None) -> dict[str, str]:
