@@ -62,9 +62,9 @@ def joint(world: World) -> Joint:
 
 def built(runs: dict[str, Run]) -> dict[str, int]:
     """Return the documents built by their changes, with their numbers; gold built no others."""
-    found = {name: run for name, run in runs.items() if run.mode != "none"}
-    assert {run.mode for run in found.values()} <= {"incremental"}
-    return {name: run.changes for name, run in found.items()}
+    built_runs = {name: run for name, run in runs.items() if run.mode != "none"}
+    assert {run.mode for run in built_runs.values()} <= {"incremental"}
+    return {name: run.changes for name, run in built_runs.items()}
 
 
 def test_the_first_cycle_builds_everything_and_says_why(world: World) -> None:
@@ -86,16 +86,18 @@ def test_a_cycle_without_a_new_cut_does_nothing(world: World) -> None:
 def test_documents_follow_every_change(joint: Joint, scenario: Scenario) -> None:
     """All documents are right, and gold wrote exactly the changed documents."""
     for name, after in joint.after.items():
-        found = {key: row for key, row in after.items() if scenario.own(key)}
-        wanted = {key: row for key, row in joint.wanted[name].items() if scenario.own(key)}
-        assert contents(found) == plain(wanted), name
-        others = wanted.keys() - scenario.reached.get(name, set()) | scenario.same.get(name, set())
-        assert {key for key, row in found.items() if row["_commit_lsn"] < joint.lsn} == others, name
-        assert all(found[key] == joint.before[name][key] for key in others), name
+        documents_built = {key: row for key, row in after.items() if scenario.own(key)}
+        expected = {key: row for key, row in joint.wanted[name].items() if scenario.own(key)}
+        assert contents(documents_built) == plain(expected), name
+        untouched = expected.keys() - scenario.reached.get(name, set()) | scenario.same.get(name, set())
+        assert {key for key, row in documents_built.items() if row["_commit_lsn"] < joint.lsn} == untouched, (
+            name
+        )
+        assert all(documents_built[key] == joint.before[name][key] for key in untouched), name
 
 
 def test_every_document_that_a_change_reaches_is_built_once_and_no_other(joint: Joint) -> None:
-    reached = {name: sum(len(one.reached.get(name, ())) for one in SCENARIOS) for name in joint.runs}
+    reached = {name: sum(len(step.reached.get(name, ())) for step in SCENARIOS) for name in joint.runs}
     assert built(joint.runs) == reached == {"customer": 31, "parcel_line": 18, "country": 8}
     counts = {name: (run.inserts, run.updates, run.deletes) for name, run in joint.runs.items()}
     # One customer keeps its content, and a filter excluded one country before and after.
@@ -106,18 +108,20 @@ def test_every_document_that_a_change_reaches_is_built_once_and_no_other(joint: 
         assert contents(after) == plain(joint.wanted[name])
     for name, run in joint.runs.items():
         places: Any = run.details["affected_roots"]
-        seen = {": ".join(filter(None, (one["path"], one["table"]))): one["roots"] for one in places}
-        assert seen == BY_PLACE[name], name
+        roots_of_places = {
+            ": ".join(filter(None, (place["path"], place["table"]))): place["roots"] for place in places
+        }
+        assert roots_of_places == BY_PLACE[name], name
     # Three tags, one of them unchanged: an old and a new image of each.
     assert joint.runs["customer"].details["changed_rows"]["public.tags"] == 6  # type: ignore[index]
 
 
 def test_preview_is_the_document_as_json_with_every_digit(world: World) -> None:
     text = world.gold.preview("customer", "990")
-    shown = json.loads(text)
-    assert (shown["id"], shown["email"], shown["country"]) == (990, "a@b", None)
+    parsed = json.loads(text)
+    assert (parsed["id"], parsed["email"], parsed["country"]) == (990, "a@b", None)
     assert '"balance" : 0.10' in text
-    assert shown["account"]["created_at"] == "2026-01-02T12:00:00.123456Z"
+    assert parsed["account"]["created_at"] == "2026-01-02T12:00:00.123456Z"
     order, line = next(iter(world.shop.rows["public.order_items"]))
     assert json.loads(world.gold.preview("parcel_line", f"{order},{line}"))["order_id"] == order
 
@@ -147,12 +151,12 @@ def test_documents_weigh_about_what_they_are(world: World) -> None:
             tuple(row[f"k{i}"] for i in range(len(tree.key))): row["bytes"]
             for row in rows_of(world.spark, query)
         }
-        held = {
+        stored_sizes = {
             key: len(json.dumps({name: value for name, value in row.items() if name not in OWN}, default=str))
             for key, row in world.table(doc.name).items()
         }
-        assert weighed.keys() == held.keys()
-        for key, number in held.items():
+        assert weighed.keys() == stored_sizes.keys()
+        for key, number in stored_sizes.items():
             assert number / 3 <= weighed[key] <= 4 * number, (doc.name, key, number, weighed[key])
 
 
@@ -205,17 +209,17 @@ def test_truncated_tables_leave_empty_lists_and_null_sums_also_where_they_are_fi
         shop.truncate("customer_tags")
         shop.truncate("logistics.parcels")
         shop.transaction()
-        kept = [dict(row) for row in shop.all("addresses")][1:]
+        remaining = [dict(row) for row in shop.all("addresses")][1:]
         shop.put("addresses", id=9, city="lost", country_id=1)
         shop.truncate("addresses")
-        for row in kept:
+        for row in remaining:
             shop.put("addresses", **row)
         shop.put("addresses", id=5, city="filled")
 
     runs = world.step(change)
-    found = built({name: runs[name] for name in world.names})
-    assert found.keys() == {"home", "parcel_line"}, "no country has addresses, tags or parcels"
-    assert found["parcel_line"] == len(lines), "and no line has addresses or tags"
+    built_runs = built({name: runs[name] for name in world.names})
+    assert built_runs.keys() == {"home", "parcel_line"}, "no country has addresses, tags or parcels"
+    assert built_runs["parcel_line"] == len(lines), "and no line has addresses or tags"
     row = world.table("home")[3,]
     assert (row["tags"], row["tag_count"]) == ([], 0)
     assert {row["weight"] for row in world.table("parcel_line").values()} == {None}
@@ -233,10 +237,10 @@ def test_tables_that_are_joined_purged_and_taken_again_between_two_cycles_are_fo
     shop.remove("order_items", 4, 1)
     shop.commit()
     joined, purged = (world.lake.sql("silver", name) for name in ("addresses", "order_items"))
-    (done,) = world.spark.sql(f"OPTIMIZE {joined}").collect()
-    assert done["metrics"]["numFilesRemoved"] > done["metrics"]["numFilesAdded"] == 1
-    (done,) = world.spark.sql(f"REORG TABLE {purged} APPLY (PURGE)").collect()
-    assert done["metrics"]["deletionVectorStats"]["numDeletionVectorRowsRemoved"] > 0
+    (result_row,) = world.spark.sql(f"OPTIMIZE {joined}").collect()
+    assert result_row["metrics"]["numFilesRemoved"] > result_row["metrics"]["numFilesAdded"] == 1
+    (result_row,) = world.spark.sql(f"REORG TABLE {purged} APPLY (PURGE)").collect()
+    assert result_row["metrics"]["deletionVectorStats"]["numDeletionVectorRowsRemoved"] > 0
 
     def change(shop: Shop) -> None:
         shop.put("orders", id=10, total=money("10.10"))  # bronze does not get these two
@@ -299,9 +303,9 @@ def test_changed_definitions_rebuild_their_documents_alone_at_the_same_cut(small
     written = world.table("country")
     timed = BROKEN.replace("column: line", "sql: timestamp_ntz'2024-02-29 10:00:00'")
     longer = PARCEL_LINE.replace("  - order_id\n", "  - order_id\n  - sku\n")
-    same = COUNTRY.replace("  - name\n", "  - name: {column: name, default: none}\n")
+    reworded = COUNTRY.replace("  - name\n", "  - name: {column: name, default: none}\n")
     runs_before = world.runs()
-    world.define([longer, same, HOME])
+    world.define([longer, reworded, HOME])
     gold = world.start_gold([*world.documents, document(timed)])
     assert gold.cycle() is not None
     assert world.control.open_errors() == []
@@ -353,11 +357,11 @@ def test_a_cut_that_is_no_longer_recorded_leads_to_a_full_build_and_one_recorded
     assert "damaged" in str(world.table("home"))
     addresses = [table for table in world.catalog() if table.name == "addresses"]
     assert rebuild_silver(world.spark, pipeline_of(world, tmp_path), addresses, Output()) == []
-    again = world.control.latest_cut("silver")
-    assert again is not None
-    assert (again.commit_lsn, again.tables == cut.tables) == (cut.commit_lsn, False)
+    newest = world.control.latest_cut("silver")
+    assert newest is not None
+    assert (newest.commit_lsn, newest.tables == cut.tables) == (cut.commit_lsn, False)
     world.gold = world.start_gold(world.documents)
-    world.cycle(again)
+    world.cycle(newest)
     assert world.runs()["home"].mode == "incremental"
     world.check()
     assert world.gold.cycle() is None
@@ -379,14 +383,14 @@ def test_a_feed_that_cannot_be_read_and_a_table_put_back_from_a_backup_lead_to_f
     shutil.copytree(tmp_path / "backup", folder)
     shop.put("addresses", **{**address, "city": "three"})
     shop.put("orders", id=1, customer_id=4, status="paid", total=money("123.45"))
-    again = shop.commit()
-    assert again.tables["addresses"] == cut.tables["addresses"]
+    second_cut = shop.commit()
+    assert second_cut.tables["addresses"] == cut.tables["addresses"]
     # Like a vacuum beyond the feed's retention: files of the change are removed, the state remains.
     table = Path(world.lake.uri("silver", "orders"))
-    log = table / "_delta_log" / f"{again.tables['orders']:020}.json"
-    gone = [json.loads(line)["cdc"]["path"] for line in log.read_text().splitlines() if '"cdc"' in line]
-    assert gone
-    for path in gone:
+    log = table / "_delta_log" / f"{second_cut.tables['orders']:020}.json"
+    text = [json.loads(line)["cdc"]["path"] for line in log.read_text().splitlines() if '"cdc"' in line]
+    assert text
+    for path in text:
         (table / path).unlink()
     # A process that has read the removed files still reads them, until a restart.
     jvm: Any = world.spark.sparkContext._jvm
@@ -396,7 +400,7 @@ def test_a_feed_that_cannot_be_read_and_a_table_put_back_from_a_backup_lead_to_f
         "changes of silver.orders",
         "silver.addresses was not in the cut of the last build, or was put back",
     )
-    world.cycle(again, full={"parcel_line": unreadable, "home": recreated})
+    world.cycle(second_cut, full={"parcel_line": unreadable, "home": recreated})
     world.check()
     assert "three" in str(world.table("home"))
     after = world.table("parcel_line")

@@ -41,10 +41,10 @@ def test_the_root_marks_itself_and_does_not_read_what_no_field_shows() -> None:
 
 
 def test_aggregates_over_the_same_rows_are_one_place() -> None:
-    (counted,) = (place for place in places(CUSTOMER) if place.path == "order_count")
-    assert counted.other_paths == ("paid_total", "average_order", "last_order", "statuses")
-    assert counted.kind == "count, sum, avg, max, count_distinct"
-    assert counted.where is None, "the count takes all rows"
+    (count_place,) = (place for place in places(CUSTOMER) if place.path == "order_count")
+    assert count_place.other_paths == ("paid_total", "average_order", "last_order", "statuses")
+    assert count_place.kind == "count, sum, avg, max, count_distinct"
+    assert count_place.where is None, "the count takes all rows"
 
 
 def test_a_condition_that_all_aggregates_of_a_place_have_is_told() -> None:
@@ -68,5 +68,5 @@ def test_tables_on_the_way_stand_before_theirs() -> None:
 
 @pytest.mark.parametrize(("path", "levels"), [("referrer", 2), ("referred", 3)])
 def test_a_recursion_tells_how_often_its_join_may_be_taken(path: str, levels: int) -> None:
-    (found,) = (place for place in places(FAMILY) if place.path == path)
-    assert [hop.max_times for hop in found.join_path] == [levels, 1]
+    (join_place,) = (place for place in places(FAMILY) if place.path == path)
+    assert [hop.max_times for hop in join_place.join_path] == [levels, 1]

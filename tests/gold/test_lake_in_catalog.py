@@ -63,16 +63,16 @@ pytestmark = pytest.mark.torture
 @pytest.fixture(scope="module")
 def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with lake_in_catalog(spark, tmp_path_factory.mktemp("lake")) as lake:
-        made = shop_in(spark, lake, history=True)
-        made.first()
-        yield made
+        shop_made = shop_in(spark, lake, history=True)
+        shop_made.first()
+        yield shop_made
 
 
 def check_silver(world: World) -> None:
     """Compare both tables, and the current versions of the history, with the source's rows."""
     for name in ("customers", "orders"):
-        held = {row["id"] for row in rows_of(world.spark, f"SELECT id FROM {CATALOG}.silver.{name}")}
-        assert held == {row["id"] for row in world.shop.all(name)}, name
+        ids = {row["id"] for row in rows_of(world.spark, f"SELECT id FROM {CATALOG}.silver.{name}")}
+        assert ids == {row["id"] for row in world.shop.all(name)}, name
     live = rows_of(
         world.spark,
         f"SELECT id, status FROM {CATALOG}.silver.orders__history WHERE _valid_to_lsn IS NULL",
@@ -91,7 +91,10 @@ def test_changes_key_changes_an_added_column_truncate_and_a_snapshot_are_carried
     world.step(lambda shop: shop.put("orders", id=903, status="back"))  # known rows, of which one lacks
     check_silver(world)
     orders = CatalogTable(world.lake.uri("silver", "orders"))
-    assert [commit_marks.read(one).marks for one in orders.history(2)] == [{}, {SILVER_APP: world.shop.lsn}]
+    assert [commit_marks.read(commit).marks for commit in orders.history(2)] == [
+        {},
+        {SILVER_APP: world.shop.lsn},
+    ]
 
     def reshape(world: World) -> None:
         world.shop.add_column("customers", "points", "int4", 7)
@@ -121,7 +124,9 @@ def test_a_build_by_another_definition_that_is_killed_before_it_names_it_is_made
     world.check()
     table.update_incremental()
     assert table.metadata().configuration[DEFINITION_PROPERTY]
-    created = [one["version"] for one in table.history() if str(one["operation"]).startswith("CREATE")]
+    created = [
+        commit["version"] for commit in table.history() if str(commit["operation"]).startswith("CREATE")
+    ]
     assert created == [0]  # never replaced
     world.step(lambda shop: shop.put("orders", id=7, customer_id=78))
 
@@ -159,7 +164,7 @@ def test_where_a_server_guards_settings_a_merge_tells_its_mark_in_its_condition(
     check_silver(world)
     for layer, name in (("silver", "orders"), ("silver", "orders__history"), ("gold", "customer")):
         table = CatalogTable(world.lake.uri("silver" if layer == "silver" else "gold", name))
-        newest = next(one for one in table.history(4) if one["operation"] in {"MERGE", "WRITE"})
+        newest = next(commit for commit in table.history(4) if commit["operation"] in {"MERGE", "WRITE"})
         # A session signed before the server guarded the setting stays signed.
         assert newest["userMetadata"] in {None, SIGNATURE} or newest["operation"] == "WRITE"
         assert table.transaction_version(f"deltasmelt.{layer}") == world.shop.lsn, (layer, name)
@@ -181,15 +186,15 @@ def test_a_table_is_derived_again_from_bronze_and_nothing_of_that_is_left(world:
     world.spark.sql(f"DELETE FROM {CATALOG}.silver.orders WHERE id = 10")
     cut = world.control.latest_cut("silver")
     assert cut is not None
-    (orders,) = [one for one in world.catalog().values() if one.name == "orders"]
+    (orders,) = [silver_shape for silver_shape in world.catalog().values() if silver_shape.name == "orders"]
     for table in [orders, *histories([orders], world.shop.settings)]:
         rebuild(
             world.spark, world.lake, world.shop.settings, table,
             relations=read_relations(world.lake), end=cut.commit_lsn,
         )  # fmt: skip
     check_silver(world)
-    left = rows_of(world.spark, f"SHOW TABLES IN {CATALOG}.deltasmelt_scratch")
-    assert not [row for row in left if not row["isTemporary"]]  # views of the session are among them
+    rows = rows_of(world.spark, f"SHOW TABLES IN {CATALOG}.deltasmelt_scratch")
+    assert not [row for row in rows if not row["isTemporary"]]  # views of the session are among them
     world.step(lambda shop: shop.put("orders", id=11, customer_id=78))
     check_silver(world)
 
@@ -198,20 +203,20 @@ def test_statements_quality_and_proofs_read_one_cut_by_names(world: World, tmp_p
     world.step(lambda shop: shop.put("customers", id=79, email="seen"))
     pipeline = pipeline_of(world, tmp_path)
     for alone in (True, False):
-        shown = LakeSql(world.spark, pipeline, alone=alone)
+        lake_sql = LakeSql(world.spark, pipeline, alone=alone)
         world.spark.sql(f"INSERT INTO {CATALOG}.silver.customers (id, email) VALUES ({500 + alone}, 'later')")
-        found = shown.query(
+        rows = lake_sql.query(
             "SELECT customers.id FROM silver.customers JOIN gold.customer AS d ON d.id = customers.id"
         ).collect()
-        assert {row["id"] for row in found} == {
+        assert {row["id"] for row in rows} == {
             row["id"] for row in world.shop.all("customers") if row["deleted_at"] is None
         }
-        assert shown.query("SELECT max(commit_lsn) FROM bronze.changes").first() is not None
-        shown.forget()
+        assert lake_sql.query("SELECT max(commit_lsn) FROM bronze.changes").first() is not None
+        lake_sql.forget()
         world.spark.sql(f"DELETE FROM {CATALOG}.silver.customers WHERE id >= 500")
-    told = {one.full_name: one for one in CutCatalog(pipeline, shown.cut).tables}
-    assert [one.name for one in told["silver.orders"].columns][:2] == ["id", "customer_id"]
-    assert CutCatalog(pipeline, shown.cut).rows([told["silver.orders"]]) == [
+    listed = {info.full_name: info for info in CutCatalog(pipeline, lake_sql.cut).tables}
+    assert [column.name for column in listed["silver.orders"].columns][:2] == ["id", "customer_id"]
+    assert CutCatalog(pipeline, lake_sql.cut).rows([listed["silver.orders"]]) == [
         len(list(world.shop.all("orders")))
     ]
     assert verify(world.spark, world.lake, world.gold.built("customer")).equal

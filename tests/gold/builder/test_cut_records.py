@@ -49,15 +49,15 @@ def test_a_cut_that_was_recorded_again_with_versions_of_the_same_rows_is_the_sam
     control.record_cut(FIRST)
     joined = {"orders": 6, "customers": 0}
     control.record_cut(replace(FIRST, tables=joined, recorded_at=START + timedelta(seconds=2)))
-    asked = []
+    requested = []
 
     def same(name: str, since: int, until: int) -> bool:
-        asked.append((name, since, until))
+        requested.append((name, since, until))
         return True
 
     assert built_from(control, Lsn(10), None) is None
     assert tables(built_from(control, Lsn(10), None, same)) == joined
-    assert ("orders", 4, 6) in asked
+    assert ("orders", 4, 6) in requested
     control.record_cut(replace(FIRST, tables={"customers": 0}, recorded_at=START + timedelta(seconds=4)))
     assert built_from(control, Lsn(10), None, same) is None, "a table left the cut"
 

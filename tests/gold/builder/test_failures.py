@@ -22,10 +22,10 @@ def test_a_value_that_cannot_be_computed_is_found_under_the_task_that_failed() -
 
 
 def test_a_query_that_is_not_well_formed_is_the_documents_own() -> None:
-    said = "[DATATYPE_MISMATCH.FILTER_NOT_BOOLEAN] Filter expression is of type INT."
-    error = document_error("customer", RuntimeError(f"{said} SQLSTATE: 42K09; line 3 pos 6"))
+    message = "[DATATYPE_MISMATCH.FILTER_NOT_BOOLEAN] Filter expression is of type INT."
+    error = document_error("customer", RuntimeError(f"{message} SQLSTATE: 42K09; line 3 pos 6"))
     assert error is not None
-    assert error.message == said
+    assert error.message == message
 
 
 def test_a_full_disk_is_not() -> None:

@@ -53,15 +53,15 @@ def test_what_is_assembled_at_once_follows_from_the_heap(
     machine = Machine(heap, cores)
     sizes = Sizes(documents, max(total, largest), min(largest, machine.room))
     for tasks in (1, 2, 200):
-        made = assembly_plan(sizes, machine, tasks=tasks)
-        if made.together:
+        plan = assembly_plan(sizes, machine, tasks=tasks)
+        if plan.together:
             assert sizes.total <= machine.room // 8
-            assert made.needed <= machine.room // 8
-        assert made.needed <= sizes.largest * cores
-        assert made.partitions is None or made.partitions > tasks
-        assert sizes.total // max(made.partitions or tasks, 1) <= 64 * MB or made.partitions is not None
-        assert 1 <= made.batch <= 4096
-        assert made.batch == 1 or made.batch * (sizes.total // documents) <= machine.room // 8
+            assert plan.needed <= machine.room // 8
+        assert plan.needed <= sizes.largest * cores
+        assert plan.partitions is None or plan.partitions > tasks
+        assert sizes.total // max(plan.partitions or tasks, 1) <= 64 * MB or plan.partitions is not None
+        assert 1 <= plan.batch <= 4096
+        assert plan.batch == 1 or plan.batch * (sizes.total // documents) <= machine.room // 8
 
 
 @given(heaps, st.integers(0, 10**10))
@@ -87,7 +87,7 @@ def test_sizes_as_spark_writes_them(text: str, unit: str, size: int) -> None:
 
 
 def test_builds_share_a_room_and_none_is_passed_by() -> None:
-    room, order, taken = Room(10), list[str](), [0]
+    room, order, used = Room(10), list[str](), [0]
     lock = threading.Lock()
 
     def build(name: str, size: int) -> Callable[[], None]:
@@ -95,11 +95,11 @@ def test_builds_share_a_room_and_none_is_passed_by() -> None:
             with room.of(size):
                 with lock:
                     order.append(name)
-                    taken[0] += min(size, 10)
-                    assert taken[0] <= 10
+                    used[0] += min(size, 10)
+                    assert used[0] <= 10
                 time.sleep(0.05)
                 with lock:
-                    taken[0] -= min(size, 10)
+                    used[0] -= min(size, 10)
 
         return run
 
@@ -137,10 +137,10 @@ def test_no_document_is_estimated_larger_than_all_its_tables_and_a_fan_makes_it_
     fans = {node.id: fan for node in many(tree)}
     assert most(tree, sizes, fans) <= whole
     assert most(tree, sizes, {node.id: 10**9 for node in many(tree)}) == whole
-    more = {name: (2 * number, 2 * size) for name, (number, size) in sizes.items()}
-    assert most(tree, more) >= whole
-    each = below(tree, sizes)
-    assert each[TableName.parse("public.orders")] >= each[TableName.parse("public.items")] > 0
+    doubled = {name: (2 * number, 2 * size) for name, (number, size) in sizes.items()}
+    assert most(tree, doubled) >= whole
+    bound = below(tree, sizes)
+    assert bound[TableName.parse("public.orders")] >= bound[TableName.parse("public.items")] > 0
 
 
 class _Weighing(Sizing):
@@ -201,21 +201,21 @@ def test_documents_that_are_not_built_now_stay_as_large_as_they_were() -> None:
 def test_a_bound_that_only_grew_is_found_again_by_one_weighing() -> None:
     """A heap with room for 60 MB, documents of 2 MB, and a thousand new rows in each cycle."""
     sizing = _Weighing(Machine(2 * GB, 2), 2 * MB)
-    known: int | None = 2 * MB
+    bound: int | None = 2 * MB
     for _ in range(1000):
-        known = sized(sizing, known, 1000)
-        assert known is not None
+        bound = sized(sizing, bound, 1000)
+        assert bound is not None
     assert 2 < sizing.weighed.count("all") < 20
     assert sizing.weighed == ["fans", "all"] * (len(sizing.weighed) // 2)
 
 
 def test_updates_that_change_no_text_let_nothing_grow_however_many_cycles_they_take() -> None:
     sizing = _Weighing(Machine(2 * GB, 2), 2 * MB)
-    known: int | None = 50 * MB
+    bound: int | None = 50 * MB
     for _ in range(1000):
-        known = sized(sizing, known, 0)
-    assert (known, sizing.weighed) == (50 * MB, [])
-    assert sized(sizing, known, 0, 5 * MB) == 55 * MB
+        bound = sized(sizing, bound, 0)
+    assert (bound, sizing.weighed) == (50 * MB, [])
+    assert sized(sizing, bound, 0, 5 * MB) == 55 * MB
 
 
 def test_a_row_that_comes_to_a_recursion_weighs_the_documents_that_it_came_to_and_no_other() -> None:
@@ -284,10 +284,10 @@ def test_a_recursion_weighs_what_its_levels_hold(spark: SparkSession) -> None:
     named = {"public.customers": "of_customers", "public.posts": "of_posts"}
     sizes = dict.fromkeys(catalog, (65660, 2000000))
     view = "(SELECT id AS k0 FROM of_customers)"
-    rows, kept = compile_tree(tree, lambda name: named[str(name)], roots=view).shared, Kept(spark)
+    rows, kept_rows = compile_tree(tree, lambda name: named[str(name)], roots=view).shared, Kept(spark)
     with settings(spark, LEAN):
         for step in rows:
-            kept.keep(step.sql, step.name)
+            kept_rows.keep(step.sql, step.name)
     for roots in (None, Roots(view, frozenset(step.name for step in rows))):
         query = weights_query(tree, lambda name: named[str(name)], sizes, roots)
         with settings(spark, LEAN):
@@ -295,7 +295,7 @@ def test_a_recursion_weighs_what_its_levels_hold(spark: SparkSession) -> None:
         assert 65_640 * 115 < weighed[1] < 65_640 * 150, "with their names, of each level"
         assert 16 * 20 < weighed[2] < 16 * 60, "its first post is its own parent, and levels end"
         assert weighed[3] < 100
-    kept.forget()
+    kept_rows.forget()
     (node,) = tree.nodes()
     whole = dict.fromkeys(sizes, (20_000, 10**6))
     query = fans_query([node], lambda name: named[str(name)], whole)
@@ -353,5 +353,5 @@ def test_a_document_without_room_is_its_own_error_and_with_it_they_are_built_one
         spark, f"SELECT max(length(to_json({content}))) AS n FROM {work.lake.sql('gold', 'nested')}"
     )
     assert abs(int(str(run.details["largest_bytes"])) - row["n"]) < 0.05 * row["n"]
-    for told in (before.details[LARGEST], run.details[LARGEST]):
-        assert row["n"] <= int(str(told)) <= 3 * row["n"]
+    for largest in (before.details[LARGEST], run.details[LARGEST]):
+        assert row["n"] <= int(str(largest)) <= 3 * row["n"]

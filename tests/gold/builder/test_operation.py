@@ -98,16 +98,16 @@ def test_upkeep_removes_what_is_past_retention_and_no_change_that_gold_has_yet_t
         shop.put("countries", id=number, code=code, name=f"Country {code}")
     cut = shop.commit()
     run_maintain(pipeline_of(world, tmp_path), Output())
-    said = {line.split(":")[0]: line for line in capsys.readouterr().out.splitlines()}
-    assert said.keys() == {f"silver.{name}" for name in cut.tables} | {f"gold.{name}" for name in NAMES}
-    assert "vacuumed" in said["gold.country"]
+    output = {line.split(":")[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert output.keys() == {f"silver.{name}" for name in cut.tables} | {f"gold.{name}" for name in NAMES}
+    assert "vacuumed" in output["gold.country"]
     assert not superseded & files(world, "country")
     for name in NAMES:
         assert len(DeltaTable(world.lake.uri("gold", name)).file_uris()) == 1
-    found = {name: verified(world, name) for name in NAMES}
-    assert all(one.equal and one.first == () for one in found.values())
-    assert found["parcel_line"].compared == len(shop.rows["public.order_items"])
-    assert found["country"].compared == 2
+    verdicts = {name: verified(world, name) for name in NAMES}
+    assert all(verdict.equal and verdict.first == () for verdict in verdicts.values())
+    assert verdicts["parcel_line"].compared == len(shop.rows["public.order_items"])
+    assert verdicts["country"].compared == 2
     world.gold = world.start_gold(world.documents)
     world.cycle(cut)
     world.check()
@@ -120,9 +120,9 @@ def damage(world: World, tmp_path_factory: pytest.TempPathFactory) -> Damage:
 
 
 def test_documents_that_are_missing_doubled_or_should_not_be_there_are_found(damage: Damage) -> None:
-    found = damage.found["parcel_line"]
-    assert found.counts == {"twice": 2, "missing": 2, "surplus": 1}
-    assert [(wrong.key, wrong.kind) for wrong in found.first] == [
+    verdict = damage.found["parcel_line"]
+    assert verdict.counts == {"twice": 2, "missing": 2, "surplus": 1}
+    assert [(wrong.key, wrong.kind) for wrong in verdict.first] == [
         ('{"order_id":1,"line":1}', "missing"),
         ('{"order_id":2,"line":1}', "twice"),
         ('{"order_id":3,"line":1}', "missing"),
@@ -132,19 +132,19 @@ def test_documents_that_are_missing_doubled_or_should_not_be_there_are_found(dam
 
 
 def test_a_value_deep_inside_is_named_by_its_path(damage: Damage) -> None:
-    found = damage.found["country"]
-    places = [wrong.difference for wrong in found.first if wrong.kind == "differs"]
-    assert len(places) == found.counts["differs"] > 0
+    verdict = damage.found["country"]
+    places = [wrong.difference for wrong in verdict.first if wrong.kind == "differs"]
+    assert len(places) == verdict.counts["differs"] > 0
     assert all(isinstance(place, Difference) and place.path.startswith("people[") for place in places)
     assert any(place is not None and place.path.endswith(".bought[0]") for place in places)
 
 
 def test_marks_that_do_not_fit_the_content_are_found(damage: Damage) -> None:
-    found = damage.found["country"]
-    assert {kind: number for kind, number in found.counts.items() if kind != "differs"} == {
+    verdict = damage.found["country"]
+    assert {kind: number for kind, number in verdict.counts.items() if kind != "differs"} == {
         "missing": 1, "surplus": 1, "hash": 2, "lsn": 1,
     }  # fmt: skip
-    marks = [(wrong.key, wrong.kind) for wrong in found.first if wrong.kind in {"hash", "lsn"}]
+    marks = [(wrong.key, wrong.kind) for wrong in verdict.first if wrong.kind in {"hash", "lsn"}]
     assert marks == [('{"id":4}', "hash"), ('{"id":5}', "lsn"), ('{"id":7}', "hash")]
 
 
@@ -156,8 +156,8 @@ def test_smelt_rebuild_gold_puts_right_what_somebody_wrote_and_nothing_else(
     A MERGE corrects one table, and a full build replaces the table with documents that exist twice. (Gold
     leaves an undamaged table unchanged: `tests.gold.test_cycle`.)
     """
-    said = {f"gold.{name}: rebuilt in full from silver" for name in NAMES}
-    assert set(damage.said.splitlines()) == said
+    lines_expected = {f"gold.{name}: rebuilt in full from silver" for name in NAMES}
+    assert set(damage.said.splitlines()) == lines_expected
     assert damage.cut_after.commit_lsn == damage.cut.commit_lsn
     assert {(run.mode, run.reason) for run in damage.runs.values()} == {("full", "asked for")}
     assert damage.runs["country"].changes == sum(damage.found["country"].counts.values())
@@ -188,14 +188,14 @@ def test_a_document_that_was_not_built_as_its_file_says_is_not_compared(world: W
     changed = document(COUNTRY.replace("  - name\n", "  - name\n  - code\n"))
     unbuilt = document(COUNTRY.replace("document: country", "document: fresh"))
     gold = world.start_gold([changed, unbuilt])
-    for name, said in (
+    for name, reason in (
         ("country", "changed after it was built"),
         ("fresh", "no gold cut holds it yet"),
         ("cuntry", "did you mean 'country'?"),
     ):
         with pytest.raises(SmeltError) as caught:
             gold.built(name)
-        assert said in str(caught.value)
+        assert reason in str(caught.value)
 
 
 def test_plans_for_large_tables_give_the_same_documents(
@@ -218,12 +218,12 @@ def test_plans_for_large_tables_give_the_same_documents(
     cut = shop.commit()
     shuffled = world.copied(tmp_path / "copy")
     shuffled.define([PARCEL_LINE])
-    for one, broadcast in ((world, 1_000_000), (shuffled, -1)):
+    for joined_world, broadcast in ((world, 1_000_000), (shuffled, -1)):
         monkeypatch.setattr(incremental, "_BROADCAST", broadcast)
-        one.cycle(cut)
-        runs = one.runs()
-        assert {runs[name].mode for name in one.names} == {"incremental"}
-        one.check()
+        joined_world.cycle(cut)
+        runs = joined_world.runs()
+        assert {runs[name].mode for name in joined_world.names} == {"incremental"}
+        joined_world.check()
     assert shuffled.table("parcel_line") == world.table("parcel_line")
     world.gold.cycle(rebuild=world.names)
     assert {(run.mode, run.changes) for run in world.runs().values()} == {("full", 0)}
@@ -332,9 +332,9 @@ def test_smelt_rebuild_gold_says_which_documents_it_could_not_build(
     shop.commit(without=["public.countries"])
     with pytest.raises(Failure, match="left as they are: country"):
         run_rebuild(pipeline, "gold", "country", Output())
-    said = capsys.readouterr()
-    assert "rebuilt" not in said.out
-    assert "needs silver.countries" in said.out + said.err
+    captured = capsys.readouterr()
+    assert "rebuilt" not in captured.out
+    assert "needs silver.countries" in captured.out + captured.err
 
     # Bronze has the table's copy, and a shape that silver's newest cut lacks.
     shop.resnapshot("countries")
@@ -343,10 +343,10 @@ def test_smelt_rebuild_gold_says_which_documents_it_could_not_build(
     shop.write()
     with pytest.raises(Failure, match="left as they are: country"):
         run_rebuild(pipeline, "gold", None, Output())
-    said = capsys.readouterr()
-    assert "gold.parcel_line: rebuilt" in said.out
-    assert "gold.country: rebuilt" not in said.out
-    assert "is older than the new shape of public.countries" in said.out + said.err
+    captured = capsys.readouterr()
+    assert "gold.parcel_line: rebuilt" in captured.out
+    assert "gold.country: rebuilt" not in captured.out
+    assert "is older than the new shape of public.countries" in captured.out + captured.err
     assert versions(str(world.lake.path))["country"] == versions_before["country"]
 
     # Once silver has reached this LSN, neither case is an error.

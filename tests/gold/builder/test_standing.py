@@ -190,7 +190,9 @@ def test_a_document_far_behind_is_built_in_full_where_its_tables_have_fewer_rows
 
     def reason(orders: int) -> str | None:
         built.cut(orders=orders, order_items=0)
-        (cut,) = [one for one in built.control.cuts("silver") if one.tables["orders"] == orders]
+        (cut,) = [
+            silver_cut for silver_cut in built.control.cuts("silver") if silver_cut.tables["orders"] == orders
+        ]
         return standing.full_reason(state, "d", standing.start(state, None), tree, cut)
 
     assert reason(100) is None, "few versions are read anyhow"

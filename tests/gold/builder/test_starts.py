@@ -97,10 +97,10 @@ def test_upkeep_and_comments_of_tables_build_no_document_again(world: World, tmp
     world.start_gold(world.documents).cycle()
     cut = control.latest_cut("silver")
     assert cut is not None
-    stated = "SET TBLPROPERTIES ('a.note' = 'kept')"
+    properties = "SET TBLPROPERTIES ('a.note' = 'kept')"
     for layer, names in (("silver", ("orders", "order_items", "products")), ("gold", ("lines", "keyless"))):
         for name in names:
-            spark.sql(f"ALTER TABLE {world.lake.sql(layer, name)} {stated}")  # type: ignore[arg-type]
+            spark.sql(f"ALTER TABLE {world.lake.sql(layer, name)} {properties}")  # type: ignore[arg-type]
     spark.sql(f"OPTIMIZE {world.lake.sql('silver', 'order_items')}")
     orders = world.lake.sql("silver", "orders")
     spark.sql(f"ALTER TABLE {orders} ALTER COLUMN id COMMENT 'a (attribute 1)', total COMMENT 'attribute 4'")
@@ -128,20 +128,20 @@ def test_a_cut_recorded_again_while_it_is_built_is_built_again(world: World) -> 
     """Gold's cut names its record, so gold has not seen the newer record."""
     world.shop.put("products", id=1, name="before")
     cut = world.shop.commit()
-    asked: list[Cut] = []
+    calls: list[Cut] = []
 
     def catalog_then() -> dict[TableName, SilverTable]:
-        if not asked:
+        if not calls:
             world.shop.put("products", id=1, name="derived again")
             world.shop.derive_again()
-        asked.append(cut)
+        calls.append(cut)
         return world.catalog()
 
     gold = Gold(world.spark, world.lake, world.documents, catalog_then, world.control)
     for name in ("before", "derived again"):
-        found = gold.cycle()
-        assert found is not None
-        assert found.commit_lsn == cut.commit_lsn
+        built = gold.cycle()
+        assert built is not None
+        assert built.commit_lsn == cut.commit_lsn
         assert world.table("keyless")[1,]["name"] == name
         assert world.runs()["keyless"].mode == "incremental"
     assert gold.cycle() is None
@@ -366,16 +366,16 @@ def test_a_document_is_the_same_whatever_the_session_says(world: World) -> None:
     world.start_gold(documents).cycle()
     before = world.table("valued")
     assert {row["text"] for row in before.values()} >= {"a\u2028b\x85c\x0bd\x0ce"}
-    other = world.spark.newSession()
+    second_session = world.spark.newSession()
     for name, value in OTHER.items():
-        other.conf.set(name, value)
-    gold = Gold(other, world.lake, documents, world.catalog, world.control)
+        second_session.conf.set(name, value)
+    gold = Gold(second_session, world.lake, documents, world.catalog, world.control)
     gold.cycle(rebuild=["valued", "lines"])
     assert world.control.open_errors() == []
     runs = world.runs()
     assert {(runs[name].reason, runs[name].changes) for name in ("valued", "lines")} == {("asked for", 0)}
     assert world.table("valued") == before
-    assert verify(other, world.lake, gold.built("valued")).equal
+    assert verify(second_session, world.lake, gold.built("valued")).equal
 
 
 def test_what_is_pinned_is_known_to_spark_and_what_may_not_be_set_is_told(spark: SparkSession) -> None:

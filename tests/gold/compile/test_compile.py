@@ -31,9 +31,9 @@ TEXTS = {"customer": CUSTOMER, "parcel_line": PARCEL_LINE, "country": COUNTRY, "
 
 
 def tree(text: str) -> Tree:
-    found, problems = resolve(document(text), catalog())
-    assert found is not None, problems
-    return found
+    resolved, problems = resolve(document(text), catalog())
+    assert resolved is not None, problems
+    return resolved
 
 
 def same_as_file(name: str, text: str) -> None:
@@ -58,9 +58,9 @@ def test_a_document_for_some_roots(name: str) -> None:
 @pytest.mark.parametrize("name", TEXTS)
 def test_roots_affected_by_changes_of_every_table(name: str) -> None:
     root = tree(TEXTS[name])
-    found = affected_roots(root, root.tables(), lambda table: f"images_of_{table.name}", str, broadcast=True)
-    assert found is not None
-    same_as_file(f"{name}.affected.sql", with_steps(found.steps, found.query))
+    query = affected_roots(root, root.tables(), lambda table: f"images_of_{table.name}", str, broadcast=True)
+    assert query is not None
+    same_as_file(f"{name}.affected.sql", with_steps(query.steps, query.query))
 
 
 def test_a_table_that_the_document_does_not_read_affects_nothing() -> None:
@@ -68,25 +68,25 @@ def test_a_table_that_the_document_does_not_read_affects_nothing() -> None:
 
 
 def test_a_root_that_is_affected_twice_is_named_once() -> None:
-    found = affected_roots(tree(COUNTRY), [TableName("public", "customers")], str, str)
-    assert found is not None
-    assert "UNION" not in found.query
-    assert found.query.endswith("GROUP BY k0")
+    query = affected_roots(tree(COUNTRY), [TableName("public", "customers")], str, str)
+    assert query is not None
+    assert "UNION" not in query.query
+    assert query.query.endswith("GROUP BY k0")
 
 
 def test_a_link_to_the_root_by_its_key_needs_no_look_at_the_root() -> None:
-    found = affected_roots(tree(PARCEL_LINE), [TableName("logistics", "parcels")], str, str)
-    assert found is not None
-    assert "order_items" not in found.query
-    assert found.places == (("weight", TableName("logistics", "parcels")),)
+    query = affected_roots(tree(PARCEL_LINE), [TableName("logistics", "parcels")], str, str)
+    assert query is not None
+    assert "order_items" not in query.query
+    assert query.places == (("weight", TableName("logistics", "parcels")),)
 
 
 def test_only_documents_whose_one_is_found_by_something_else_than_a_key_count_it() -> None:
     assert count_flagged(tree(PARCEL_LINE), str) == ((), "")
-    flags, counted = count_flagged(tree(CUSTOMER), str)
+    flags, count_columns = count_flagged(tree(CUSTOMER), str)
     assert flags == ("several",)
-    assert "n13_first_order" in counted
-    assert "items" not in counted
+    assert "n13_first_order" in count_columns
+    assert "items" not in count_columns
 
 
 def test_row_sets_that_are_read_once_stay_in_the_query() -> None:
@@ -103,9 +103,9 @@ def test_names_of_any_spelling_are_quoted() -> None:
         'document: odd\nroot: odd."ta`ble"\nwhere: "`from` <> \'x\'"\nfields:\n  - id: {column: i d}\n'
         "  - from\n  - same: {many: odd.\"ta`ble\", on: {from: from}, order_by: ['`i d` desc'], values: t}\n"
     )
-    found, problems = resolve(document(text), catalog(shapes))
-    assert found is not None, problems
-    sql = compile_tree(found, lambda name: f"delta.`/lake/{name.name.replace('`', '``')}`").sql
+    resolved, problems = resolve(document(text), catalog(shapes))
+    assert resolved is not None, problems
+    sql = compile_tree(resolved, lambda name: f"delta.`/lake/{name.name.replace('`', '``')}`").sql
     assert "`t`.`i d` AS `id`" in sql
     assert "`t`.`from` <> 'x'" in sql
     assert "delta.`/lake/ta``ble` AS t" in sql

@@ -51,13 +51,13 @@ def described(
         table=name if isinstance(name, TableName) else TableName("public", name),
         columns=tuple(
             Column(
-                each,
+                column_name,
                 place,
                 PgType("base", kind.rstrip("!"), typmod=MONEY if kind.startswith("numeric") else -1),
                 kind.rstrip("!"),
-                not_null=kind.endswith("!") or each in key,
+                not_null=kind.endswith("!") or column_name in key,
             )
-            for place, (each, kind) in enumerate(columns.items(), 1)
+            for place, (column_name, kind) in enumerate(columns.items(), 1)
         ),
         key=tuple(key),
         replica_identity="d",
@@ -99,11 +99,11 @@ SHOP = (CUSTOMERS, COUNTRIES, ORDERS, ITEMS, PRODUCTS, TAGS, CUSTOMER_TAGS)
 
 def texts(*tables: Described) -> dict[str, str]:
     """Return drafted files by their document's name, after a check that each is valid."""
-    found = {}
+    by_name = {}
     for draft in propose(tables).drafts:
         tree_of(draft, tables)
-        found[draft.name] = draft_text(draft)
-    return found
+        by_name[draft.name] = draft_text(draft)
+    return by_name
 
 
 def tree_of(draft: Draft, tables: Iterable[Described]) -> Tree:
@@ -127,7 +127,7 @@ def _with_arrays(text: str) -> str:
 
 def _tree_of_text(text: str, tables: Iterable[Described]) -> Tree:
     document = parse_document(parse_yaml(text, Path("draft.yml")))
-    tree, problems = resolve(document, {each.name: each.table for each in tables})
+    tree, problems = resolve(document, {table.name: table.table for table in tables})
     assert problems == []
     assert tree is not None
     compile_tree(tree, str)
@@ -135,7 +135,7 @@ def _tree_of_text(text: str, tables: Iterable[Described]) -> Tree:
 
 
 def why(proposal: Proposal, name: str) -> str:
-    return next(each.reason for each in proposal.left_out if each.table.name == name)
+    return next(entry.reason for entry in proposal.left_out if entry.table.name == name)
 
 
 def test_a_shop_as_a_person_would_have_written_it() -> None:
@@ -191,7 +191,7 @@ fields:
 
 def test_every_table_without_a_document_is_named_with_the_reason_and_where_it_stands() -> None:
     proposal = propose(SHOP)
-    assert {each.table.name: each.inside for each in proposal.left_out} == {
+    assert {entry.table.name: entry.inside for entry in proposal.left_out} == {
         "countries": ("customer", "order"),
         "customer_tags": ("customer",),
         "order_items": ("customer", "order"),
@@ -228,8 +228,8 @@ def test_no_more_than_a_handful_is_drafted_the_richest_first() -> None:
     for number in range(8):
         tables.append(described(f"t{number}", "id int4, a text, b text, c text, d text"))
         tables += [
-            described(f"c{number}_{each}", "id int4, p int4", ("id",), points("p", f"t{number}"))
-            for each in range(number + 1)
+            described(f"c{number}_{index}", "id int4, p int4", ("id",), points("p", f"t{number}"))
+            for index in range(number + 1)
         ]
     proposal = propose(tables)
     assert [draft.root.name for draft in proposal.drafts] == ["t7", "t6", "t5", "t4", "t3"]
@@ -245,7 +245,7 @@ def test_two_foreign_keys_to_one_table_are_two_fields_after_their_columns() -> N
     items = described("items", "id int4, order_id int4", ("id",), points("order_id", "orders"))
     proposal = propose([addresses, orders, items])
     (order,) = proposal.drafts
-    assert [each.name for each in order.joins] == ["billing_address", "shipping_address", "items"]
+    assert [join.name for join in order.joins] == ["billing_address", "shipping_address", "items"]
     assert "billing_address:    # by billing_address_id; 2 foreign keys lead there" in draft_text(order)
     assert why(proposal, "addresses") == "other tables reference it, but none depends on it"
 
@@ -258,7 +258,7 @@ def test_seen_from_the_parent_they_are_named_after_their_columns_too() -> None:
         points("sender_id", "users"), points("created_by", "users"), points("user_id", "users"),
     )  # fmt: skip
     (user,) = propose([users, posts, messages]).drafts
-    assert sorted(each.name for each in user.joins) == [
+    assert sorted(join.name for join in user.joins) == [
         "messages", "messages_by_sender", "messages_created_by", "posts",
     ]  # fmt: skip
 
@@ -380,7 +380,7 @@ def test_a_link_of_a_table_with_itself_gives_both_ways() -> None:
     )  # fmt: skip
     cars = described("cars", "id int4, person_id int4", ("id",), points("person_id", "people"))
     (person,) = propose([people, friends, cars]).drafts
-    assert [each.name for each in person.joins] == ["cars", "friends", "people"]
+    assert [join.name for join in person.joins] == ["cars", "friends", "people"]
 
 
 def test_a_foreign_key_column_without_a_suffix_keeps_its_name_and_the_row_gets_another() -> None:
@@ -391,7 +391,7 @@ def test_a_foreign_key_column_without_a_suffix_keeps_its_name_and_the_row_gets_a
     )  # fmt: skip
     pets = described("pets", "id int4, staff_id int4", ("id",), points("staff_id", "staff"))
     (drafted,) = propose([countries, staff, pets]).drafts
-    assert [each.name for each in drafted.joins] == [
+    assert [join.name for join in drafted.joins] == [
         "country_details", "manager_staff", "pets", "staff_by_manager",
     ]  # fmt: skip
 
@@ -477,7 +477,7 @@ def test_plurals(one: str, many: str) -> None:
 
 def test_stems() -> None:
     columns = ["country_id", "countryId", "id_cliente", "referred_by", "id", "country_code", "paid"]
-    assert [stem(each) for each in columns] == [
+    assert [stem(column_names) for column_names in columns] == [
         "country", "country", "cliente", "referred_by", "id", "country", "paid",
     ]  # fmt: skip
 
@@ -534,8 +534,8 @@ def schemas(draw: st.DrawFn) -> list[Described]:
             place = draw(st.integers(0, len(table_names) - 1))
             size = draw(st.integers(1, min(2, len(columns), len(shapes[place]))))
             mine, theirs = (
-                draw(st.lists(st.sampled_from(sorted(each)), min_size=size, max_size=size, unique=True))
-                for each in (columns, shapes[place])
+                draw(st.lists(st.sampled_from(sorted(namespace)), min_size=size, max_size=size, unique=True))
+                for namespace in (columns, shapes[place])
             )
             keys.append(ForeignKey(tuple(mine), table_names[place], tuple(theirs), draw(st.booleans())))
         alone = draw(st.booleans())
@@ -556,18 +556,18 @@ def test_every_draft_of_any_schema_is_a_valid_document_that_holds_its_roots_colu
     tables: list[Described],
 ) -> None:
     proposal = propose(tables)
-    by_name = {each.name: each for each in tables}
+    by_name = {described_table.name: described_table for described_table in tables}
     drafted = [draft.root for draft in proposal.drafts]
-    assert sorted([*drafted, *(each.table for each in proposal.left_out)]) == sorted(by_name)
+    assert sorted([*drafted, *(entry.table for entry in proposal.left_out)]) == sorted(by_name)
     assert len({draft.name.lower() for draft in proposal.drafts}) == len(proposal.drafts)
     for draft in proposal.drafts:
         tree = tree_of(draft, tables)
-        held = {each.expression for each in tree.fields if isinstance(each, Value)}
-        wanted = {
+        expressions = {tree_field.expression for tree_field in tree.fields if isinstance(tree_field, Value)}
+        expected = {
             column(each.name) for each in by_name[draft.root].table.columns if each.spark_type != "BINARY"
         }
-        wanted -= {column(name) for name, _ in draft.omitted}
-        assert held == wanted
+        expected -= {column(name) for name, _ in draft.omitted}
+        assert expressions == expected
         _tree_of_text(_with_arrays(draft_text(draft)), tables)
         assert draft.depth <= MAX_DEPTH
         assert len(tree.nodes()) <= MAX_JOINS
@@ -575,10 +575,10 @@ def test_every_draft_of_any_schema_is_a_valid_document_that_holds_its_roots_colu
 
 
 def _assert_no_way_meets_a_table_twice(fields: Iterable[Any], way: list[TableName]) -> None:
-    for each in fields:
-        if each.join is not None:
-            again = each.join.table in way
-            assert not again or each.join.table == way[-1]
-            inner = each.join.fields
-            assert not again or all(one.join is None for one in inner)
-            _assert_no_way_meets_a_table_twice(inner, [*way, each.join.table])
+    for field in fields:
+        if field.join is not None:
+            repeated = field.join.table in way
+            assert not repeated or field.join.table == way[-1]
+            inner = field.join.fields
+            assert not repeated or all(inner_field.join is None for inner_field in inner)
+            _assert_no_way_meets_a_table_twice(inner, [*way, field.join.table])

@@ -48,17 +48,17 @@ def analysed(spark: SparkSession, texts: list[str]) -> tuple[list[str], dict[str
         frame: Any = spark.sql(f"SELECT {listed} FROM (SELECT {columns}) AS t")
         plan = str(frame._jdf.queryExecution().analyzed().toString())
     upper, _, lower = plan.partition("Project [")[2].partition("+- SubqueryAlias t")
-    found = []
+    plans = []
     for number in range(len(texts)):
         text, _, upper = upper.partition(f" AS u{number}#")
-        found.append(_LAMBDA.sub(r"\1", text))
+        plans.append(_LAMBDA.sub(r"\1", text))
         upper = upper.partition(", ")[2]
     numbers = {}
     for name in COLUMNS:
         found_number = _COLUMN.match("#" + lower.partition(f" AS {name}#")[2])
         assert found_number is not None, plan[:2000]
         numbers[name] = found_number[1]
-    return found, numbers
+    return plans, numbers
 
 
 def test_spark_reads_what_the_reader_finds_and_means_what_it_writes(spark: SparkSession) -> None:
@@ -67,36 +67,38 @@ def test_spark_reads_what_the_reader_finds_and_means_what_it_writes(spark: Spark
     while len(texts) < 400:
         texts.append(expressions.any())
     read = [parse_expression(text, COLUMNS, "public.t") for text in texts]
-    both = [sql for text, one in zip(texts, read, strict=True) for sql in (text, one.sql("t"))]
-    found, numbers = analysed(spark, both)
+    pairs_of_sql = [
+        sql for text, expression in zip(texts, read, strict=True) for sql in (text, expression.sql("t"))
+    ]
+    plans, numbers = analysed(spark, pairs_of_sql)
     names = {number: name for name, number in numbers.items()}
-    for place, (text, one) in enumerate(zip(texts, read, strict=True)):
-        of_user, of_reader = found[2 * place : 2 * place + 2]
+    for place, (text, expression) in enumerate(zip(texts, read, strict=True)):
+        of_user, of_reader = plans[2 * place : 2 * place + 2]
         assert of_user.lower() == of_reader.lower(), text
-        assert {names[number] for number in _COLUMN.findall(of_user)} == one.columns, text
+        assert {names[number] for number in _COLUMN.findall(of_user)} == expression.columns, text
 
 
 def test_the_type_of_what_is_calculated_is_that_of_spark(spark: SparkSession) -> None:
     """The types are the types of gold's sessions, which round nothing."""
     kinds = ("SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(38,18)", "DECIMAL(38,0)",
              "DECIMAL(12,2)", "DECIMAL(5,5)", "DECIMAL(38,37)", "DECIMAL(20,0)")  # fmt: skip
-    asked = [(how, one, other) for how in "+-*%" for one in kinds for other in kinds]
-    listed = ", ".join(f"CAST(1 AS {a}) {how} CAST(1 AS {b}) AS u{n}" for n, (how, a, b) in enumerate(asked))
+    cases = [(how, left_kind, right_kind) for how in "+-*%" for left_kind in kinds for right_kind in kinds]
+    listed = ", ".join(f"CAST(1 AS {a}) {how} CAST(1 AS {b}) AS u{n}" for n, (how, a, b) in enumerate(cases))
     with settings(spark, {EXACT: PINNED[EXACT]}):
-        found = [one.dataType.simpleString() for one in spark.sql(f"SELECT {listed}").schema]
+        types = [field.dataType.simpleString() for field in spark.sql(f"SELECT {listed}").schema]
     names = {"smallint": "SMALLINT", "bigint": "BIGINT", "int": "INT", "float": "FLOAT", "double": "DOUBLE"}
     wrong = {
         call: (kind, calculated(*call))
-        for call, kind in zip(asked, found, strict=True)
+        for call, kind in zip(cases, types, strict=True)
         if names.get(kind, kind.upper()) != calculated(*call)
     }
     assert wrong == {}
 
 
 def test_every_function_that_may_be_used_is_one_of_spark(spark: SparkSession) -> None:
-    known = {row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()}
+    names = {row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()}
     of_the_grammar = {"cast", "try_cast", "extract", "overlay", "timestampadd", "timestampdiff", "dateadd"}
-    assert FUNCTIONS - known <= of_the_grammar
+    assert FUNCTIONS - names <= of_the_grammar
 
 
 WORDS = ("to", "end", "from", "not", "all", "year", "interval", "case", "order", "as")
@@ -120,31 +122,34 @@ def test_what_explain_says_is_read_is_what_spark_reads(spark: SparkSession) -> N
         shapes = worded_shapes(source)
         silver = catalog(shapes)
         types = {
-            str(table.table): {one.name: one.spark_type for one in table.columns} for table in silver.values()
+            str(table.table): {column.name: column.spark_type for column in table.columns}
+            for table in silver.values()
         }
         expressions = {name: Expressions(source, types[name]) for name in shapes}
         text = Writer(source, shapes, {}, expressions).document(f"d{seed}")
         tree, problems = resolve(document(text), silver)
         assert tree is not None, (text, problems)
-        said: dict[str, set[str]] = {}
+        columns_read: dict[str, set[str]] = {}
         for place in explain(tree):
-            said.setdefault(place.table, set()).update(place.columns)
-        assert_analysed(spark, tree, types, said)
-        for table in sorted(said):
-            not_key = sorted(said[table] - set(shapes[table][1]))
+            columns_read.setdefault(place.table, set()).update(place.columns)
+        assert_analysed(spark, tree, types, columns_read)
+        for table in sorted(columns_read):
+            not_key = sorted(columns_read[table] - set(shapes[table][1]))
             if not not_key:
                 continue
             left_out = source.choice(not_key)
             with pytest.raises(AnalysisException, match=re.escape(left_out)):
-                assert_analysed(spark, tree, types, {**said, table: said[table] - {left_out}})
+                assert_analysed(spark, tree, types, {**columns_read, table: columns_read[table] - {left_out}})
 
 
 def assert_analysed(
     spark: SparkSession, tree: Tree, types: dict[str, dict[str, str]], read: dict[str, set[str]]
 ) -> None:
     def empty(name: TableName) -> str:
-        kept = sorted(read[str(name)])
-        columns = ", ".join(f"CAST(NULL AS {types[str(name)][one]}) AS {quote(one)}" for one in kept)
+        read_columns = sorted(read[str(name)])
+        columns = ", ".join(
+            f"CAST(NULL AS {types[str(name)][column]}) AS {quote(column)}" for column in read_columns
+        )
         return f"(SELECT {columns or '1 AS nothing'}, CAST(NULL AS MAP<STRING, STRING>) AS {UNREPRESENTABLE})"
 
     assert spark.sql(compile_tree(tree, empty).sql).columns

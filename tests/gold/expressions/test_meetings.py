@@ -229,8 +229,8 @@ def refused(spark: SparkSession, texts: list[str]) -> dict[str, str]:
     noted: list[tuple[str, Meeting]] = []
     for text in texts:
         noted += [(text, meeting) for meeting in parse_expression(read(text), MORE, "public.t").meetings]
-    found = objections(spark, rows(MORE), [meeting for _, meeting in noted])
-    return {noted[place][0]: said for place, (said, _) in found.items()}
+    refusals = objections(spark, rows(MORE), [meeting for _, meeting in noted])
+    return {noted[place][0]: message for place, (message, _) in refusals.items()}
 
 
 def by_the_words(text: str) -> bool:
@@ -244,13 +244,13 @@ def by_the_words(text: str) -> bool:
 
 def test_a_text_that_meets_a_timestamp_anywhere_is_refused(spark: SparkSession) -> None:
     late = [text for text in CLOCK if not by_the_words(text)]
-    found = refused(spark, late)
-    assert [text for text in late if "a moment of today" not in found.get(text, "")] == []
+    refusals = refused(spark, late)
+    assert [text for text in late if "a moment of today" not in refusals.get(text, "")] == []
 
 
 def test_a_number_that_postgresql_would_make_another_one_is_found_by_its_type(spark: SparkSession) -> None:
-    found = refused(spark, OTHER_NUMBERS)
-    assert [text for text in OTHER_NUMBERS if text not in found] == []
+    refusals = refused(spark, OTHER_NUMBERS)
+    assert [text for text in OTHER_NUMBERS if text not in refusals] == []
     assert refused(spark, SAME_NUMBERS) == {}
 
 
@@ -287,12 +287,12 @@ ARGUMENTS = {
 def calls() -> Iterator[str]:
     """Return calls of every function over texts, with all kinds of further arguments."""
     names = sorted(FUNCTIONS - {"cast", "try_cast", "extract", "overlay", "position", "struct"})
-    given = """`text`;`texts`;`text`, `text`;`text`, `moment`;`moment`, `text`;`text`, `number`;`text`, `step`
+    kinds = """`text`;`texts`;`text`, `text`;`text`, `moment`;`moment`, `text`;`text`, `number`;`text`, `step`
         `moments`, `text`;`texts`, `moment`;`texts`, `moments`;`by`, `text`;`text`, '2024-01-01'
         `moment`, `text`, `moment`;`text`, `text`, `text`;`moments`, 1, `text`"""
-    lists = [one.strip() for line in given.splitlines() for one in line.split(";")]
+    lists = [entry.strip() for line in kinds.splitlines() for entry in line.split(";")]
     for name in names:
-        yield from (f"{name}({one})" for one in lists)
+        yield from (f"{name}({entry})" for entry in lists)
 
 
 def reads_text(expression: Any) -> bool:
@@ -301,14 +301,14 @@ def reads_text(expression: Any) -> bool:
 
     def walk(value: Any) -> None:
         if isinstance(value, list):
-            for one in value:
-                walk(one)
+            for item in value:
+                walk(item)
             for this, after in pairwise(value):
                 if isinstance(this, dict) and this.get("class", "").endswith(".Cast"):
                     nodes.append({"kind": this["dataType"], "of": after})
         elif isinstance(value, dict):
-            for one in value.values():
-                walk(one)
+            for item in value.values():
+                walk(item)
 
     walk(expression)
     return any(
@@ -321,7 +321,7 @@ def reads_text(expression: Any) -> bool:
 @pytest.mark.torture
 def test_no_function_reads_a_text_as_a_moment_without_the_reader_knowing(spark: SparkSession) -> None:
     """Spark's own plan of each call shows the casts that Spark adds."""
-    relation, missed, seen = rows(ARGUMENTS), [], 0
+    relation, missed, analysed_count = rows(ARGUMENTS), [], 0
     for call in calls():
         try:
             frame: Any = spark.sql(f"SELECT {call} AS u FROM {relation} AS t")
@@ -330,7 +330,7 @@ def test_no_function_reads_a_text_as_a_moment_without_the_reader_knowing(spark: 
         plan = json.loads(frame._jdf.queryExecution().analyzed().toJSON())
         if not reads_text(plan[0]):
             continue
-        seen += 1
+        analysed_count += 1
         try:
             meetings = parse_expression(call, ARGUMENTS, "public.t").meetings
         except ValueError:
@@ -338,7 +338,7 @@ def test_no_function_reads_a_text_as_a_moment_without_the_reader_knowing(spark: 
         if not objections(spark, relation, meetings):
             missed.append(call)
     assert missed == []
-    assert seen > 50
+    assert analysed_count > 50
 
 
 def test_a_function_is_a_constant_to_spark_only_where_it_is_to_the_reader(spark: SparkSession) -> None:
@@ -359,7 +359,7 @@ def test_a_function_is_a_constant_to_spark_only_where_it_is_to_the_reader(spark:
 
 
 def test_every_word_that_is_refused_says_what_to_write_where_there_is_something() -> None:
-    for word, said in {"unix_timestamp": "unix_seconds", "now": "where the document is read"}.items():
+    for word, hint in {"unix_timestamp": "unix_seconds", "now": "where the document is read"}.items():
         assert word in REFUSED
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=hint):
             parse_expression(f"{word}()", ARGUMENTS, "public.t")

@@ -15,14 +15,14 @@ pytestmark = pytest.mark.spark
 
 
 def test_a_bitmap_lets_all_of_its_keys_through_and_few_others(spark: SparkSession) -> None:
-    wanted = "SELECT id * 7 AS a, string(id) AS b FROM range(1000)"
-    (row,) = spark.sql(bitmap(["a", "b"], f"({wanted})", 1000)).collect()
-    spark.sql(f"{wanted} UNION ALL SELECT id, 'other' FROM range(20000)").createOrReplaceTempView("tested")
+    key_query = "SELECT id * 7 AS a, string(id) AS b FROM range(1000)"
+    (row,) = spark.sql(bitmap(["a", "b"], f"({key_query})", 1000)).collect()
+    spark.sql(f"{key_query} UNION ALL SELECT id, 'other' FROM range(20000)").createOrReplaceTempView("tested")
     passing = in_bitmap(["t.a", "t.b"], row["bitmap"], 1000)
     rows = spark.sql(f"SELECT b = 'other', count(*) FROM tested AS t WHERE {passing} GROUP BY 1").collect()
-    found = {row[0]: row[1] for row in rows}
-    assert found[False] == 1000
-    assert found[True] < 1000
+    counts = {row[0]: row[1] for row in rows}
+    assert counts[False] == 1000
+    assert counts[True] < 1000
 
 
 def test_an_empty_bitmap_lets_nothing_through(spark: SparkSession) -> None:

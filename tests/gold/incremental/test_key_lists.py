@@ -23,9 +23,9 @@ TYPES = ["BIGINT", "STRING", "SMALLINT", "DECIMAL(12,2)", "INT"]
 
 
 def test_numbers_and_texts_are_listed_and_other_types_are_not() -> None:
-    asked = lists_query(TYPES, "affected")
-    assert asked is not None
-    assert [f"AS k{i}" in asked for i in range(5)] == [True, True, True, False, True]
+    query = lists_query(TYPES, "affected")
+    assert query is not None
+    assert [f"AS k{i}" in query for i in range(5)] == [True, True, True, False, True]
     row = {"k0": ["-7", "9223372036854775807"], "k1": ["it's", "a\\b"], "k2": ["3"], "k4": ["1"]}
     assert lists_of(TYPES, row) == {
         "k0": "-7L, 9223372036854775807L", "k1": r"'it\'s', 'a\\b'", "k2": "3S", "k4": "1",
@@ -39,14 +39,16 @@ def test_tables_found_by_the_key_are_read_by_the_list_and_those_below_them_are_n
     plain = compile_tree(tree, str, roots="affected")
     listed = compile_tree(tree, str, roots="affected", listed={"k0": "1, 2"})
     by_list = {
-        step.name for step, other in zip(listed.rows, plain.rows, strict=True) if step.sql != other.sql
+        step.name
+        for step, plain_step in zip(listed.rows, plain.rows, strict=True)
+        if step.sql != plain_step.sql
     }
     assert by_list == {step.name for step in listed.rows if " IN (1, 2)" in step.sql}
     tables = {step.name.partition("_")[2] for step in listed.rows if step.name in by_list}
     assert tables == {"customers", "orders", "customer_tags"}
     assert all(
-        step.sql == f"{other.sql}\nWHERE {step.sql.partition('WHERE ')[2]}"
-        for step, other in zip(listed.rows, plain.rows, strict=True)
+        step.sql == f"{plain_step.sql}\nWHERE {step.sql.partition('WHERE ')[2]}"
+        for step, plain_step in zip(listed.rows, plain.rows, strict=True)
         if step.name in by_list
     )
 
@@ -58,8 +60,8 @@ def test_the_least_and_the_largest_values_come_back_as_they_were(spark: SparkSes
     keys = f"(SELECT * FROM VALUES {values} AS v(k0, k1, k2))"
     row = spark.sql(str(lists_query(types, keys))).collect()[0].asDict()
     within = " AND ".join(f"{name} IN ({listed})" for name, listed in lists_of(types, row).items())
-    found = spark.sql(f"SELECT count(*) FROM {keys} WHERE {within}").collect()
-    assert found[0][0] == 2
+    rows = spark.sql(f"SELECT count(*) FROM {keys} WHERE {within}").collect()
+    assert rows[0][0] == 2
 
 
 @pytest.mark.spark
@@ -75,12 +77,12 @@ def test_twice_as_many_keys_as_are_listed_pass_through_parquet(spark: SparkSessi
             )
         )
     ).collect()[0]
-    both = lists_of(["BIGINT", "STRING"], row.asDict())
+    key_lists = lists_of(["BIGINT", "STRING"], row.asDict())
     with settings(spark, {**LOOKED_UP, "spark.sql.parquet.pushdown.inFilterThreshold": str(2 * MOST_LISTED)}):
-        found = spark.sql(
-            f"SELECT id FROM parquet.`{path}` WHERE id IN ({both['k0']}) AND text IN ({both['k1']})"
+        matches = spark.sql(
+            f"SELECT id FROM parquet.`{path}` WHERE id IN ({key_lists['k0']}) AND text IN ({key_lists['k1']})"
         )
-        assert sorted(row["id"] for row in found.collect()) == list(keys)
+        assert sorted(row["id"] for row in matches.collect()) == list(keys)
 
 
 @pytest.mark.spark
@@ -90,10 +92,10 @@ def test_a_few_keys_of_many_rows_are_found_in_a_few_pages(spark: SparkSession, t
         spark.range(0, 60_000, 1, 1).withColumn("text", expr("sha2(string(id), 256)")).write.parquet(path)
     (file,) = Path(path).glob("*.parquet")
     assert pq.ParquetFile(file).metadata.num_rows == 60_000
-    wanted = [7, 31_000, 59_999]
-    listed = ", ".join(f"{one}L" for one in wanted)
+    keys = [7, 31_000, 59_999]
+    listed = ", ".join(f"{key}L" for key in keys)
     with settings(spark, LOOKED_UP):
         frame = spark.sql(f"SELECT id, text FROM parquet.`{path}` WHERE id IN ({listed})")
-        assert sorted(row["id"] for row in frame.collect()) == wanted
+        assert sorted(row["id"] for row in frame.collect()) == keys
     scan = frame._jdf.queryExecution().executedPlan().collectLeaves().apply(0)
     assert scan.metrics().apply("numOutputRows").value() == 3 * 500, "rows of the pages that were read"

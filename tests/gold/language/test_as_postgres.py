@@ -215,8 +215,8 @@ def source(server_dsn: str) -> Iterator[psycopg.Connection[Any]]:
 @pytest.fixture(scope="module")
 def relations(source: psycopg.Connection[Any]) -> dict[str, Relation]:
     """Return the shapes of the database's tables."""
-    found = select_tables(source, SourceSettings(slot="s", publication="p"))
-    return {table.table.name: table.relation for table in found}
+    selected = select_tables(source, SourceSettings(slot="s", publication="p"))
+    return {table.table.name: table.relation for table in selected}
 
 
 @pytest.fixture(scope="module")
@@ -242,11 +242,11 @@ def _rows(source: psycopg.Connection[Any], shape: Relation, only: str = "true") 
 
 def _documents(spark: SparkSession, lake: Lake) -> dict[int, dict[str, Any]]:
     rows = rows_of(spark, f"SELECT id, to_json(struct(*)) AS j FROM {lake.sql('gold', 'thing')}")
-    found = {}
+    by_name = {}
     for row in rows:
         fields = {name: value for name, value in json.loads(row["j"]).items() if not name.startswith("_")}
-        found[row["id"]] = {name: fields.get(name) for name in ("id", *_FIELDS)}
-    return found
+        by_name[row["id"]] = {name: fields.get(name) for name in ("id", *_FIELDS)}
+    return by_name
 
 
 _FLOATS: Final = ("minus_zero", "most_float")
@@ -503,9 +503,9 @@ def test_a_key_that_several_values_of_a_join_equal_is_looked_up(
     for name, walked in (("f", True), ("amount", True), ("whole", False)):
         tree = checked_tree(document(text + field % name), catalog)[0]
         assert tree is not None
-        found = affected_roots(tree, [TableName("public", "item")], str, str)
-        assert found is not None
-        assert ("LEFT SEMI JOIN" in found.query) is walked, name
+        query = affected_roots(tree, [TableName("public", "item")], str, str)
+        assert query is not None
+        assert ("LEFT SEMI JOIN" in query.query) is walked, name
 
 
 @pytest.mark.parametrize(
@@ -527,8 +527,8 @@ def test_a_key_without_an_order_may_break_ties_where_all_rows_are_taken(
 def test_blanks_at_the_end_of_varchar_do_not_count_beside_char_alone(
     source: psycopg.Connection[Any], catalog: dict[TableName, SilverTable]
 ) -> None:
-    both = source.execute("SELECT 'a '::varchar(3) = 'a'::char(3), 'a '::text = 'a'::char(3)").fetchone()
-    assert both == (True, False)
+    row = source.execute("SELECT 'a '::varchar(3) = 'a'::char(3), 'a '::text = 'a'::char(3)").fetchone()
+    assert row == (True, False)
     text = (
         "document: d\nroot: public.thing\nfields:\n  - id\n"
         "  - one: {one: public.coded, on: {v: c}, fields: [v]}\n"
@@ -536,9 +536,9 @@ def test_blanks_at_the_end_of_varchar_do_not_count_beside_char_alone(
     )
     tree = checked_tree(document(text), catalog)[0]
     assert tree is not None
-    one, other = tree.children
+    first_child, second_child = tree.children
     # Several varchar have one key, so gold takes the first, and counts the event.
-    assert [(node.on, getattr(node, "unique", None)) for node in (one, other)] == [
+    assert [(node.on, getattr(node, "unique", None)) for node in (first_child, second_child)] == [
         ((("_deltasmelt_equal_unpadded_v", "c"),), False),
         ((("v", "note"),), True),
     ]
@@ -562,9 +562,9 @@ def test_special_letters_and_collations_are_known_at_every_level(server_dsn: str
               h text[] COLLATE odd, i text, j text[], k title[]);
             """
         )
-        (found,) = select_tables(connection, SourceSettings(slot="s", publication="p"))
+        (select_table,) = select_tables(connection, SourceSettings(slot="s", publication="p"))
     drop_database(server_dsn, dsn)
-    (table,) = silver_catalog([found.relation], SilverSettings()).values()
+    (table,) = silver_catalog([select_table.relation], SilverSettings()).values()
     ways = {column.name: comparison(column) for column in table.columns}
     assert {name: way.equality.tag for name, way in ways.items() if way.equality.tag} == dict.fromkeys(
         "abcd", "ascii"
@@ -591,5 +591,5 @@ def test_places_that_order_text_otherwise_than_the_source_are_known(
     )
     tree = checked_tree(document(f"document: d\nroot: public.thing\nfields:\n  - id\n{fields}"), catalog)[0]
     assert tree is not None
-    found = [(label, name) for label, _, name in text_orders(tree)]
-    assert found == [("a", "de"), ("b", "de"), ("d", "e")]
+    places = [(label, name) for label, _, name in text_orders(tree)]
+    assert places == [("a", "de"), ("b", "de"), ("d", "e")]

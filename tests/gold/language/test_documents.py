@@ -131,8 +131,8 @@ def test_the_same_name_in_two_objects_is_fine() -> None:
 
 
 def test_all_mistakes_of_a_file_come_at_once() -> None:
-    said = complaint("document: 1d\nroot: t\nwhere: ''\nfields: []\nlimit: 3")
-    assert len(said.splitlines()) == 5
+    message = complaint("document: 1d\nroot: t\nwhere: ''\nfields: []\nlimit: 3")
+    assert len(message.splitlines()) == 5
 
 
 def test_two_documents_of_one_name_name_both_places(tmp_path: Path) -> None:
@@ -149,8 +149,8 @@ def test_where_errors_are_wanted_each_document_that_is_wrong_leaves_the_others_a
     for name, text in {"a": COUNTRY, "b": CUSTOMER, "c": COUNTRY, "torn": torn, "named": named}.items():
         (tmp_path / f"{name}.yml").write_text(text)
     wrong: dict[str, ConfigurationError] = {}
-    found = load_documents(sorted(tmp_path.glob("*.yml")), wrong)
-    assert [one.name for one in found] == ["customer"]
+    loaded = load_documents(sorted(tmp_path.glob("*.yml")), wrong)
+    assert [doc.name for doc in loaded] == ["customer"]
     assert wrong.keys() == {"country", "torn.yml", "Named"}
     assert "is defined twice" in str(wrong["country"])
     for folder, text in {"x": torn, "y": named}.items():
@@ -158,9 +158,9 @@ def test_where_errors_are_wanted_each_document_that_is_wrong_leaves_the_others_a
         for name in ("torn", "named"):
             (tmp_path / folder / f"{name}.yml").write_text(text)
     files, wrong = sorted(tmp_path.glob("**/*.yml")), {}
-    assert [one.name for one in load_documents(files, wrong)] == ["customer"]
-    said = "\n".join(map(str, wrong.values()))
-    assert [file for file in files if str(file) not in said and file.name != "b.yml"] == []
+    assert [doc.name for doc in load_documents(files, wrong)] == ["customer"]
+    messages = "\n".join(map(str, wrong.values()))
+    assert [file for file in files if str(file) not in messages and file.name != "b.yml"] == []
 
 
 def test_the_demo_documents_are_read() -> None:
@@ -185,5 +185,5 @@ def test_a_digest_sees_meaning_and_not_layout() -> None:
     airy = document(
         f"# a comment\n{HEAD}  - x:\n      fields: [id]\n      many: public.a\n      on: {{id: id}}\n"
     )
-    other = document(f"{HEAD}  - x: {{many: public.a, on: {{id: id}}, fields: [id], limit: 1}}\n")
-    assert compact.digest == airy.digest != other.digest
+    changed = document(f"{HEAD}  - x: {{many: public.a, on: {{id: id}}, fields: [id], limit: 1}}\n")
+    assert compact.digest == airy.digest != changed.digest

@@ -51,9 +51,9 @@ SECONDS = 60.0
 
 def larger() -> Iterable[Any]:
     """Return worlds of torture, or of the requested seeds."""
-    given = os.environ.get("SMELT_SEEDS")
-    if given is not None:
-        return [(int(seed), SECONDS) for seed in given.split(",")]
+    value = os.environ.get("SMELT_SEEDS")
+    if value is not None:
+        return [(int(seed), SECONDS) for seed in value.split(",")]
     return [pytest.param(seed, SECONDS, marks=pytest.mark.torture) for seed in range(100, 105)]
 
 
@@ -65,9 +65,9 @@ def documents(
     for number in range(1_000_000):
         root = source.choice(list(world.shapes))
         tried = [writer.field(root) for _ in range(4)]
-        taken = [one for one in tried if world.accepted([writer.over("tried", root, [one])], tally)]
-        if taken:
-            batch.append(writer.over(f"d{number}", root, taken[:2]))
+        accepted = [entry for entry in tried if world.accepted([writer.over("tried", root, [entry])], tally)]
+        if accepted:
+            batch.append(writer.over(f"d{number}", root, accepted[:2]))
         if len(batch) == size:
             yield batch
             batch = []
@@ -75,31 +75,35 @@ def documents(
 
 def named(world: PostgresWorld, tally: Tally) -> list[str]:
     """Return documents with a map by each column whose values can be the names of a map."""
-    found = []
+    fields_named = []
     for number, (table, (columns, _)) in enumerate(world.shapes.items()):
         document: dict[str, Any] = {"document": f"named{number}", "root": table}
         maps = [
-            {f"by_{one}": {"many": table, "on": {"j1": "j1"}, "key_by": one, "values": "r"}}
-            for one in columns
+            {f"by_{column}": {"many": table, "on": {"j1": "j1"}, "key_by": column, "values": "r"}}
+            for column in columns
         ]
-        taken = [one for one in maps if world.accepted([json.dumps({**document, "fields": [one]})], tally)]
-        found.append(json.dumps({**document, "fields": taken}))
-    return found
+        accepted = [
+            map_field
+            for map_field in maps
+            if world.accepted([json.dumps({**document, "fields": [map_field]})], tally)
+        ]
+        fields_named.append(json.dumps({**document, "fields": accepted}))
+    return fields_named
 
 
 def check(tally: Tally) -> None:
     """Check that PostgreSQL agrees with everything that gold accepts, and that each refusal has a remedy."""
     assert not tally.wrong, "\n".join(f"{wrong}\n  {definition}" for wrong, definition in tally.wrong)
-    assert not tally.unanswered, "\n".join(f"{why}: {one}" for one, why in tally.unanswered.items())
-    said = (";", "cannot be", "write ")
-    bare = [message for message in tally.refused if not any(one in message for one in said)]
+    assert not tally.unanswered, "\n".join(f"{reason}: {query}" for query, reason in tally.unanswered.items())
+    phrases = (";", "cannot be", "write ")
+    bare = [message for message in tally.refused if not any(phrase in message for phrase in phrases)]
     assert not bare, "a refusal says what to do instead"
 
 
 @pytest.fixture(scope="module")
 def servers(server_dsn: str) -> Iterator[tuple[str, str]]:
     """Return DSNs of the packaged server, and of a server with the extension citext and collations of ICU."""
-    with installation(14) as found, EmbeddedServer(version=18, installation=found) as server:
+    with installation(14) as installed, EmbeddedServer(version=18, installation=installed) as server:
         yield server_dsn, server.dsn()
 
 
@@ -114,11 +118,11 @@ def test_what_gold_takes_postgresql_can_compute(servers: tuple[str, str], *, let
     writer = EveryType(source, world.shapes, values)
     answers = 0
     for _, batch in zip(range(12), documents(world, writer, source, tally), strict=False):
-        answers += sum(len(found) for _, found in world.answered(batch, tally))
+        answers += sum(len(texts_answered) for _, texts_answered in world.answered(batch, tally))
     drop_database(server_dsn, dsn)
     assert answers > 500
     check(tally)
-    assert lettered == any("its collation loose is not deterministic" in one for one in tally.refused)
+    assert lettered == any("its collation loose is not deterministic" in message for message in tally.refused)
 
 
 @pytest.mark.spark
@@ -134,9 +138,12 @@ def test_documents_are_those_of_postgresql(
     writer = EveryType(source, world.shapes, values)
     with reading(spark), settings(spark, {EXACT: PINNED[EXACT]}):
         world.load(spark, tmp_path)
-        each = MANY if seconds else CONDITIONS
-        asked = {name: dict.fromkeys(writer.condition(name) for _ in range(each)) for name in world.shapes}
-        world.compare_conditions(spark, asked, tally)
+        conditions_each = MANY if seconds else CONDITIONS
+        conditions_asked = {
+            name: dict.fromkeys(writer.condition(name) for _ in range(conditions_each))
+            for name in world.shapes
+        }
+        world.compare_conditions(spark, conditions_asked, tally)
         world.compare(spark, named(world, tally), tally, restricted=True)
         until, size = time.monotonic() + seconds, BATCH if seconds else SAMPLE
         for number, batch in enumerate(documents(world, writer, source, tally, size=size)):

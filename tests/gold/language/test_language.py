@@ -46,10 +46,10 @@ def ring(shop: Shop, *numbers: int) -> None:
 def first(world: World) -> dict[str, tuple[Run, Reference]]:
     """Return for each document the run of its first build, and the reference of that moment."""
     runs = world.runs()
-    found = {doc.name: (runs[doc.name], world.reference(doc)) for doc in world.documents}
-    for _, reference in found.values():
+    built = {doc.name: (runs[doc.name], world.reference(doc)) for doc in world.documents}
+    for _, reference in built.values():
         reference.documents()
-    return found
+    return built
 
 
 @pytest.fixture(scope="module")

@@ -144,9 +144,9 @@ def kill_gold(world: World, source: random.Random) -> Iterable[str]:
 
 def larger() -> Iterable[Any]:
     """Return larger worlds: the worlds of torture, or of the requested seeds."""
-    given = os.environ.get("SMELT_SEEDS")
-    if given is not None:
-        return [(int(seed), LARGE) for seed in given.split(",")]
+    value = os.environ.get("SMELT_SEEDS")
+    if value is not None:
+        return [(int(seed), LARGE) for seed in value.split(",")]
     return [pytest.param(seed, LARGE, marks=pytest.mark.torture) for seed in MORE_SEEDS]
 
 
@@ -161,11 +161,15 @@ def test_random_documents_over_random_tables(
     for _ in range(40):
         mutate(world.shop, source, most=6)
     world.shop.commit()
-    happenings = {what: source.randrange(size.rounds) for what in ("truncated", "lost", "taken again")}
+    happenings = {
+        happening: source.randrange(size.rounds) for happening in ("truncated", "lost", "taken again")
+    }
     gold_ends, silver_ends, upkeep = (source.randrange(size.rounds) for _ in range(3))
     unbuilt = set(world.names)
     for number in range(size.rounds):
-        random_changes(world, source, size.windows, [what for what, at in happenings.items() if at == number])
+        random_changes(
+            world, source, size.windows, [happening for happening, at in happenings.items() if at == number]
+        )
         if number == silver_ends:
             kill_silver(world)
             mutate(world.shop, source, most=6)

@@ -63,7 +63,10 @@ def test_every_key_of_a_file_is_explained() -> None:
     schema = file_schema()
     objects = [schema, *schema["$defs"].values()]
     unexplained = [
-        name for each in objects for name, of in each["properties"].items() if "description" not in of
+        name
+        for schema_object in objects
+        for name, of in schema_object["properties"].items()
+        if "description" not in of
     ]
     assert unexplained == []
 

@@ -37,7 +37,7 @@ def compared(**field: Any) -> Comparable:
     ]
     text = json.dumps({"document": "d", "root": "public.roots", "fields": ["n", {"f": field}]})
     tree, problems = resolve(document(text), silver_catalog(relations, SETTINGS))
-    assert tree is not None, [one.message for one in problems]
+    assert tree is not None, [problem.message for problem in problems]
     return comparable(tree)
 
 
@@ -56,10 +56,10 @@ def rows(**more: Any) -> dict[str, Any]:
 def test_what_is_ordered_or_compared_by_another_rule_is_left_out_with_the_reason(
     field: dict[str, Any],
 ) -> None:
-    found = compared(**field)
-    assert [one.split(":")[0] for one in found.left_out] == ["f"]
-    assert "public.rows" in found.left_out[0]
-    assert found.tree is not None
+    part = compared(**field)
+    assert [reason_text.split(":")[0] for reason_text in part.left_out] == ["f"]
+    assert "public.rows" in part.left_out[0]
+    assert part.tree is not None
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_what_is_ordered_or_compared_by_another_rule_is_left_out_with_the_reason
     ],
 )
 def test_the_rest_is_ordered_as_documents_are(field: dict[str, Any], order: str) -> None:
-    found = compared(**field)
-    assert found.left_out == ()
-    assert found.tree is not None
-    assert order in documents(found.tree, "roots")
+    part = compared(**field)
+    assert part.left_out == ()
+    assert part.tree is not None
+    assert order in documents(part.tree, "roots")

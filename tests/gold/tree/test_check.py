@@ -115,9 +115,9 @@ def test_a_map_has_no_order_and_cannot_be_joined() -> None:
     shapes = {**SHAPES, "public.tags": ({"id": "int4", "name": "hstore"}, ("id",))}
     field = "n: {many: public.tags, on: {name: name}, order_by: [name], fields: [id]}"
     text = f"document: d\nroot: public.tags\nfields:\n  - {field}\n"
-    said = [error.message for error in checked_tree(document(text), catalog(shapes))[1]]
-    assert any("which has no order" in message for message in said)
-    assert any("they cannot be equal" in message for message in said)
+    messages = [error.message for error in checked_tree(document(text), catalog(shapes))[1]]
+    assert any("which has no order" in message for message in messages)
+    assert any("they cannot be equal" in message for message in messages)
 
 
 def test_aggregates_over_the_same_rows_are_one_pass() -> None:

@@ -33,7 +33,7 @@ def test_equal_documents_differ_nowhere() -> None:
 
 
 def test_long_values_are_cut() -> None:
-    found = first_difference('{"a": "' + "x" * 500 + '"}', '{"a": ""}')
-    assert found is not None
-    assert found.stored is not None
-    assert len(found.stored) < 150
+    difference = first_difference('{"a": "' + "x" * 500 + '"}', '{"a": ""}')
+    assert difference is not None
+    assert difference.stored is not None
+    assert len(difference.stored) < 150
